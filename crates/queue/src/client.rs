@@ -1,0 +1,298 @@
+//! The verbs of a caller: enqueue, cancel, retry, unpark, results, consume, explain. A thin layer over the store that
+//! fills in ids and time and checks bounds before anything is written.
+
+use std::sync::Arc;
+
+use tracing::debug;
+
+use crate::clock::{Clock, SystemClock};
+use crate::error::{Error, Result};
+use crate::graph;
+use crate::job::{Job, JobDetail, JobId, JobResult, NewJob, ProcessId};
+use crate::limits::{INSERT_MAX, Limits, PAGE_MAX, check_name};
+use crate::state::State;
+use crate::store::{
+    CancelReply, Deleted, Enqueued, Filter, ListRequest, Page, ProcessInfo, QueueChange, RetryRequest, Signal, Store,
+    UnparkRequest, UnparkTarget, Unparked,
+};
+
+mod explain;
+
+pub use explain::Explanation;
+
+/// A handle on a store for callers. Cheap to clone.
+#[derive(Clone)]
+pub struct Queue {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    limits: Limits,
+}
+
+impl Queue {
+    /// A handle with the system clock and default limits.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, clock: Arc::new(SystemClock), limits: Limits::default() }
+    }
+
+    /// Uses another clock.
+    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Uses other limits.
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// The clock.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    /// What this handle accepts.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Stores one job.
+    pub async fn enqueue(&self, job: NewJob) -> Result<Enqueued> {
+        let mut enqueued = self.enqueue_many(vec![job]).await?;
+        enqueued.pop().ok_or_else(|| Error::Corrupt("the store answered nothing for an insert".to_owned()))
+    }
+
+    /// Stores many jobs, all or none; they may depend on each other in any order. Refuses cycles.
+    pub async fn enqueue_many(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
+        let jobs = self.prepare(jobs)?;
+        let count = jobs.len();
+        debug!(count, "ENTER enqueue");
+        let started = std::time::Instant::now();
+        let enqueued = self.store.insert(jobs, self.clock.now()).await;
+        debug!(count, ok = enqueued.is_ok(), elapsed_us = started.elapsed().as_micros(), "EXIT enqueue");
+        enqueued
+    }
+
+    /// Fills in ids and checks bounds: what [`Queue::enqueue_many`] does before it writes. For enqueues inside a
+    /// caller's own transaction.
+    pub fn prepare(&self, mut jobs: Vec<NewJob>) -> Result<Vec<NewJob>> {
+        if jobs.len() > INSERT_MAX {
+            return Err(Error::invalid(format!(
+                "{} jobs in one submission, at most {INSERT_MAX} are allowed; send several",
+                jobs.len()
+            )));
+        }
+        let now = self.clock.now();
+        for job in &mut jobs {
+            self.limits.check_job(job)?;
+            job.id.get_or_insert_with(|| JobId::generate(now, fastrand::u128(..)));
+        }
+        graph::check(&jobs)?;
+        Ok(jobs)
+    }
+
+    /// One job with everything known of it.
+    pub async fn get(&self, id: JobId) -> Result<JobDetail> {
+        let found = self.store.get(vec![id]).await?.pop();
+        found.ok_or_else(|| Error::not_found(format!("there is no job {id}")))
+    }
+
+    /// A page of jobs.
+    pub async fn list(&self, request: ListRequest) -> Result<Page<Job>> {
+        self.store.list(request).await
+    }
+
+    /// Cancels one job. A running one is asked to end.
+    pub async fn cancel(&self, id: JobId) -> Result<CancelReply> {
+        let reply = self.store.cancel(vec![id], self.clock.now()).await?.pop();
+        match reply {
+            None | Some(CancelReply::NotFound) => Err(Error::not_found(format!("there is no job {id}"))),
+            Some(reply) => Ok(reply),
+        }
+    }
+
+    /// Cancels every unfinished job of a process.
+    pub async fn cancel_process(&self, process_id: ProcessId) -> Result<u64> {
+        self.cancel_where(Filter { process_id: Some(process_id), ..Filter::default() }).await
+    }
+
+    /// Cancels every unfinished job that matches, page by page, and says how many.
+    pub async fn cancel_where(&self, filter: Filter) -> Result<u64> {
+        let unfinished = |state: &State| !state.is_terminal();
+        let states = if filter.states.is_empty() { State::ALL.to_vec() } else { filter.states.clone() };
+        let filter = Filter { states: states.into_iter().filter(unfinished).collect(), ..filter };
+        if filter.states.is_empty() {
+            return Ok(0);
+        }
+        let mut cancelled = 0;
+        let mut pages = Pages::new(self, filter);
+        while let Some(ids) = pages.next().await? {
+            let replies = self.store.cancel(ids, self.clock.now()).await?;
+            let took = |reply: &&CancelReply| matches!(reply, CancelReply::Cancelled | CancelReply::Requested);
+            cancelled += replies.iter().filter(took).count() as u64;
+        }
+        Ok(cancelled)
+    }
+
+    /// Puts a failed or cancelled job back, with its checkpoint or from the start.
+    pub async fn retry(&self, id: JobId, keep_data: bool) -> Result<State> {
+        let request = RetryRequest { ids: vec![id], keep_data, now: self.clock.now() };
+        let reply = self.store.retry(request).await?.pop();
+        reply.unwrap_or_else(|| Err(Error::not_found(format!("there is no job {id}"))))
+    }
+
+    /// Puts every failed or cancelled job that matches back, and says how many.
+    pub async fn retry_where(&self, filter: Filter, keep_data: bool) -> Result<u64> {
+        let retryable = |state: &State| matches!(state, State::Failed | State::Cancelled);
+        // Cancelled jobs come back only when named: somebody meant it.
+        let states = if filter.states.is_empty() { vec![State::Failed] } else { filter.states.clone() };
+        let filter = Filter { states: states.into_iter().filter(retryable).collect(), ..filter };
+        if filter.states.is_empty() {
+            return Ok(0);
+        }
+        let mut retried = 0;
+        let mut pages = Pages::new(self, filter);
+        while let Some(ids) = pages.next().await? {
+            let replies = self.store.retry(RetryRequest { ids, keep_data, now: self.clock.now() }).await?;
+            retried += replies.iter().filter(|reply| reply.is_ok()).count() as u64;
+        }
+        Ok(retried)
+    }
+
+    /// Releases a job held by failed parents: their edges are dropped.
+    pub async fn unhold(&self, id: JobId) -> Result<State> {
+        self.store.unhold(id, self.clock.now()).await
+    }
+
+    /// Tells whoever waits for `key`, now or later. The first signal for a key counts.
+    pub async fn unpark(&self, key: &str, signal: Signal) -> Result<Unparked> {
+        check_name("key", key)?;
+        self.send(UnparkTarget::Key(key.to_owned()), signal).await
+    }
+
+    /// Tells these parked jobs.
+    pub async fn unpark_jobs(&self, ids: Vec<JobId>, signal: Signal) -> Result<Unparked> {
+        self.send(UnparkTarget::Ids(ids), signal).await
+    }
+
+    async fn send(&self, target: UnparkTarget, signal: Signal) -> Result<Unparked> {
+        if let Signal::Resume(value) | Signal::Done(value) = &signal {
+            self.limits.check_value("signal", value)?;
+        }
+        self.store.unpark(UnparkRequest { target, signal, now: self.clock.now(), jitter: fastrand::f64() }).await
+    }
+
+    /// Stops claims from a queue; what runs goes on.
+    pub async fn pause(&self, queue: &str) -> Result<()> {
+        self.set_queue(QueueChange { name: queue.to_owned(), paused: Some(true), ..QueueChange::default() }).await
+    }
+
+    /// Lets claims from a queue go on.
+    pub async fn resume(&self, queue: &str) -> Result<()> {
+        self.set_queue(QueueChange { name: queue.to_owned(), paused: Some(false), ..QueueChange::default() }).await
+    }
+
+    /// Changes a queue's settings.
+    pub async fn set_queue(&self, change: QueueChange) -> Result<()> {
+        check_name("queue", &change.name)?;
+        self.store.set_queue(change).await
+    }
+
+    /// How far a process has come.
+    pub async fn process(&self, id: &ProcessId) -> Result<ProcessInfo> {
+        let found = self.store.process(id.clone()).await?;
+        found.ok_or_else(|| Error::not_found(format!("there is no process {id}: it has no jobs, or all are consumed")))
+    }
+
+    /// Leaves a process open for more jobs: what waits for it waits for [`Queue::seal`] too.
+    pub async fn open_process(&self, id: ProcessId) -> Result<()> {
+        check_name("process_id", id.as_str())?;
+        self.store.seal(id, false, self.clock.now()).await
+    }
+
+    /// Says that a process gets no more jobs.
+    pub async fn seal(&self, id: ProcessId) -> Result<()> {
+        self.store.seal(id, true, self.clock.now()).await
+    }
+
+    /// Ended jobs of a process after `after` (0 at first), in submission order.
+    pub async fn results(&self, process_id: &ProcessId, after: i64, limit: usize) -> Result<Page<JobResult>> {
+        debug!(%process_id, after, limit, "ENTER results");
+        let page = self.store.results(process_id.clone(), after, limit.clamp(1, PAGE_MAX)).await?;
+        debug!(%process_id, count = page.items.len(), "EXIT results");
+        Ok(page)
+    }
+
+    /// Acknowledges results: deletes exactly these ended jobs for good. Store them first: a crash in between repeats
+    /// delivery, the other order would lose it.
+    pub async fn consume(&self, ids: Vec<JobId>) -> Result<Deleted> {
+        debug!(count = ids.len(), "ENTER consume");
+        let deleted = self.store.delete(ids).await?;
+        debug!(count = deleted.deleted, refused = deleted.refused.len(), "EXIT consume");
+        Ok(deleted)
+    }
+
+    /// Deletes a whole process for good. Refused while a job of it is unfinished, so that nothing unread is deleted.
+    pub async fn consume_process(&self, process_id: &ProcessId) -> Result<u64> {
+        let Some(info) = self.store.process(process_id.clone()).await? else { return Ok(0) };
+        if info.unfinished() > 0 {
+            return Err(Error::invalid(format!(
+                "process {process_id} has {} unfinished jobs and cannot be consumed yet; wait for it, or cancel it",
+                info.unfinished()
+            )));
+        }
+        self.delete_where(Filter { process_id: Some(process_id.clone()), ..Filter::default() }).await
+    }
+
+    /// Deletes every ended job that matches, page by page, and says how many.
+    pub async fn delete_where(&self, filter: Filter) -> Result<u64> {
+        let states = if filter.states.is_empty() { State::ALL.to_vec() } else { filter.states.clone() };
+        let filter = Filter { states: states.into_iter().filter(|state| state.is_terminal()).collect(), ..filter };
+        if filter.states.is_empty() {
+            return Ok(0);
+        }
+        let mut deleted = 0;
+        let mut pages = Pages::new(self, filter);
+        while let Some(ids) = pages.next().await? {
+            deleted += self.consume(ids).await?.deleted;
+        }
+        Ok(deleted)
+    }
+
+    /// Why a job waits, and until when.
+    pub async fn explain(&self, id: JobId) -> Result<Explanation> {
+        let detail = self.get(id).await?;
+        explain::explain(self, &detail).await
+    }
+}
+
+/// Ids that match a filter, page by page in `seq` order, so that a change of the rows repeats none.
+struct Pages<'a> {
+    queue: &'a Queue,
+    filter: Filter,
+    cursor: Option<i64>,
+    done: bool,
+}
+
+impl<'a> Pages<'a> {
+    fn new(queue: &'a Queue, filter: Filter) -> Self {
+        Self { queue, filter, cursor: None, done: false }
+    }
+
+    async fn next(&mut self) -> Result<Option<Vec<JobId>>> {
+        if self.done {
+            return Ok(None);
+        }
+        let request =
+            ListRequest { filter: self.filter.clone(), newest_first: false, cursor: self.cursor, limit: PAGE_MAX };
+        let page = self.queue.store.list(request).await?;
+        self.cursor = page.next;
+        self.done = page.next.is_none();
+        Ok(Some(page.items.into_iter().map(|job| job.id).collect()))
+    }
+}

@@ -1,0 +1,635 @@
+//! What a job is. Plain data; everything may import this file, and it knows no store.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::clock::Timestamp;
+use crate::error::{Error, Result};
+use crate::json::Json;
+use crate::retry::RetryPolicy;
+use crate::state::{JobError, Park, RunOutcome, Spent, State};
+
+/// The queue of a job that names none.
+pub const DEFAULT_QUEUE: &str = "default";
+
+/// Identity of a job: a UUIDv7, so that ids sort roughly by time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct JobId(Uuid);
+
+impl JobId {
+    /// A fresh id; `random` fills all bits that time does not.
+    pub fn generate(now: Timestamp, random: u128) -> Self {
+        let millis = u64::try_from(now.as_millis()).unwrap_or(0);
+        let bytes = random.to_be_bytes();
+        let mut tail = [0; 10];
+        tail.copy_from_slice(&bytes[..10]);
+        Self(uuid::Builder::from_unix_timestamp_millis(millis, &tail).into_uuid())
+    }
+
+    /// From its 16 bytes.
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(Uuid::from_bytes(bytes))
+    }
+
+    /// Its 16 bytes.
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        self.0.as_bytes()
+    }
+}
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for JobId {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Self> {
+        Uuid::parse_str(text)
+            .map(Self)
+            .map_err(|_| Error::invalid(format!("{text:?} is not a job id (a UUID such as 0198c5a2-…)")))
+    }
+}
+
+macro_rules! name_type {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(String);
+
+        impl $name {
+            /// Wraps a name; bounds are checked at enqueue.
+            pub fn new(name: impl Into<String>) -> Self {
+                Self(name.into())
+            }
+
+            /// The name.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(name: &str) -> Self {
+                Self::new(name)
+            }
+        }
+
+        impl From<String> for $name {
+            fn from(name: String) -> Self {
+                Self(name)
+            }
+        }
+    };
+}
+
+name_type! {
+    /// A group of jobs of one caller: results, progress and deletion go by it.
+    ProcessId
+}
+name_type! {
+    /// One start of one worker process. Random, so that a restart on the same host is somebody else.
+    WorkerId
+}
+
+/// A job as a caller hands it in.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NewJob {
+    /// The caller's own id, which makes the enqueue repeatable; the client draws one otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<JobId>,
+    /// The lane; default `default`.
+    pub queue: String,
+    /// Which handler runs it.
+    pub kind: String,
+    /// The input; never changed afterwards.
+    pub payload: Json,
+    /// The group it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process_id: Option<ProcessId>,
+    /// A helper is shown with its process but is not among its results, and nobody waits for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub helper: bool,
+    /// Lower runs first; default 0.
+    #[serde(default)]
+    pub priority: i32,
+    /// Earliest start; default at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_at: Option<Timestamp>,
+    /// Past it a job that is not yet running is cancelled with reason `expired`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+    /// Jobs that must end first: stored ones, or members of the same submission.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<Dependency>,
+    /// Wait until this process is sealed and has no unfinished job (helpers aside).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_process: Option<ProcessId>,
+    /// What most jobs leave at its default.
+    #[serde(default)]
+    pub options: JobOptions,
+}
+
+impl NewJob {
+    /// A job for the default queue, to run at once.
+    pub fn new(kind: impl Into<String>, payload: Json) -> Self {
+        Self {
+            id: None,
+            queue: DEFAULT_QUEUE.to_owned(),
+            kind: kind.into(),
+            payload,
+            process_id: None,
+            helper: false,
+            priority: 0,
+            run_at: None,
+            expires_at: None,
+            depends_on: Vec::new(),
+            after_process: None,
+            options: JobOptions::default(),
+        }
+    }
+
+    /// Sets the id.
+    pub fn id(mut self, id: JobId) -> Self {
+        self.id = Some(id);
+        self
+    }
+
+    /// Sets the queue.
+    pub fn queue(mut self, queue: impl Into<String>) -> Self {
+        self.queue = queue.into();
+        self
+    }
+
+    /// Sets the process.
+    pub fn process(mut self, process_id: impl Into<ProcessId>) -> Self {
+        self.process_id = Some(process_id.into());
+        self
+    }
+
+    /// Sets the priority; lower runs first.
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Sets the earliest start.
+    pub fn run_at(mut self, run_at: Timestamp) -> Self {
+        self.run_at = Some(run_at);
+        self
+    }
+
+    /// Waits for `parent`; when it fails, this job is cancelled.
+    pub fn after(self, parent: JobId) -> Self {
+        self.after_with(parent, OnFailure::Cancel)
+    }
+
+    /// Waits for `parent` with a policy for its failure.
+    pub fn after_with(mut self, parent: JobId, on_failure: OnFailure) -> Self {
+        self.depends_on.push(Dependency { job_id: parent, on_failure });
+        self
+    }
+
+    /// Waits until `process_id` has nothing unfinished.
+    pub fn after_process(mut self, process_id: impl Into<ProcessId>) -> Self {
+        self.after_process = Some(process_id.into());
+        self
+    }
+
+    /// Allows one unfinished job per key.
+    pub fn unique(mut self, unique: Unique) -> Self {
+        self.options.unique = Some(unique);
+        self
+    }
+
+    /// Sets how often it may fail.
+    pub fn max_attempts(mut self, max_attempts: u32) -> Self {
+        self.options.max_attempts = Some(max_attempts);
+        self
+    }
+
+    /// Sets the retry policy.
+    pub fn retry(mut self, retry: RetryPolicy) -> Self {
+        self.options.retry = Some(retry);
+        self
+    }
+
+    /// Sets what happens to the row at the end.
+    pub fn retention(mut self, retention: Retention) -> Self {
+        self.options.retention = Some(retention);
+        self
+    }
+
+    /// Adds a label.
+    pub fn tag(mut self, tag: impl Into<String>) -> Self {
+        self.options.tags.push(tag.into());
+        self
+    }
+}
+
+/// Settings that most jobs leave alone; stored beside the payload, out of the claim's way.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct JobOptions {
+    /// A name for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// Who asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// Free labels.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    /// W3C `traceparent` of the caller.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
+    /// The job that enqueued this one; information only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent_id: Option<JobId>,
+    /// How often the handler may fail; default 3.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_attempts: Option<u32>,
+    /// Leases lost in a row without progress before the job counts as poison; default 3.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_crashes: Option<u32>,
+    /// Throttles in a row before the job fails; default 100.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_throttles: Option<u32>,
+    /// When to try again; default exponential from 1 s to 1 h.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RetryPolicy>,
+    /// Hard time for one run; default 1 h.
+    #[serde(with = "crate::duration::millis_option", rename = "run_limit_ms", skip_serializing_if = "Option::is_none")]
+    pub run_limit: Option<Duration>,
+    /// Longest silence without progress, save or log line; default off.
+    #[serde(with = "crate::duration::millis_option", rename = "idle_limit_ms", skip_serializing_if = "Option::is_none")]
+    pub idle_limit: Option<Duration>,
+    /// Wait before a `Continue` that names none; default 0.
+    #[serde(with = "crate::duration::millis_option", rename = "delay_ms", skip_serializing_if = "Option::is_none")]
+    pub delay: Option<Duration>,
+    /// At most one unfinished job per key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unique: Option<Unique>,
+    /// What happens to the row at the end; default by queue, then by whether there is a process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retention: Option<Retention>,
+}
+
+/// An edge of the graph: wait for `job_id`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dependency {
+    /// The parent.
+    pub job_id: JobId,
+    /// What a failed or cancelled parent does to this job.
+    #[serde(default)]
+    pub on_failure: OnFailure,
+}
+
+/// What a failed or cancelled parent does to its child.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnFailure {
+    /// Cancel the child, and in turn its children.
+    #[default]
+    Cancel,
+    /// Run it all the same: the edge is satisfied by any end.
+    Run,
+    /// Hold it until the parent is retried or the edge is dropped.
+    Hold,
+}
+
+/// At most one unfinished job per (queue, kind, key), and none within the window.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unique {
+    /// The key; its scope is the queue and kind.
+    pub key: String,
+    /// A time during which the key stays taken, also after the job has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<Window>,
+    /// What a second enqueue does.
+    #[serde(default)]
+    pub policy: UniquePolicy,
+}
+
+impl Unique {
+    /// One unfinished job per key; a second enqueue returns the first.
+    pub fn key(key: impl Into<String>) -> Self {
+        Self { key: key.into(), window: None, policy: UniquePolicy::Skip }
+    }
+}
+
+/// How long a unique key stays taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "since", rename_all = "snake_case")]
+pub enum Window {
+    /// From the enqueue on.
+    Enqueue {
+        /// Its length.
+        #[serde(with = "crate::duration::millis", rename = "for_ms")]
+        length: Duration,
+    },
+    /// From success on: a cooldown.
+    Success {
+        /// Its length.
+        #[serde(with = "crate::duration::millis", rename = "for_ms")]
+        length: Duration,
+    },
+}
+
+/// What an enqueue does when its unique key is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(tag = "policy", rename_all = "snake_case")]
+pub enum UniquePolicy {
+    /// Return the existing job.
+    #[default]
+    Skip,
+    /// Give the existing job the new payload, unless it is running or has ended.
+    Replace,
+    /// Push the existing job's start to now + `wait`, but not past `cap` after its enqueue.
+    Debounce {
+        /// The quiet time.
+        #[serde(with = "crate::duration::millis", rename = "wait_ms")]
+        wait: Duration,
+        /// The latest start after the first enqueue.
+        #[serde(with = "crate::duration::millis", rename = "cap_ms")]
+        cap: Duration,
+    },
+}
+
+/// What happens to a job's row when it has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "retention", rename_all = "snake_case")]
+pub enum Retention {
+    /// Stays until its owner consumes it. The default for jobs with a process.
+    UntilConsumed {
+        /// Goes after this time all the same; default never.
+        #[serde(with = "crate::duration::millis_option", rename = "ttl_ms", default)]
+        ttl: Option<Duration>,
+    },
+    /// Stays for a time. The default otherwise: 24 h, or 7 days when failed or cancelled.
+    Keep {
+        /// After success.
+        #[serde(with = "crate::duration::millis", rename = "succeeded_ms")]
+        succeeded: Duration,
+        /// After failure or cancellation.
+        #[serde(with = "crate::duration::millis", rename = "failed_ms")]
+        failed: Duration,
+    },
+    /// Goes with its success; kept for 7 days when failed or cancelled.
+    DeleteOnSuccess,
+}
+
+/// When an ended job's row goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Removal {
+    /// Only by a person or `consume`.
+    Never,
+    /// By the pruner, then.
+    At(Timestamp),
+    /// With the settlement itself.
+    Now,
+}
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+impl Retention {
+    /// The rule for a job without one of its own, in a queue without one.
+    pub fn default_for(has_process: bool) -> Self {
+        if has_process { Self::UntilConsumed { ttl: None } } else { Self::Keep { succeeded: DAY, failed: 7 * DAY } }
+    }
+
+    /// When a job that ends as `state` at `now` is removed.
+    pub fn removal(self, state: State, now: Timestamp) -> Removal {
+        match self {
+            Self::UntilConsumed { ttl: None } => Removal::Never,
+            Self::UntilConsumed { ttl: Some(ttl) } => Removal::At(now + ttl),
+            Self::Keep { succeeded, .. } if state == State::Succeeded => Removal::At(now + succeeded),
+            Self::Keep { failed, .. } => Removal::At(now + failed),
+            Self::DeleteOnSuccess if state == State::Succeeded => Removal::Now,
+            Self::DeleteOnSuccess => Removal::At(now + 7 * DAY),
+        }
+    }
+}
+
+/// A stored job, without its values.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Job {
+    /// Identity.
+    pub id: JobId,
+    /// Submission order within the store; never reused.
+    pub seq: i64,
+    /// Lane.
+    pub queue: String,
+    /// Handler.
+    pub kind: String,
+    /// Where it stands.
+    pub state: State,
+    /// Group.
+    pub process_id: Option<ProcessId>,
+    /// Not among its process's results.
+    pub helper: bool,
+    /// Lower runs first.
+    pub priority: i32,
+    /// Earliest start; written by enqueue and settle.
+    pub run_at: Timestamp,
+    /// When it was enqueued.
+    pub created_at: Timestamp,
+    /// When the newest run began; written by claim.
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    pub finished_at: Option<Timestamp>,
+    /// Cancelled if not running by then.
+    pub expires_at: Option<Timestamp>,
+    /// Failures, crashes and the other budgets so far.
+    pub spent: Spent,
+    /// Raised by each claim and by nothing else.
+    pub fence: u64,
+    /// Until when the lease holds, while running.
+    pub lease_until: Option<Timestamp>,
+    /// Who runs it, or ran it last.
+    pub worker: Option<WorkerId>,
+    /// A running job that somebody wants to end.
+    pub cancel_requested: bool,
+    /// Dependencies not yet satisfied.
+    pub waits_for: u32,
+    /// What it waits for while parked.
+    pub park: Option<Park>,
+    /// Why it failed, was cancelled, or failed last.
+    pub error: Option<JobError>,
+    /// Settings given at enqueue.
+    pub options: JobOptions,
+}
+
+/// A stored job with everything known of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct JobDetail {
+    /// The job.
+    #[serde(flatten)]
+    pub job: Job,
+    /// Input.
+    pub payload: Json,
+    /// Checkpoint.
+    pub data: Option<Json>,
+    /// Output.
+    pub result: Option<Json>,
+    /// Parents, in the order given.
+    pub depends_on: Vec<ParentStatus>,
+    /// The process it waits for.
+    pub after_process: Option<ProcessId>,
+    /// Past runs, oldest first, at most [`crate::limits::RUNS_KEPT_MAX`].
+    pub runs: Vec<Run>,
+    /// Newest progress report.
+    pub progress: Option<Progress>,
+    /// Log lines, oldest first, at most [`crate::limits::LOG_LINES_MAX`].
+    pub log: Vec<LogLine>,
+}
+
+/// A parent as its child sees it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ParentStatus {
+    /// The parent.
+    pub job_id: JobId,
+    /// The edge's policy.
+    pub on_failure: OnFailure,
+    /// Whether the edge is satisfied.
+    pub satisfied: bool,
+    /// How the parent ended; `None` while it has not.
+    pub ended: Option<State>,
+}
+
+/// A parent's end, copied to the child when the parent settled.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ParentResult {
+    /// The parent.
+    pub job_id: JobId,
+    /// How it ended.
+    pub state: State,
+    /// Its result, when it succeeded.
+    pub result: Option<Json>,
+}
+
+/// One past run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// The fence of that run.
+    pub fence: u64,
+    /// Who ran it.
+    pub worker: WorkerId,
+    /// Claimed at.
+    pub started_at: Timestamp,
+    /// Settled or rescued at.
+    pub ended_at: Timestamp,
+    /// How it ended.
+    pub outcome: RunOutcome,
+    /// What went wrong.
+    pub error: Option<JobError>,
+    /// What it used, as the handler reported it.
+    pub usage: Option<Json>,
+}
+
+/// How far a run has come.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Units done.
+    pub done: u64,
+    /// Units in all, when known.
+    pub total: Option<u64>,
+    /// A word for people.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub message: Option<String>,
+    /// When it was reported.
+    pub at: Timestamp,
+}
+
+/// A line that a handler logged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogLine {
+    /// When.
+    pub at: Timestamp,
+    /// What.
+    pub text: String,
+}
+
+/// Who may write a running job's outcome. Every write after a claim carries it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    /// The job.
+    pub job_id: JobId,
+    /// Its place in the store, so that the guard needs no look-up.
+    pub seq: i64,
+    /// The claim's number; a newer claim has a higher one.
+    pub fence: u64,
+    /// The holder.
+    pub worker: WorkerId,
+    /// Until when it holds unless extended.
+    pub until: Timestamp,
+}
+
+/// A job that a claim handed out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Claimed {
+    /// The job, as it is now: running.
+    pub job: Job,
+    /// The right to settle it.
+    pub lease: Lease,
+    /// Input.
+    pub payload: Json,
+    /// Checkpoint of an earlier run.
+    pub data: Option<Json>,
+    /// Parents' results, in the order of `depends_on`.
+    pub parents: Vec<ParentResult>,
+    /// What ended the park before this run.
+    pub wake: Option<Wake>,
+}
+
+/// What ended a park.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wake {
+    /// A signal with a value.
+    Signal(Json),
+    /// Nothing came in time.
+    TimedOut,
+}
+
+/// An ended job of a process, for its owner.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct JobResult {
+    /// The job.
+    pub id: JobId,
+    /// Its place in submission order; the cursor of the next page.
+    pub seq: i64,
+    /// Its kind.
+    pub kind: String,
+    /// How it ended.
+    pub state: State,
+    /// Its result, when it succeeded.
+    pub result: Option<Json>,
+    /// Why it did not.
+    pub error: Option<JobError>,
+}
