@@ -17,7 +17,7 @@ use super::{graph, insert, unique};
 
 /// Cancels waiting jobs and asks running ones to end.
 pub(super) fn cancel(tx: &mut Tx<'_>, ids: &[JobId], now: Timestamp) -> DbResult<Vec<CancelReply>> {
-    let error = JobError::new(Reason::Cancelled, "cancelled on request");
+    let error = JobError::cancelled();
     let mut replies = Vec::with_capacity(ids.len());
     for id in ids {
         let Some(row) = job_by_id(tx.connection(), *id)? else {

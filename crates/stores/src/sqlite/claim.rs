@@ -4,13 +4,14 @@
 //! touches only the rows it hands out. Nothing is swept here and nothing is sorted.
 
 use longhaul_queue::limits::CLAIM_MAX;
+use longhaul_queue::state::JobError;
 use longhaul_queue::store::{ClaimRequest, ExtendRequest, Renewal};
 use longhaul_queue::{Claimed, State};
 use rusqlite::Connection;
 
 use super::error::DbResult;
 use super::rows::{Body, JobRow, job_by_seq};
-use super::settle::{cancel_waiting, expired};
+use super::settle::cancel_waiting;
 use super::tx::Tx;
 use super::graph;
 
@@ -123,7 +124,7 @@ fn read_heads(tx: &Tx<'_>, sql: &str, queue: &str, kind: &str, limit: usize) -> 
 fn take(tx: &mut Tx<'_>, seq: i64, request: &ClaimRequest) -> DbResult<Option<Claimed>> {
     let Some(row) = job_by_seq(tx.connection(), seq)? else { return Ok(None) };
     if row.expires_at.is_some_and(|expires_at| expires_at <= request.now) {
-        cancel_waiting(tx, &row, &expired(), request.now)?;
+        cancel_waiting(tx, &row, &JobError::expired(), request.now)?;
         graph::ended(tx, &JobRow { state: State::Cancelled, ..row }, None, request.now)?;
         return Ok(None);
     }

@@ -268,7 +268,7 @@ fn open_writer(path: &Path) -> DbResult<Connection> {
 
 fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
-    let connection = Connection::open_with_flags(path, flags)?;
+    let mut connection = Connection::open_with_flags(path, flags)?;
     connection.busy_handler(Some(wait_for_lock))?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
     connection.pragma_update(None, "cache_size", -READER_CACHE_KIB)?;

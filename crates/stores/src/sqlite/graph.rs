@@ -2,7 +2,7 @@
 
 use longhaul_queue::graph::{Edge, edge};
 use longhaul_queue::job::{JobId, OnFailure};
-use longhaul_queue::state::{JobError, Reason};
+use longhaul_queue::state::JobError;
 use longhaul_queue::{Error, Json, State, Timestamp};
 
 use super::error::{DbResult, corrupt};
@@ -133,7 +133,7 @@ fn cancel_child(
     parent_state: State,
     now: Timestamp,
 ) -> DbResult<JobRow> {
-    let error = JobError::new(Reason::Dependency, format!("its parent {parent} {parent_state}"));
+    let error = JobError::dependency(parent, parent_state);
     cancel_waiting(tx, &child, &error, now)?;
     Ok(JobRow { state: State::Cancelled, ..child })
 }

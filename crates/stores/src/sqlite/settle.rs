@@ -3,7 +3,7 @@
 
 use longhaul_queue::job::{JobOptions, Removal, Retention, Wake};
 use longhaul_queue::limits::{LOG_LINES_MAX, RUNS_KEPT_MAX};
-use longhaul_queue::state::{JobError, Policy, Reason, RunOutcome, Settlement, settle as judge};
+use longhaul_queue::state::{Event, JobError, Policy, RunOutcome, Settlement, Spent, settle as judge};
 use longhaul_queue::store::{Save, SettleItem, Settled, Signal};
 use longhaul_queue::{Error, Json, Lease, State, Timestamp};
 
@@ -71,7 +71,7 @@ fn take_signal(
 pub(super) fn wake_with(
     tx: &Tx<'_>,
     row: &JobRow,
-    spent: longhaul_queue::state::Spent,
+    spent: Spent,
     signal: Signal,
     now: Timestamp,
     jitter: f64,
@@ -80,7 +80,7 @@ pub(super) fn wake_with(
     match signal.into_event() {
         Ok(event) => Ok((judge(event, spent, &policy, now, jitter), WakeColumn::Clear)),
         Err(value) => {
-            let resumed = judge(longhaul_queue::state::Event::Release, spent, &policy, now, jitter);
+            let resumed = judge(Event::Release, spent, &policy, now, jitter);
             Ok((Settlement { run_at: Some(now), ..resumed }, WakeColumn::Set(Wake::Signal(value))))
         }
     }
@@ -329,9 +329,4 @@ fn removal(
         }
     };
     Ok(rule.removal(state, now))
-}
-
-/// The reason that a sweep gives a job it cancels.
-pub(super) fn expired() -> JobError {
-    JobError::new(Reason::Expired, "not started in time")
 }

@@ -3,7 +3,7 @@
 
 use longhaul_queue::job::Wake;
 use longhaul_queue::limits::{EVENTS_KEPT_MAX, WORKER_KEPT};
-use longhaul_queue::state::{Event, JobError, OnTimeout, Outcome, Policy, Reason, Settlement, settle as judge};
+use longhaul_queue::state::{Event, JobError, OnTimeout, Outcome, Policy, Settlement, settle as judge};
 use longhaul_queue::store::Swept;
 use longhaul_queue::{State, Timestamp};
 use rusqlite::{Connection, OptionalExtension};
@@ -12,7 +12,7 @@ use super::admin::{delete_row, held_child};
 use super::error::DbResult;
 use super::graph;
 use super::rows::{Body, JobRow, flag, job_by_seq, job_columns, read_park, state_number};
-use super::settle::{WakeColumn, apply, cancel_waiting, expired, write_run};
+use super::settle::{WakeColumn, apply, cancel_waiting, write_run};
 use super::tx::Tx;
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
@@ -57,7 +57,7 @@ pub(super) fn promote(tx: &mut Tx<'_>, now: Timestamp, limit: usize) -> DbResult
     for row in tx.all(sql, (now.as_millis(), limit), JobRow::read)? {
         // One that ended with its parent a moment ago needs nothing more.
         if job_by_seq(tx.connection(), row.seq)?.is_some_and(|row| !row.state.is_terminal()) {
-            cancel_waiting(tx, &row, &expired(), now)?;
+            cancel_waiting(tx, &row, &JobError::expired(), now)?;
             graph::ended(tx, &JobRow { state: State::Cancelled, ..row }, None, now)?;
         }
         changed += 1;
@@ -83,9 +83,10 @@ pub(super) fn promote(tx: &mut Tx<'_>, now: Timestamp, limit: usize) -> DbResult
 }
 
 fn park_timed_out(tx: &mut Tx<'_>, row: JobRow, now: Timestamp) -> DbResult<()> {
-    let on_timeout = read_park(tx.connection(), row.seq)?.map(|park| park.on_timeout).unwrap_or_default();
+    let park = read_park(tx.connection(), row.seq)?;
+    let (key, on_timeout) = park.map(|park| (park.key, park.on_timeout)).unwrap_or_default();
     let policy = Policy::default().with(&Body::read(tx.connection(), row.seq)?.options);
-    let error = JobError::new(Reason::ParkTimeout, "no signal came in time");
+    let error = JobError::park_timeout(&key);
     let (event, wake) = match on_timeout {
         OnTimeout::Resume => (Event::Release, WakeColumn::Set(Wake::TimedOut)),
         OnTimeout::Retry => (Event::Outcome(Outcome::Retry { error, after: None, data: None }), WakeColumn::Clear),

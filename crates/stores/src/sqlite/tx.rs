@@ -16,7 +16,7 @@ use super::rows::state_number;
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
 /// The transaction that a command runs in.
-pub struct Tx<'a> {
+pub(super) struct Tx<'a> {
     connection: &'a Connection,
     locked_at: Timestamp,
     next_seq: Option<i64>,
@@ -82,7 +82,7 @@ impl<'a> Tx<'a> {
     }
 
     /// The connection, for a caller's own tables. Leave transactions and savepoints to the writer.
-    pub fn connection(&self) -> &'a Connection {
+    pub(super) fn connection(&self) -> &'a Connection {
         self.connection
     }
 

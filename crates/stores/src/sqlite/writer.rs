@@ -72,9 +72,10 @@ impl<T: Send, F: FnOnce(&mut Tx<'_>) -> DbResult<T> + Send> Command for Call<T, 
 
     fn reply(self: Box<Self>, outcome: Result<()>) {
         let missing = || Err(Error::Corrupt("the writer lost a command".to_owned()));
-        let answer = outcome.and_then(|()| self.value.map_or_else(missing, Ok));
+        let call = *self;
+        let answer = outcome.and_then(|()| call.value.map_or_else(missing, Ok));
         // The caller may have gone away; its work stands.
-        let _ = self.reply.send(answer);
+        let _ = call.reply.send(answer);
     }
 }
 
