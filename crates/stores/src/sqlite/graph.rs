@@ -102,7 +102,7 @@ pub(super) fn release(tx: &mut Tx<'_>, child: i64, now: Timestamp) -> DbResult<S
     let row = stored(tx, child)?;
     let state = start_state(false, row.run_at, now);
     tx.run(
-        "UPDATE lh_jobs SET state = ?2, waits_for = 0, wake_at = ?3 WHERE seq = ?1",
+        "UPDATE lh_jobs SET state = ?2, waits_for = 0, due_at = ?3 WHERE seq = ?1",
         (child, state_number(state), (state == State::Scheduled).then_some(row.run_at.as_millis())),
     )?;
     tx.moved(row.subject(), Some(row.state), Some(state));
@@ -139,18 +139,24 @@ fn cancel_child(
 }
 
 fn stored(tx: &Tx<'_>, seq: i64) -> DbResult<JobRow> {
-    job_by_seq(tx.connection(), seq)?.ok_or_else(|| corrupt("an edge", format!("job number {seq} is missing")))
+    job_by_seq(tx, seq)?.ok_or_else(|| corrupt("an edge", format!("job number {seq} is missing")))
 }
 
 /// Makes a new job wait for a process, unless that has ended already.
 pub(super) fn wait_for_process(tx: &mut Tx<'_>, child: i64, process: &str) -> DbResult<()> {
-    let sealed: Option<bool> = tx.one("SELECT sealed FROM lh_processes WHERE id = ?1", [process], |row| row.get(0))?;
+    let sealed: Option<bool> =
+        tx.one("SELECT sealed FROM lh_processes WHERE id = ?1", [process], |row| row.get(0))?;
     let Some(sealed) = sealed else {
-        let text = format!("after_process names {process}, which has no jobs; enqueue them first or open the process");
+        let text = format!(
+            "after_process names {process}, which has no jobs; enqueue them first or open the process"
+        );
         return Err(Error::invalid(text).into());
     };
     let satisfied = sealed && unfinished(tx, process)? + tx.booked_unfinished(process) == 0;
-    tx.run("INSERT INTO lh_waiters (child, process, satisfied) VALUES (?1, ?2, ?3)", (child, process, satisfied))?;
+    tx.run(
+        "INSERT INTO lh_waiters (child, process, satisfied) VALUES (?1, ?2, ?3)",
+        (child, process, satisfied),
+    )?;
     Ok(())
 }
 
@@ -166,7 +172,8 @@ fn unfinished(tx: &Tx<'_>, process: &str) -> DbResult<i64> {
 
 /// A process's counters or seal have changed: releases who waits for its end, and forgets it when it is empty.
 pub(super) fn process_changed(tx: &mut Tx<'_>, process: &str) -> DbResult<()> {
-    let sealed: Option<bool> = tx.one("SELECT sealed FROM lh_processes WHERE id = ?1", [process], |row| row.get(0))?;
+    let sealed: Option<bool> =
+        tx.one("SELECT sealed FROM lh_processes WHERE id = ?1", [process], |row| row.get(0))?;
     if sealed != Some(true) || unfinished(tx, process)? > 0 {
         return Ok(());
     }

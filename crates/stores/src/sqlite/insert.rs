@@ -9,7 +9,8 @@ use longhaul_queue::{Error, State, Timestamp};
 
 use super::error::{DbResult, corrupt};
 use super::rows::{
-    Body, JobRow, flag, job_by_id, on_failure_number, options_text, read_on_failure, read_result, state_number,
+    Body, JobRow, flag, job_by_id, on_failure_number, options_text, read_on_failure, read_result,
+    state_number,
 };
 use super::tx::{Subject, Tx};
 use super::{graph, unique};
@@ -76,12 +77,7 @@ fn same_content(tx: &Tx<'_>, row: &JobRow, body: &Body, job: &NewJob) -> DbResul
     let parents: Vec<Dependency> = tx.all(
         "SELECT parent_id, on_failure FROM lh_edges WHERE child = ?1 ORDER BY position",
         [row.seq],
-        |row| {
-            Ok(Dependency {
-                job_id: JobId::from_bytes(row.get(0)?),
-                on_failure: read_on_failure(row, 1)?,
-            })
-        },
+        |row| Ok(Dependency { job_id: JobId::from_bytes(row.get(0)?), on_failure: read_on_failure(row, 1)? }),
     )?;
     let after: Option<String> =
         tx.one("SELECT process FROM lh_waiters WHERE child = ?1", [row.seq], |row| row.get(0))?;
@@ -106,7 +102,7 @@ fn insert_one(tx: &mut Tx<'_>, id: JobId, seq: i64, job: &NewJob, now: Timestamp
     let process = job.process_id.as_ref().map(|process| process.as_str());
     let inserted = tx.run(
         "INSERT INTO lh_jobs (seq, id, queue, kind, state, priority, run_at, fence, flags, process, attempt, crashes,
-             throttles, continues, parks, waits_for, cancel, created_at, expires_at, wake_at)
+             throttles, continues, parks, waits_for, cancel, created_at, expires_at, due_at)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, ?9, 0, 0, 0, 0, 0, 0, 0, ?10, ?11, ?12)
          ON CONFLICT (id) DO NOTHING",
         (
@@ -133,6 +129,9 @@ fn insert_one(tx: &mut Tx<'_>, id: JobId, seq: i64, job: &NewJob, now: Timestamp
     )?;
     if process.is_some() {
         tx.run("INSERT INTO lh_processes (id, sealed) VALUES (?1, 1) ON CONFLICT DO NOTHING", [process])?;
+    }
+    if let Some(expires_at) = job.expires_at {
+        tx.run("INSERT INTO lh_expiries (look_at, seq) VALUES (?1, ?2)", (expires_at.as_millis(), seq))?;
     }
     for tag in &options.tags {
         tx.run("INSERT INTO lh_tags (tag, seq) VALUES (?1, ?2) ON CONFLICT DO NOTHING", (tag, seq))?;
@@ -168,7 +167,12 @@ pub(super) fn start_state(waits: bool, run_at: Timestamp, now: Timestamp) -> Sta
     }
 }
 
-fn link(tx: &mut Tx<'_>, child: i64, dependencies: &[Dependency], places: &HashMap<JobId, i64>) -> DbResult<()> {
+fn link(
+    tx: &mut Tx<'_>,
+    child: i64,
+    dependencies: &[Dependency],
+    places: &HashMap<JobId, i64>,
+) -> DbResult<()> {
     for (position, dependency) in dependencies.iter().enumerate() {
         let id = dependency.job_id;
         let stored = || -> DbResult<Option<i64>> {
@@ -176,7 +180,9 @@ fn link(tx: &mut Tx<'_>, child: i64, dependencies: &[Dependency], places: &HashM
         };
         let parent = match places.get(&id) {
             // A member that was there before, or that a unique key turned into another job, has no row at its place.
-            Some(&seq) if tx.one("SELECT 1 FROM lh_jobs WHERE seq = ?1", [seq], |_| Ok(()))?.is_some() => Some(seq),
+            Some(&seq) if tx.one("SELECT 1 FROM lh_jobs WHERE seq = ?1", [seq], |_| Ok(()))?.is_some() => {
+                Some(seq)
+            }
             _ => stored()?,
         };
         let Some(parent) = parent else {
@@ -187,7 +193,10 @@ fn link(tx: &mut Tx<'_>, child: i64, dependencies: &[Dependency], places: &HashM
             "INSERT INTO lh_edges (child, position, parent, parent_id, on_failure, satisfied) VALUES (?1, ?2, ?3, ?4, ?5, 0)",
             (child, position, parent, id.as_bytes(), on_failure_number(dependency.on_failure)),
         )?;
-        tx.run("UPDATE lh_jobs SET flags = flags | ?2 WHERE seq = ?1 AND flags & ?2 = 0", (parent, flag::CHILDREN))?;
+        tx.run(
+            "UPDATE lh_jobs SET flags = flags | ?2 WHERE seq = ?1 AND flags & ?2 = 0",
+            (parent, flag::CHILDREN),
+        )?;
     }
     Ok(())
 }

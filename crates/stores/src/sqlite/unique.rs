@@ -17,24 +17,32 @@ pub(super) fn holder(tx: &mut Tx<'_>, id: JobId, job: &NewJob, now: Timestamp) -
     if job_by_id(tx.connection(), id)?.is_some() {
         return Ok(None);
     }
-    let sql = "SELECT job_id, seq, held, expires_at FROM lh_uniques WHERE queue = ?1 AND kind = ?2 AND key = ?3";
+    let sql =
+        "SELECT job_id, seq, held, expires_at FROM lh_uniques WHERE queue = ?1 AND kind = ?2 AND key = ?3";
     let holder = tx.one(sql, (&job.queue, &job.kind, &unique.key), |row| {
-        Ok((JobId::from_bytes(row.get(0)?), row.get::<_, i64>(1)?, row.get::<_, bool>(2)?, row.get::<_, Option<i64>>(3)?))
+        Ok((
+            JobId::from_bytes(row.get(0)?),
+            row.get::<_, i64>(1)?,
+            row.get::<_, bool>(2)?,
+            row.get::<_, Option<i64>>(3)?,
+        ))
     })?;
     let Some((id, seq, held, expires_at)) = holder else { return Ok(None) };
     if !held && expires_at.is_none_or(|expires_at| expires_at <= now.as_millis()) {
         return Ok(None);
     }
-    let Some(row) = job_by_seq(tx.connection(), seq)? else {
+    let Some(row) = job_by_seq(tx, seq)? else {
         // The window outlives the job, which was consumed: it can only have succeeded or been given up.
         return Ok(Some(Enqueued { id, seq, state: State::Succeeded, how: How::Skipped }));
     };
     let how = match unique.policy {
         UniquePolicy::Skip => How::Skipped,
         UniquePolicy::Replace => replace(tx, &row, job)?,
-        UniquePolicy::Debounce { wait, cap } => debounce(tx, &row, (now + wait).min(row.created_at + cap), now)?,
+        UniquePolicy::Debounce { wait, cap } => {
+            debounce(tx, &row, (now + wait).min(row.created_at + cap), now)?
+        }
     };
-    let state = job_by_seq(tx.connection(), seq)?.map_or(row.state, |row| row.state);
+    let state = job_by_seq(tx, seq)?.map_or(row.state, |row| row.state);
     Ok(Some(Enqueued { id, seq, state, how }))
 }
 
@@ -54,7 +62,7 @@ fn debounce(tx: &mut Tx<'_>, holder: &JobRow, run_at: Timestamp, now: Timestamp)
         State::Scheduled | State::Ready => {
             let state = start_state(false, run_at, now);
             tx.run(
-                "UPDATE lh_jobs SET state = ?2, run_at = ?3, wake_at = ?4 WHERE seq = ?1",
+                "UPDATE lh_jobs SET state = ?2, run_at = ?3, due_at = ?4 WHERE seq = ?1",
                 (
                     holder.seq,
                     state_number(state),
@@ -91,9 +99,11 @@ pub(super) fn hold(tx: &Tx<'_>, unique: &Unique, job: &NewJob, seq: i64, now: Ti
 pub(super) fn retake(tx: &Tx<'_>, row: &JobRow, options: &JobOptions) -> DbResult<()> {
     let Some(unique) = &options.unique else { return Ok(()) };
     let sql = "SELECT job_id FROM lh_uniques WHERE queue = ?1 AND kind = ?2 AND key = ?3 AND held = 1 AND seq <> ?4";
-    let other = tx.one(sql, (&row.queue, &row.kind, &unique.key, row.seq), |row| Ok(JobId::from_bytes(row.get(0)?)))?;
+    let other =
+        tx.one(sql, (&row.queue, &row.kind, &unique.key, row.seq), |row| Ok(JobId::from_bytes(row.get(0)?)))?;
     if let Some(other) = other {
-        let text = format!("job {} cannot run again: job {other} holds its unique key {:?}", row.id, unique.key);
+        let text =
+            format!("job {} cannot run again: job {other} holds its unique key {:?}", row.id, unique.key);
         return Err(DbError::Queue(Error::Invalid(text)));
     }
     tx.run(
@@ -105,7 +115,13 @@ pub(super) fn retake(tx: &Tx<'_>, row: &JobRow, options: &JobOptions) -> DbResul
 }
 
 /// Frees the key of a job that has ended, or keeps it for its window.
-pub(super) fn free(tx: &Tx<'_>, row: &JobRow, options: &JobOptions, state: State, now: Timestamp) -> DbResult<()> {
+pub(super) fn free(
+    tx: &Tx<'_>,
+    row: &JobRow,
+    options: &JobOptions,
+    state: State,
+    now: Timestamp,
+) -> DbResult<()> {
     let Some(unique) = &options.unique else { return Ok(()) };
     let cooldown = match unique.window {
         Some(Window::Success { length }) if state == State::Succeeded => Some((now + length).as_millis()),
@@ -118,4 +134,3 @@ pub(super) fn free(tx: &Tx<'_>, row: &JobRow, options: &JobOptions, state: State
     )?;
     Ok(())
 }
-
