@@ -19,6 +19,8 @@ pub mod memory;
 pub mod retry;
 pub mod state;
 pub mod store;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use client::Queue;
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};

@@ -26,9 +26,10 @@ impl Tables {
         self.sweep(
             now,
             limit,
-            |row| next_due(row).map(|(at, _)| at),
+            |row| next_due(row, now).map(|(at, _)| at),
             |tables, seq| {
-                let due = tables.jobs.get(&seq).and_then(next_due).filter(|(at, _)| *at <= now);
+                let due =
+                    tables.jobs.get(&seq).and_then(|row| next_due(row, now)).filter(|(at, _)| *at <= now);
                 let Some((_, due)) = due else { return false };
                 match due {
                     Due::Expire => tables.end(seq, State::Cancelled, Some(JobError::expired()), now),
@@ -122,8 +123,8 @@ impl Tables {
     }
 }
 
-/// When and how time moves a waiting job. Of two times the expiry wins if it has come.
-fn next_due(row: &Row) -> Option<(Timestamp, Due)> {
+/// When and how time moves a waiting job. An expiry that has come wins over a start that has come.
+fn next_due(row: &Row, now: Timestamp) -> Option<(Timestamp, Due)> {
     let job = &row.job;
     let start = match job.state {
         State::Scheduled => Some((job.run_at, Due::Start)),
@@ -132,5 +133,8 @@ fn next_due(row: &Row) -> Option<(Timestamp, Due)> {
         State::Running | State::Succeeded | State::Failed | State::Cancelled => return None,
     };
     let expiry = job.expires_at.map(|at| (at, Due::Expire));
-    [expiry, start].into_iter().flatten().min_by_key(|(at, _)| *at)
+    match expiry {
+        Some((at, _)) if at <= now => expiry,
+        _ => [expiry, start].into_iter().flatten().min_by_key(|(at, _)| *at),
+    }
 }

@@ -1,0 +1,22 @@
+//! The store that fails on demand does what it says, and a repeated call is safe whatever was lost.
+
+use std::sync::Arc;
+
+use longhaul_queue::memory::MemoryStore;
+use longhaul_queue::testing::bench::{START, id, job};
+use longhaul_queue::testing::{Fault, FaultyStore};
+use longhaul_queue::{Error, Store};
+
+#[tokio::test]
+async fn a_call_fails_before_or_after_it_was_carried_out() {
+    for (fault, stored) in [(Fault::Before, 0), (Fault::After, 1)] {
+        let store = FaultyStore::new(Arc::new(MemoryStore::new()));
+        store.fail_call(2, fault);
+        store.counts().await.expect("the first call works");
+        let failed = store.insert(vec![job(1)], START).await;
+        assert!(matches!(failed, Err(Error::Unavailable(_))), "{failed:?}");
+        assert_eq!(store.get(vec![id(1)]).await.expect("the third call works").len(), stored);
+        let repeated = store.insert(vec![job(1)], START).await.expect("the fourth call works");
+        assert_eq!((repeated[0].id, store.calls()), (id(1), 4));
+    }
+}

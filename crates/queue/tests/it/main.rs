@@ -1,0 +1,4 @@
+//! The integration tests of the queue, one binary.
+
+mod faulty;
+mod memory;
