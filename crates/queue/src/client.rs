@@ -78,7 +78,7 @@ impl Queue {
         enqueued
     }
 
-    fn prepare(&self, jobs: Vec<NewJob>) -> Result<Vec<NewJob>> {
+    pub(crate) fn prepare(&self, jobs: Vec<NewJob>) -> Result<Vec<NewJob>> {
         Self::prepare_jobs(jobs, &self.limits, self.clock.now())
     }
 

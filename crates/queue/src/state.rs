@@ -365,6 +365,23 @@ pub struct Settlement {
 }
 
 impl Settlement {
+    /// Refuses a settlement that [`settle`] could not have made.
+    pub fn check(&self) -> Result<()> {
+        match self.state {
+            State::Blocked | State::Running => {
+                Err(Error::invalid(format!("a run cannot end as {}", self.state)))
+            }
+            State::Parked if self.park.is_none() => Err(Error::invalid("a park names no key")),
+            State::Scheduled if self.run_at.is_none() => Err(Error::invalid("a delay names no time")),
+            State::Scheduled
+            | State::Ready
+            | State::Parked
+            | State::Succeeded
+            | State::Failed
+            | State::Cancelled => Ok(()),
+        }
+    }
+
     /// What remains of this settlement when the job's cancellation was requested first: an end stands, everything
     /// else becomes `cancelled`.
     pub fn under_cancel(self) -> Self {

@@ -103,6 +103,12 @@ impl Bench {
         Self { store, clock: Arc::new(ManualClock::new(START)), _guard: Box::new(()) }
     }
 
+    /// Uses the clock that the store was opened with.
+    pub fn timed_by(mut self, clock: Arc<ManualClock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
     /// Keeps something, such as a temporary directory, as long as the bench lives.
     pub fn keeping(mut self, guard: impl Any + Send + Sync) -> Self {
         self._guard = Box::new(guard);

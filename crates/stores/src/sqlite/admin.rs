@@ -15,7 +15,7 @@ use super::rows::{
 };
 use super::settle::{apply, cancel_waiting, wake_with};
 use super::tx::Tx;
-use super::{graph, insert, unique};
+use super::{graph, insert, sweep, unique};
 
 /// Cancels waiting jobs and asks running ones to end.
 pub(super) fn cancel(tx: &mut Tx<'_>, ids: &[JobId], now: Timestamp) -> DbResult<Vec<CancelReply>> {
@@ -61,39 +61,40 @@ fn retry_one(tx: &mut Tx<'_>, id: JobId, request: &RetryRequest) -> DbResult<Sta
         return Err(Error::not_found(format!("there is no job {id}")).into());
     };
     if !matches!(row.state, State::Failed | State::Cancelled) {
-        let text =
-            format!("job {id} is {} and cannot be retried; only failed and cancelled jobs can", row.state);
-        return Err(Error::Invalid(text).into());
+        return Err(Error::wrong_state(id, row.state, "retried").into());
     }
     unique::retake(tx, &row, &Body::read(tx.connection(), row.seq)?.options)?;
     if !request.keep_data && row.has(flag::DATA) {
         tx.run("DELETE FROM lh_data WHERE seq = ?1", [row.seq])?;
         tx.run("UPDATE lh_jobs SET flags = flags & ~?2 WHERE seq = ?1", (row.seq, flag::DATA))?;
     }
-    // A person's will: parents that have failed count no more. Unfinished ones still do.
+    // Who retries a child does not want to wait for parents that have failed. Unfinished ones still count.
     tx.run("UPDATE lh_edges SET satisfied = 1 WHERE child = ?1 AND ended IS NOT NULL", [row.seq])?;
-    let state = revive(tx, &row, request.now)?;
+    tx.run("UPDATE lh_jobs SET run_at = ?2 WHERE seq = ?1", (row.seq, request.now.as_millis()))?;
+    let state = revive(tx, &JobRow { run_at: request.now, ..row.clone() }, request.now)?;
     revive_children(tx, &row, request.now)?;
     Ok(state)
 }
 
 /// Brings an ended job back: blocked by its open edges, or ready.
 fn revive(tx: &mut Tx<'_>, row: &JobRow, now: Timestamp) -> DbResult<State> {
+    graph::recheck_wait(tx, row.seq)?;
     let sql = "SELECT (SELECT count(*) FROM lh_edges WHERE child = ?1 AND satisfied = 0)
                     + (SELECT count(*) FROM lh_waiters WHERE child = ?1 AND satisfied = 0)";
     let waits_for: u32 = tx.one(sql, [row.seq], |row| row.get(0))?.unwrap_or(0);
     let state = insert::start_state(waits_for > 0, row.run_at, now);
     let due_at = (state == State::Scheduled).then_some(row.run_at.as_millis());
+    // A job that has expired would be cancelled again before it could run.
+    let expires_at = row.expires_at.filter(|expires_at| *expires_at > now);
     tx.run(
         "UPDATE lh_jobs SET state = ?2, waits_for = ?3, attempt = 0, crashes = 0, throttles = 0, finished_at = NULL,
-             due_at = ?4
+             due_at = ?4, expires_at = ?5
          WHERE seq = ?1",
-        (row.seq, state_number(state), waits_for, due_at),
+        (row.seq, state_number(state), waits_for, due_at, expires_at.map(Timestamp::as_millis)),
     )?;
     tx.run("DELETE FROM lh_results WHERE seq = ?1", [row.seq])?;
-    if let Some(expires_at) = row.expires_at {
-        let remind = "INSERT INTO lh_expiries (look_at, seq) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
-        tx.run(remind, (expires_at.as_millis(), row.seq))?;
+    if let Some(expires_at) = expires_at {
+        sweep::remind_at(tx, expires_at, row.seq)?;
     }
     tx.moved(row.subject(), Some(row.state), Some(state));
     Ok(state)
@@ -149,8 +150,11 @@ pub(super) fn unhold(tx: &mut Tx<'_>, id: JobId, now: Timestamp) -> DbResult<Sta
     })?;
     let holding: Vec<_> =
         edges.into_iter().filter(|(_, ended, policy)| edge(*ended, *policy) == Edge::Holds).collect();
-    if row.state != State::Blocked || holding.is_empty() {
-        return Err(Error::invalid(format!("job {id} is {} and no failed parent holds it", row.state)).into());
+    if row.state != State::Blocked {
+        return Err(Error::wrong_state(id, row.state, "released from a hold").into());
+    }
+    if holding.is_empty() {
+        return Err(Error::invalid(format!("job {id} is blocked, but no failed parent holds it")).into());
     }
     for (position, ended, _) in holding {
         graph::satisfy(tx, row.seq, position, ended, None)?;
@@ -201,13 +205,16 @@ pub(super) fn delete(tx: &mut Tx<'_>, ids: &[JobId]) -> DbResult<Deleted> {
         let Some(row) = job_by_id(tx.connection(), *id)? else { continue };
         let refusal = if row.state.is_terminal() {
             held_child(tx, &row)?.map(|child| {
-                format!("job {id} holds job {child}; retry it, or drop the edge with `longhaul jobs unhold {child}`")
+                Error::invalid(format!(
+                    "job {id} is {} and cannot be deleted: it holds job {child}; retry it, or unhold or cancel {child}",
+                    row.state
+                ))
             })
         } else {
-            Some(format!("job {id} is {} and cannot be deleted; cancel it first", row.state))
+            Some(Error::wrong_state(*id, row.state, "deleted"))
         };
         match refusal {
-            Some(text) => deleted.refused.push((*id, Error::Invalid(text))),
+            Some(error) => deleted.refused.push((*id, error)),
             None => {
                 delete_row(tx, &row)?;
                 deleted.deleted += 1;

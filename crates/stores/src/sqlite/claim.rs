@@ -10,10 +10,10 @@ use longhaul_queue::{Claimed, State};
 use rusqlite::Connection;
 
 use super::error::DbResult;
-use super::graph;
 use super::rows::{JobRow, job_with_body};
 use super::settle::cancel_waiting;
 use super::tx::Tx;
+use super::{graph, sweep};
 
 /// A ready job's place in the claim's order: priority, `run_at`, `seq`.
 type Head = (i32, i64, i64);
@@ -39,7 +39,7 @@ pub(super) fn anything_ready(connection: &Connection, queues: &[String]) -> DbRe
 pub(super) fn claim(tx: &mut Tx<'_>, request: &ClaimRequest) -> DbResult<Vec<Claimed>> {
     let limit = request.limit.min(CLAIM_MAX);
     let mut claimed = Vec::with_capacity(limit);
-    let mut suspects_left = request.suspects_max;
+    let mut suspects_left = request.suspects_max.min(CLAIM_MAX);
     for queue in &request.queues {
         // Expired jobs are cancelled instead of handed out, so one look may not fill the request.
         loop {
@@ -132,6 +132,7 @@ fn take(tx: &mut Tx<'_>, seq: i64, request: &ClaimRequest) -> DbResult<Option<Cl
          WHERE seq = ?1",
         (seq, until.as_millis(), request.worker.as_str(), now.as_millis()),
     )?;
+    sweep::forget(tx, &row)?;
     tx.moved(row.subject(), Some(row.state), Some(State::Running));
     let row = JobRow {
         state: State::Running,

@@ -11,7 +11,7 @@ use super::admin::delete_row;
 use super::error::{DbError, DbResult};
 use super::rows::{Body, JobRow, flag, from_text, job_by_seq, read_data, state_number, to_text};
 use super::tx::Tx;
-use super::{graph, insert, unique};
+use super::{graph, insert, sweep, unique};
 
 /// Applies settlements and answers each.
 pub(super) fn settle(tx: &mut Tx<'_>, items: Vec<SettleItem>, now: Timestamp) -> DbResult<Vec<Settled>> {
@@ -19,15 +19,22 @@ pub(super) fn settle(tx: &mut Tx<'_>, items: Vec<SettleItem>, now: Timestamp) ->
 }
 
 fn settle_one(tx: &mut Tx<'_>, item: SettleItem, now: Timestamp) -> DbResult<Settled> {
-    let Some(row) = held(tx, &item.lease)? else { return Ok(Settled::LostLease) };
-    if !item.follow_ups.is_empty() {
-        let follow_ups = item.follow_ups;
+    let SettleItem { lease, settlement, follow_ups } = item;
+    let Some(mut row) = held(tx, &lease)? else { return Ok(Settled::LostLease) };
+    let cancelled = row.cancel && !settlement.state.is_terminal();
+    if let Err(error) = settlement.check() {
+        return Ok(Settled::Refused(error));
+    }
+    // What the handler planned before it was cancelled is not to happen. Otherwise follow-ups come first: they belong
+    // to the process before this job's end could complete it.
+    if !follow_ups.is_empty() && !cancelled {
         if let Err(error) = tx.attempt(|tx| insert::insert(tx, follow_ups, now))? {
             return Ok(Settled::Refused(error));
         }
+        // One of them may depend on this job.
+        row = held(tx, &lease)?.unwrap_or(row);
     }
-    let mut row = row;
-    let settlement = under_cancel(tx, &row, item.settlement)?;
+    let settlement = under_cancel(tx, &row, settlement)?;
     write_run(tx, &mut row, &settlement, now)?;
     let (settlement, wake) = take_signal(tx, &row, settlement, now)?;
     apply(tx, row, settlement, wake, now).map(Settled::Applied)
@@ -129,6 +136,11 @@ pub(super) fn apply(
         if needs_options { Body::read(tx.connection(), row.seq)?.options } else { JobOptions::default() };
     let removal = removal(tx, &row, options.retention, state, now)?;
     write_row(tx, &row, &settlement, removal, now)?;
+    if from == State::Running && !state.is_terminal() {
+        sweep::remind(tx, &row)?;
+    } else if from == State::Parked && state.is_terminal() {
+        sweep::forget(tx, &row)?;
+    }
     tx.moved(row.subject(), Some(from), Some(state));
     if state.is_terminal() {
         row.state = state;
@@ -157,7 +169,7 @@ fn write_row(
     };
     tx.run(
         "UPDATE lh_jobs SET state = ?2, run_at = coalesce(?3, run_at), flags = ?4, attempt = ?5, crashes = ?6,
-             throttles = ?7, continues = ?8, parks = ?9, finished_at = ?10, due_at = ?11
+             throttles = ?7, continues = ?8, parks = ?9, finished_at = ?10, due_at = ?11, cancel = 0
          WHERE seq = ?1",
         (
             row.seq,
@@ -320,6 +332,7 @@ pub(super) fn cancel_waiting(
         (row.seq, now.as_millis(), due_at.map(Timestamp::as_millis), flag::RESULT, flag::PARK),
     )?;
     write_error(tx, row.seq, error)?;
+    sweep::forget(tx, row)?;
     unique::free(tx, row, &options, State::Cancelled, now)?;
     tx.moved(row.subject(), Some(row.state), Some(State::Cancelled));
     Ok(())

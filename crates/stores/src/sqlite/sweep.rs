@@ -1,10 +1,8 @@
 //! What time moves: due, expired, abandoned and old rows. Each sweep has an index of its own and a limit, and asks
 //! before it takes the write lock.
 
-use std::time::Duration;
-
 use longhaul_queue::job::Wake;
-use longhaul_queue::limits::{EVENTS_KEPT_MAX, WORKER_KEPT};
+use longhaul_queue::limits::{EVENTS_KEPT_MAX, SWEEP_MAX, WORKER_KEPT};
 use longhaul_queue::state::{Event, JobError, OnTimeout, Outcome, Policy, settle as judge};
 use longhaul_queue::store::Swept;
 use longhaul_queue::{State, Timestamp};
@@ -17,8 +15,6 @@ use super::rows::{Body, JobRow, flag, job_by_seq, job_columns, read_park, state_
 use super::settle::{WakeColumn, apply, cancel_waiting, under_cancel, write_run};
 use super::tx::Tx;
 
-/// A job that runs past its expiry is looked at again no sooner than this.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const DAY_MS: i64 = 24 * 3600 * 1000;
 /// States that the promoter ends by time.
 const WAITING: [State; 2] = [State::Scheduled, State::Parked];
@@ -68,48 +64,63 @@ pub(super) fn promote_idle(connection: &Connection, now: Timestamp) -> DbResult<
     Ok(nothing_due(next_promotion(connection)?, now))
 }
 
-/// Scheduled jobs to ready, parked ones as their park says, expired ones to cancelled.
+/// Scheduled jobs to ready, parked ones as their park says, expired ones to cancelled. Expiries come first: a job that
+/// is due and expired is not run.
 pub(super) fn promote(tx: &mut Tx<'_>, now: Timestamp, limit: usize) -> DbResult<Swept> {
-    // Expiry first: a job that is due and expired is not run.
-    let mut changed = expire(tx, now, limit)?;
+    let limit = limit.min(SWEEP_MAX);
+    let expired = "SELECT seq FROM lh_expiries WHERE look_at <= ?1 ORDER BY look_at, seq LIMIT ?2";
+    let mut found = tx.all(expired, (now.as_millis(), limit + 1), |row| row.get::<_, i64>(0))?;
+    let mut starts = Vec::new();
     for state in WAITING {
-        for row in due(tx, state, now, limit.saturating_sub(changed))? {
-            if row.state == State::Parked {
-                park_timed_out(tx, row, now)?;
-            } else {
-                let ready = "UPDATE lh_jobs SET state = ?2, due_at = NULL WHERE seq = ?1";
-                tx.run(ready, (row.seq, state_number(State::Ready)))?;
-                tx.moved(row.subject(), Some(row.state), Some(State::Ready));
-            }
-            changed += 1;
-        }
+        starts.append(&mut due(tx, state, now, limit + 1)?);
     }
-    let next_at = next_promotion(tx.connection())?;
-    Ok(Swept {
-        changed: changed as u64,
-        next_at: next_at.map(|at| if changed >= limit { at.min(now) } else { at }),
-    })
+    starts.retain(|row| row.expires_at.is_none_or(|expires_at| expires_at > now));
+    starts.sort_unstable_by_key(|row| (row.due_at, row.seq));
+    found.extend(starts.iter().map(|row| row.seq));
+    let cut = found.len() > limit;
+    let mut changed = 0;
+    for seq in found.into_iter().take(limit) {
+        changed += u64::from(promote_one(tx, seq, now)?);
+    }
+    let next_at = if cut { Some(now) } else { next_promotion(tx.connection())? };
+    Ok(Swept { changed, next_at })
 }
 
-/// Cancels jobs that were not started in time; one that runs is looked at again when its lease ends.
-fn expire(tx: &mut Tx<'_>, now: Timestamp, limit: usize) -> DbResult<usize> {
-    let sql = "SELECT look_at, seq FROM lh_expiries WHERE look_at <= ?1 ORDER BY look_at, seq LIMIT ?2";
-    let reminders =
-        tx.all(sql, (now.as_millis(), limit), |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))?;
-    let mut changed = 0;
-    for (look_at, seq) in reminders {
-        tx.run("DELETE FROM lh_expiries WHERE look_at = ?1 AND seq = ?2", (look_at, seq))?;
-        let Some(row) = job_by_seq(tx, seq)?.filter(|row| !row.state.is_terminal()) else { continue };
-        if row.state == State::Running {
-            let look_at = row.due_at.unwrap_or(now).max(now + LOOK_AGAIN).as_millis();
-            tx.run("INSERT INTO lh_expiries (look_at, seq) VALUES (?1, ?2)", (look_at, seq))?;
-            continue;
-        }
+/// False when an earlier one's cascade has settled this one.
+fn promote_one(tx: &mut Tx<'_>, seq: i64, now: Timestamp) -> DbResult<bool> {
+    let Some(row) = job_by_seq(tx, seq)?.filter(|row| !row.state.is_terminal()) else { return Ok(false) };
+    if row.expires_at.is_some_and(|expires_at| expires_at <= now) {
         cancel_waiting(tx, &row, &JobError::expired(), now)?;
         graph::ended(tx, &JobRow { state: State::Cancelled, ..row }, None, now)?;
-        changed += 1;
+    } else if row.state == State::Parked {
+        park_timed_out(tx, row, now)?;
+    } else {
+        let ready = "UPDATE lh_jobs SET state = ?2, due_at = NULL WHERE seq = ?1";
+        tx.run(ready, (row.seq, state_number(State::Ready)))?;
+        tx.moved(row.subject(), Some(row.state), Some(State::Ready));
     }
-    Ok(changed)
+    Ok(true)
+}
+
+/// Reminds the promoter of a waiting job's expiry.
+pub(super) fn remind_at(tx: &Tx<'_>, expires_at: Timestamp, seq: i64) -> DbResult<()> {
+    let sql = "INSERT INTO lh_expiries (look_at, seq) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+    tx.run(sql, (expires_at.as_millis(), seq))?;
+    Ok(())
+}
+
+/// A job waits again.
+pub(super) fn remind(tx: &Tx<'_>, row: &JobRow) -> DbResult<()> {
+    row.expires_at.map_or(Ok(()), |expires_at| remind_at(tx, expires_at, row.seq))
+}
+
+/// A job waits no more.
+pub(super) fn forget(tx: &Tx<'_>, row: &JobRow) -> DbResult<()> {
+    if let Some(expires_at) = row.expires_at {
+        let sql = "DELETE FROM lh_expiries WHERE look_at = ?1 AND seq = ?2";
+        tx.run(sql, (expires_at.as_millis(), row.seq))?;
+    }
+    Ok(())
 }
 
 fn park_timed_out(tx: &mut Tx<'_>, row: JobRow, now: Timestamp) -> DbResult<()> {
@@ -136,25 +147,26 @@ pub(super) fn rescue_idle(connection: &Connection, now: Timestamp) -> DbResult<O
 
 /// Takes expired leases away. The job goes back with its checkpoint, and a normal claim resumes it.
 pub(super) fn rescue(tx: &mut Tx<'_>, now: Timestamp, limit: usize) -> DbResult<Swept> {
-    let rows = due(tx, State::Running, now, limit)?;
-    let changed = rows.len();
-    for mut row in rows {
+    let limit = limit.min(SWEEP_MAX);
+    let rows = due(tx, State::Running, now, limit + 1)?;
+    let cut = rows.len() > limit;
+    let mut changed = 0;
+    for mut row in rows.into_iter().take(limit) {
+        changed += 1;
         let policy = Policy::default().with(&Body::read(tx.connection(), row.seq)?.options);
         let settlement = under_cancel(tx, &row, judge(Event::Crash, row.spent, &policy, now, 0.5))?;
         write_run(tx, &mut row, &settlement, now)?;
         apply(tx, row, settlement, WakeColumn::Keep, now)?;
     }
-    let next_at = next_due(tx.connection(), &[State::Running])?;
-    Ok(Swept {
-        changed: changed as u64,
-        next_at: next_at.map(|at| if changed >= limit { at.min(now) } else { at }),
-    })
+    let next_at = if cut { Some(now) } else { next_due(tx.connection(), &[State::Running])? };
+    Ok(Swept { changed, next_at })
 }
 
 /// Whether `prune` has anything to do that cannot wait.
 pub(super) fn prune_idle(connection: &Connection, now: Timestamp) -> DbResult<Option<Swept>> {
     let next_at = next_due(connection, &ENDED)?;
-    let housekeeping = "SELECT EXISTS (SELECT 1 FROM lh_uniques WHERE held = 0 AND expires_at <= ?1)
+    let housekeeping =
+        "SELECT EXISTS (SELECT 1 FROM lh_uniques WHERE ended IS NOT NULL AND taken_until <= ?1)
              OR EXISTS (SELECT 1 FROM lh_signals WHERE expires_at <= ?1)
              OR (SELECT max(id) - min(id) >= ?2 FROM lh_events)
              OR EXISTS (SELECT 1 FROM lh_workers WHERE seen_at <= ?3)";
@@ -167,13 +179,15 @@ pub(super) fn prune_idle(connection: &Connection, now: Timestamp) -> DbResult<Op
 
 /// Deletes what retention no longer keeps.
 pub(super) fn prune(tx: &mut Tx<'_>, now: Timestamp, limit: usize) -> DbResult<Swept> {
+    let limit = limit.min(SWEEP_MAX);
     let mut rows = Vec::new();
     for state in ENDED {
-        rows.append(&mut due(tx, state, now, limit - rows.len())?);
+        rows.append(&mut due(tx, state, now, limit + 1)?);
     }
-    let found = rows.len();
+    rows.sort_unstable_by_key(|row| (row.due_at, row.seq));
+    let cut = rows.len() > limit;
     let mut changed = 0;
-    for row in rows {
+    for row in rows.into_iter().take(limit) {
         if row.has(flag::CHILDREN) && held_child(tx, &row)?.is_some() {
             // A child waits for this one to be retried: look again tomorrow.
             tx.run("UPDATE lh_jobs SET due_at = ?2 WHERE seq = ?1", (row.seq, now.as_millis() + DAY_MS))?;
@@ -182,14 +196,12 @@ pub(super) fn prune(tx: &mut Tx<'_>, now: Timestamp, limit: usize) -> DbResult<S
             changed += 1;
         }
     }
-    changed += tx.run("DELETE FROM lh_uniques WHERE held = 0 AND expires_at <= ?1", [now.as_millis()])?;
+    changed +=
+        tx.run("DELETE FROM lh_uniques WHERE ended IS NOT NULL AND taken_until <= ?1", [now.as_millis()])?;
     changed += tx.run("DELETE FROM lh_signals WHERE expires_at <= ?1", [now.as_millis()])?;
-    let kept = i64::try_from(EVENTS_KEPT_MAX).unwrap_or(i64::MAX);
-    changed += tx.run("DELETE FROM lh_events WHERE id <= (SELECT max(id) FROM lh_events) - ?1", [kept])?;
     changed += tx.run("DELETE FROM lh_workers WHERE seen_at <= ?1", [(now - WORKER_KEPT).as_millis()])?;
-    let next_at = next_due(tx.connection(), &ENDED)?;
-    Ok(Swept {
-        changed: changed as u64,
-        next_at: next_at.map(|at| if found >= limit { at.min(now) } else { at }),
-    })
+    let kept = i64::try_from(EVENTS_KEPT_MAX).unwrap_or(i64::MAX);
+    tx.run("DELETE FROM lh_events WHERE id <= (SELECT max(id) FROM lh_events) - ?1", [kept])?;
+    let next_at = if cut { Some(now) } else { next_due(tx.connection(), &ENDED)? };
+    Ok(Swept { changed: changed as u64, next_at })
 }

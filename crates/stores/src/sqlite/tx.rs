@@ -136,9 +136,9 @@ impl<'a> Tx<'a> {
         self.with_statement(sql, |statement| statement.query_map(params, read)?.collect())
     }
 
-    /// The next `count` places in submission order.
-    pub(super) fn take_seqs(&mut self, count: usize) -> DbResult<i64> {
-        let first = match self.next_seq {
+    /// The next place in submission order.
+    pub(super) fn next_seq(&mut self) -> DbResult<i64> {
+        let next = match self.next_seq {
             Some(next) => next,
             None => self
                 .one(
@@ -149,8 +149,13 @@ impl<'a> Tx<'a> {
                 )?
                 .ok_or_else(|| corrupt("deleted_seq", "it is missing"))?,
         };
-        self.next_seq = Some(first + i64::try_from(count).unwrap_or(i64::MAX));
-        Ok(first)
+        self.next_seq = Some(next);
+        Ok(next)
+    }
+
+    /// That place is taken.
+    pub(super) fn take_seq(&mut self, seq: i64) {
+        self.next_seq = Some(seq + 1);
     }
 
     /// Remembers the place of a job that is deleted, if it is the last one, so that it is never given again. Reads
@@ -252,6 +257,8 @@ impl<'a> Tx<'a> {
         if outcome.is_err() {
             self.run("ROLLBACK TO attempt", [])?;
             self.own = before;
+            // Read anew: places of jobs that were rolled back are free.
+            self.next_seq = None;
         }
         self.run("RELEASE attempt", [])?;
         match outcome {
@@ -294,6 +301,7 @@ impl<'a> Tx<'a> {
     pub(super) fn keep_changes(&mut self, keep: bool) {
         let own = std::mem::take(&mut self.own);
         if !keep {
+            self.next_seq = None;
             return;
         }
         let kept = &mut self.kept;

@@ -45,7 +45,7 @@ CREATE INDEX lh_jobs_process ON lh_jobs (process) WHERE process IS NOT NULL;
 -- Failures are what people look for; the index costs nothing while all goes well.
 CREATE INDEX lh_jobs_ended_badly ON lh_jobs (state) WHERE state >= 6;
 
--- Jobs that are cancelled unless they run by then. A row here is a reminder to look at the job.
+-- Waiting jobs that are cancelled unless they run by then. A row here is a reminder to look at the job.
 CREATE TABLE lh_expiries (look_at INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (look_at, seq)) STRICT, WITHOUT ROWID;
 
 -- Running jobs that somebody wants to end, by who runs them.
@@ -118,11 +118,11 @@ CREATE TABLE lh_uniques (
     key        TEXT    NOT NULL,
     job_id     BLOB    NOT NULL,
     seq        INTEGER NOT NULL,
-    held       INTEGER NOT NULL,            -- 1 while the job is unfinished
-    expires_at INTEGER,                     -- end of the window
+    ended      INTEGER,                     -- the terminal state; NULL while the job is unfinished
+    taken_until INTEGER,                    -- end of the window
     PRIMARY KEY (queue, kind, key)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX lh_uniques_expiry ON lh_uniques (expires_at) WHERE held = 0;
+CREATE INDEX lh_uniques_expiry ON lh_uniques (taken_until) WHERE ended IS NOT NULL;
 
 -- Maintained with every change; nothing counts rows.
 CREATE TABLE lh_counts (
