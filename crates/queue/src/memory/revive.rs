@@ -42,8 +42,6 @@ impl Tables {
 
     /// Makes an ended job blocked, without what its end left behind; what was learnt (data, history, fence) stays.
     fn reset(&mut self, seq: i64, now: Timestamp) {
-        let process_id = self.jobs.get(&seq).and_then(|row| row.submitted.after_process.clone());
-        let process_done = process_id.is_none_or(|id| self.is_done(&id));
         self.update(seq, |row| {
             let Spent { continues, parks, .. } = row.job.spent;
             row.job.state = State::Blocked;
@@ -54,7 +52,6 @@ impl Tables {
             row.job.expires_at = row.job.expires_at.filter(|at| *at > now);
             row.result = None;
             row.remove_at = None;
-            row.waits_for_process &= !process_done;
             row.recount();
         });
     }

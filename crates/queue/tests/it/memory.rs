@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use longhaul_queue::memory::MemoryStore;
 use longhaul_queue::testing::Bench;
-use longhaul_queue::testing::bench::{START, job};
+use longhaul_queue::testing::bench::{START, done, job};
 use longhaul_queue::testing::random;
 use longhaul_queue::{ManualClock, Store};
 
@@ -35,4 +35,20 @@ async fn a_reader_that_fell_behind_is_told_to_resync() {
         (resync(0).await, resync(4).await, resync(5).await, resync(kept + 5).await),
         (true, true, false, false)
     );
+}
+
+/// A backlog must not slow claims down: this ends in a blink or shows that something became quadratic.
+#[tokio::test]
+async fn a_hundred_thousand_jobs_are_claimed_and_settled() {
+    let bench = bench().await;
+    for first in [1, 50_001] {
+        bench.add((first..first + 50_000).map(|number| job(number).process("p"))).await;
+    }
+    for _ in 0..100 {
+        let claimed = bench.claim(1_000).await;
+        let items = claimed.iter().map(|claimed| bench.item(claimed, done("1"), Vec::new())).collect();
+        bench.store.settle(items, bench.now()).await.expect("settle answers");
+    }
+    let process = bench.store.process("p".into()).await.expect("process answers").expect("it has jobs");
+    assert_eq!((process.total(), process.unfinished()), (100_000, 0));
 }

@@ -132,7 +132,7 @@ pub(super) async fn retention_never_takes_a_parent_that_holds_a_child(bench: &Be
     bench.add([job(1), job(2).after_with(id(1), OnFailure::Hold)]).await;
     bench.run(1, give_up()).await;
     bench.pass(days(7));
-    bench.prune().await;
+    assert_eq!(bench.prune().await.next_at, Some(bench.now() + days(1)));
     assert!(bench.find(1).await.is_some());
     bench.store.unhold(id(2), bench.now()).await.expect("it is held");
     bench.pass(days(1));

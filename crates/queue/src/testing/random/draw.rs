@@ -22,9 +22,8 @@ impl Run<'_> {
     pub(super) fn draw_jobs(&mut self, count: usize) -> Vec<NewJob> {
         let first = self.last_id + 1;
         self.last_id += count as u64;
-        let mut numbers: Vec<u64> = (first..=self.last_id).collect();
+        let numbers: Vec<u64> = (first..=self.last_id).collect();
         let mut jobs: Vec<NewJob> = (0..count).map(|index| self.draw_job(&numbers, index)).collect();
-        self.rng.shuffle(&mut numbers);
         self.rng.shuffle(&mut jobs);
         if self.maybe(15) {
             jobs.extend(self.draw_repeated());
@@ -135,7 +134,7 @@ impl Run<'_> {
         let error = |reason| JobError::new(reason, "by chance");
         let data = self.maybe(50).then(|| json(&self.rng.u32(0..100).to_string()));
         match self.rng.u32(0..20) {
-            0..8 => Event::Outcome(Outcome::Done(json(&self.rng.u32(0..100).to_string()))),
+            0..7 => Event::Outcome(Outcome::Done(json(&self.rng.u32(0..100).to_string()))),
             8 | 9 => {
                 let after = self.maybe(50).then(|| secs(self.rng.u64(0..5)));
                 Event::Outcome(Outcome::Continue { after, data })
@@ -145,7 +144,7 @@ impl Run<'_> {
             16 => {
                 Event::Outcome(Outcome::Retry { error: error(Reason::Throttle), after: Some(secs(3)), data })
             }
-            17 => Event::Outcome(Outcome::Fail(error(Reason::Failure))),
+            7 | 17 => Event::Outcome(Outcome::Fail(error(Reason::Failure))),
             18 => Event::Release,
             _ => Event::Cancel,
         }
