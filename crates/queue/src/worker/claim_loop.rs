@@ -125,34 +125,35 @@ impl ClaimLoop {
     async fn turn(&mut self) {
         let now = self.now();
         if self.pause_until.is_none_or(|until| until <= Instant::now()) {
+            let was_paused = self.pause_until.take().is_some();
             let items = self.settling.items();
-            let request = self.claim_request(!items.is_empty(), now);
-            if items.is_empty() && request.is_none() {
-                return self.start_batches(now);
-            }
-            self.pause_until = None;
-            let (settled_count, claim_limit) =
-                (items.len(), request.as_ref().map_or(0, |request| request.limit));
-            let store = Arc::clone(self.identity.services.queue.store());
-            let (settled, claimed) = tokio::join!(settle(&*store, items, now), claim(&*store, request));
-            let settled = self.settling.answered(settled_count, settled);
-            let claimed = claimed.map(|claimed| {
-                // A full answer means that there may be more; a short one that there is not, until something changes.
-                self.look = claim_limit == 0 && self.look || claim_limit > 0 && claimed.len() == claim_limit;
-                self.start(claimed);
-            });
-            self.judge(settled.and(claimed));
+            // Results that the store did not take go first: more work would only add to them.
+            let may_claim = items.is_empty() || !was_paused;
+            let request = self.claim_request(may_claim, !items.is_empty(), now);
+            self.exchange(items, request, now).await;
         }
         self.start_batches(now);
     }
 
-    /// Claims for the free slots, if there may be something and the store took the last results.
-    fn claim_request(&mut self, settles: bool, now: Timestamp) -> Option<ClaimRequest> {
+    async fn exchange(&mut self, items: Vec<SettleItem>, request: Option<ClaimRequest>, now: Timestamp) {
+        let (items_count, claim_limit) = (items.len(), request.as_ref().map_or(0, |request| request.limit));
+        let store = Arc::clone(self.identity.services.queue.store());
+        let (settled, claimed) = tokio::join!(settle(&*store, items, now), claim(&*store, request));
+        let settled = self.settling.answered(items_count, settled);
+        let claimed = claimed.map(|claimed| {
+            if claim_limit > 0 {
+                // A full answer means that there may be more; a short one that there is not, until something changes.
+                self.look = claimed.len() == claim_limit;
+            }
+            self.start(claimed);
+        });
+        self.judge(settled.and(claimed));
+    }
+
+    /// Claims for the free slots, if there may be something to claim.
+    fn claim_request(&mut self, may_claim: bool, settles: bool, now: Timestamp) -> Option<ClaimRequest> {
         let limit = self.free_slots().min(CLAIM_MAX);
-        let may_claim = self.phase == Phase::Serving && limit > 0 && (self.look || settles);
-        // Results that the store did not take are held first: more work would only add to them.
-        let holds_old_results = self.pause_until.is_some() && settles;
-        if !may_claim || holds_old_results {
+        if !may_claim || self.phase != Phase::Serving || limit == 0 || !(self.look || settles) {
             return None;
         }
         self.changes.mark_unchanged();
@@ -241,7 +242,6 @@ impl ClaimLoop {
             Err(error) => {
                 error!(%error, "claiming failed for good, the worker drains");
                 self.fatal = Some(error);
-                self.shutdown.drain();
             }
         }
     }
@@ -262,7 +262,7 @@ impl ClaimLoop {
     }
 
     fn advance_phase(&mut self) {
-        if self.phase == Phase::Serving && self.shutdown.level() >= Level::Drain {
+        if self.phase == Phase::Serving && (self.shutdown.level() >= Level::Drain || self.fatal.is_some()) {
             debug!(in_use = self.in_use, "worker drains");
             self.phase = Phase::Draining(self.now() + self.identity.options.drain_grace);
         }
