@@ -76,10 +76,12 @@ impl Heartbeat {
         });
         let (gone_sender, gone) = oneshot::channel();
         let of_thread = Arc::clone(&state);
+        // Read here: leases may be taken before the thread has got going.
+        let started_at = state.options.services.queue.clock().now();
         std::thread::Builder::new()
             .name("longhaul-heartbeat".to_owned())
             .spawn(move || {
-                runtime.block_on(of_thread.run());
+                runtime.block_on(of_thread.run(started_at));
                 let _ = gone_sender.send(());
             })
             .map_err(|error| Error::Unavailable(format!("the heartbeat's thread cannot start: {error}")))?;
@@ -108,10 +110,10 @@ impl Drop for Heartbeat {
 }
 
 impl HeartbeatState {
-    async fn run(&self) {
+    async fn run(&self, started_at: Timestamp) {
         let HeartbeatOptions { services, runs, lease, .. } = &self.options;
         let clock = services.queue.clock();
-        let mut beat_at = clock.now();
+        let mut beat_at = started_at;
         let third = *lease / 3;
         let mut renew_at = beat_at + third;
         while !self.end.load(Ordering::Acquire) {

@@ -18,7 +18,7 @@ use crate::executor::{self, Ended, EndedSender};
 use crate::handler::Handler;
 use crate::job::Claimed;
 use crate::limits::CLAIM_MAX;
-use crate::live_run::{Group, LiveRun, LiveRuns, Stop};
+use crate::live_run::{LiveRun, LiveRuns, Stop};
 use crate::shutdown::{Level, Shutdown};
 use crate::state::{Event, State};
 use crate::store::{ClaimRequest, SettleItem, Settled, Store};
@@ -175,44 +175,48 @@ impl ClaimLoop {
         let identity = Arc::clone(&self.identity);
         let now = self.now();
         let mut runs = Vec::with_capacity(claimed.len());
-        let mut starts = Vec::with_capacity(claimed.len());
+        let mut singles = Vec::with_capacity(claimed.len());
+        let mut batches = Vec::new();
         for claimed in claimed {
             let Some(registered) = identity.registry.find(&claimed.job.kind) else {
-                // The claim asked for known kinds only; an unknown one waits for a worker that knows it.
+                // The claim asked for known kinds only; an unknown one is left to the rescuer.
                 error!(job_id = %claimed.job.id, kind = claimed.job.kind, "the store handed out an unknown kind");
                 continue;
             };
-            let suspect = claimed.job.spent.crashes > 0;
-            let group: Arc<Group> = match &registered.handler {
-                Handler::Batch(options, handler) if !suspect => {
-                    self.gathering.group(&claimed.job.kind, *options, handler, now)
-                }
-                Handler::Batch(..) | Handler::One(_) => Arc::default(),
-            };
-            let policy = registered.policy.with(&claimed.job.options);
-            let run = Arc::new(LiveRun::new(claimed, policy, group, Arc::clone(&identity.services)));
+            let is_suspect = claimed.job.spent.crashes > 0;
             self.in_use += 1;
-            self.suspects += usize::from(suspect);
-            runs.push(Arc::clone(&run));
-            starts.push((run, &registered.handler));
+            self.suspects += usize::from(is_suspect);
+            let policy = registered.policy.with(&claimed.job.options);
+            let new_run = |claimed, group| {
+                Arc::new(LiveRun::new(claimed, policy, group, Arc::clone(&identity.services)))
+            };
+            match &registered.handler {
+                Handler::One(handler) => {
+                    let run = new_run(claimed, Arc::default());
+                    runs.push(Arc::clone(&run));
+                    singles.push((run, handler));
+                }
+                Handler::Batch(_, handler) if is_suspect => {
+                    let run = new_run(claimed, Arc::default());
+                    runs.push(Arc::clone(&run));
+                    batches.push((vec![run], Arc::clone(handler)));
+                }
+                Handler::Batch(options, handler) => {
+                    let group = self.gathering.group(&claimed.job.kind, (*options, handler), now);
+                    let run = new_run(claimed, group);
+                    runs.push(Arc::clone(&run));
+                    batches.extend(self.gathering.add(run).map(|batch| (batch.runs, batch.handler)));
+                }
+            }
         }
         // Before any of them can end: the end takes it out again.
         self.runs.insert(&runs);
-        for (run, handler) in starts {
-            match handler {
-                Handler::One(handler) => {
-                    run.begin(now);
-                    tokio::spawn(executor::run_one(run, Arc::clone(handler), self.ended_sender.clone()));
-                }
-                Handler::Batch(_, handler) if run.is_suspect() => {
-                    self.start_batch(vec![run], Arc::clone(handler))
-                }
-                Handler::Batch(..) => {
-                    if let Some(Batch { runs, handler, .. }) = self.gathering.add(run) {
-                        self.start_batch(runs, handler);
-                    }
-                }
-            }
+        for (run, handler) in singles {
+            run.begin(now);
+            tokio::spawn(executor::run_one(run, Arc::clone(handler), self.ended_sender.clone()));
+        }
+        for (runs, handler) in batches {
+            self.start_batch(runs, handler);
         }
     }
 

@@ -10,7 +10,7 @@ use longhaul_queue::{
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use crate::stage::{Stage, start};
+use crate::stage::{Stage, soon, start};
 
 const FIVE: BatchOptions = BatchOptions { size_max: 5, wait: Duration::from_secs(1) };
 
@@ -40,11 +40,11 @@ async fn batch_is_called_when_full_or_when_it_has_waited() {
     let mut sizes = double(&mut worker);
     let ids = enqueue(&stage, 7).await;
     let started = start(worker);
-    assert_eq!(sizes.recv().await, Some(5));
+    assert_eq!(soon(sizes.recv()).await, Some(5));
     stage.until(ids[4], State::Succeeded).await;
     assert_eq!(stage.get(ids[6]).await.job.state, State::Running, "claimed, and waiting for company");
     stage.clock.advance(FIVE.wait);
-    assert_eq!(sizes.recv().await, Some(2));
+    assert_eq!(soon(sizes.recv()).await, Some(2));
     assert_eq!(stage.until(ids[6], State::Succeeded).await.result, Some(Json::parse("12").unwrap()));
     assert_eq!(started.drain().await.done, 7);
 }
@@ -58,7 +58,7 @@ async fn member_with_a_bad_payload_fails_alone() {
     jobs.insert(1, NewJob::new("double", Json::parse("\"x\"").unwrap()));
     let ids: Vec<_> = stage.queue.enqueue_many(jobs).await.unwrap().into_iter().map(|job| job.id).collect();
     let started = start(worker);
-    assert_eq!(sizes.recv().await, Some(4));
+    assert_eq!(soon(sizes.recv()).await, Some(4));
     stage.until(ids[1], State::Failed).await;
     assert_eq!(stage.until(ids[4], State::Succeeded).await.result, Some(Json::parse("6").unwrap()));
     started.drain().await;
@@ -100,7 +100,7 @@ async fn time_limit_is_every_members_failure() {
     let jobs = vec![NewJob::new("slow", Json::parse("1").unwrap()); 2];
     let ids: Vec<_> = stage.queue.enqueue_many(jobs).await.unwrap().into_iter().map(|job| job.id).collect();
     let started = start(worker);
-    begun.recv().await.unwrap();
+    soon(begun.recv()).await.unwrap();
     stage.clock.advance(Duration::from_secs(5));
     for id in ids {
         assert_eq!(stage.until(id, State::Scheduled).await.job.error.unwrap().reason, Reason::RunLimit);
@@ -132,7 +132,7 @@ async fn suspect_runs_in_a_batch_of_its_own() {
     for id in innocents {
         stage.until(id, State::Succeeded).await;
     }
-    let mut called = [sizes.recv().await.unwrap(), sizes.recv().await.unwrap()];
+    let mut called = [soon(sizes.recv()).await.unwrap(), soon(sizes.recv()).await.unwrap()];
     called.sort_unstable();
     assert_eq!(called, [1, 5]);
     started.drain().await;

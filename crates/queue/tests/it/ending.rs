@@ -6,7 +6,7 @@ use longhaul_queue::state::RunOutcome;
 use longhaul_queue::store::CancelReply;
 use longhaul_queue::{JobContext, Json, NewJob, QueueShare, State, WorkerOptions};
 
-use crate::stage::{Answer, Mark, Stage, start};
+use crate::stage::{Answer, Mark, Stage, soon, start};
 
 #[tokio::test]
 async fn cancelled_handler_is_told_and_may_still_finish() {
@@ -182,7 +182,7 @@ async fn queues_are_served_in_the_order_given() {
     stage.enqueue_job(NewJob::new("job", Json::null()).queue("urgent")).await;
     start(worker).ended().await;
     assert_eq!(
-        (order.recv().await.unwrap(), order.recv().await.unwrap()),
+        (soon(order.recv()).await.unwrap(), soon(order.recv()).await.unwrap()),
         ("urgent".into(), "default".into())
     );
 }
