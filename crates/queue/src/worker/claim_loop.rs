@@ -18,7 +18,7 @@ use crate::executor::{self, Ended, EndedSender};
 use crate::handler::Handler;
 use crate::job::Claimed;
 use crate::limits::CLAIM_MAX;
-use crate::live_run::{Group, LiveRun, LiveRuns, Stop};
+use crate::live_run::{LiveRun, LiveRuns, Stop};
 use crate::shutdown::{Level, Shutdown};
 use crate::state::{Event, State};
 use crate::store::{ClaimRequest, SettleItem, Settled, Store};
@@ -125,34 +125,35 @@ impl ClaimLoop {
     async fn turn(&mut self) {
         let now = self.now();
         if self.pause_until.is_none_or(|until| until <= Instant::now()) {
+            let was_paused = self.pause_until.take().is_some();
             let items = self.settling.items();
-            let request = self.claim_request(!items.is_empty(), now);
-            if items.is_empty() && request.is_none() {
-                return self.start_batches(now);
-            }
-            self.pause_until = None;
-            let (settled_count, claim_limit) =
-                (items.len(), request.as_ref().map_or(0, |request| request.limit));
-            let store = Arc::clone(self.identity.services.queue.store());
-            let (settled, claimed) = tokio::join!(settle(&*store, items, now), claim(&*store, request));
-            let settled = self.settling.answered(settled_count, settled);
-            let claimed = claimed.map(|claimed| {
-                // A full answer means that there may be more; a short one that there is not, until something changes.
-                self.look = claim_limit == 0 && self.look || claim_limit > 0 && claimed.len() == claim_limit;
-                self.start(claimed);
-            });
-            self.judge(settled.and(claimed));
+            // Results that the store did not take go first: more work would only add to them.
+            let may_claim = items.is_empty() || !was_paused;
+            let request = self.claim_request(may_claim, !items.is_empty(), now);
+            self.exchange(items, request, now).await;
         }
         self.start_batches(now);
     }
 
-    /// Claims for the free slots, if there may be something and the store took the last results.
-    fn claim_request(&mut self, settles: bool, now: Timestamp) -> Option<ClaimRequest> {
+    async fn exchange(&mut self, items: Vec<SettleItem>, request: Option<ClaimRequest>, now: Timestamp) {
+        let (items_count, claim_limit) = (items.len(), request.as_ref().map_or(0, |request| request.limit));
+        let store = Arc::clone(self.identity.services.queue.store());
+        let (settled, claimed) = tokio::join!(settle(&*store, items, now), claim(&*store, request));
+        let settled = self.settling.answered(items_count, settled);
+        let claimed = claimed.map(|claimed| {
+            if claim_limit > 0 {
+                // A full answer means that there may be more; a short one that there is not, until something changes.
+                self.look = claimed.len() == claim_limit;
+            }
+            self.start(claimed);
+        });
+        self.judge(settled.and(claimed));
+    }
+
+    /// Claims for the free slots, if there may be something to claim.
+    fn claim_request(&mut self, may_claim: bool, settles: bool, now: Timestamp) -> Option<ClaimRequest> {
         let limit = self.free_slots().min(CLAIM_MAX);
-        let may_claim = self.phase == Phase::Serving && limit > 0 && (self.look || settles);
-        // Results that the store did not take are held first: more work would only add to them.
-        let holds_old_results = self.pause_until.is_some() && settles;
-        if !may_claim || holds_old_results {
+        if !may_claim || self.phase != Phase::Serving || limit == 0 || !(self.look || settles) {
             return None;
         }
         self.changes.mark_unchanged();
@@ -174,44 +175,48 @@ impl ClaimLoop {
         let identity = Arc::clone(&self.identity);
         let now = self.now();
         let mut runs = Vec::with_capacity(claimed.len());
-        let mut starts = Vec::with_capacity(claimed.len());
+        let mut singles = Vec::with_capacity(claimed.len());
+        let mut batches = Vec::new();
         for claimed in claimed {
             let Some(registered) = identity.registry.find(&claimed.job.kind) else {
-                // The claim asked for known kinds only; an unknown one waits for a worker that knows it.
+                // The claim asked for known kinds only; an unknown one is left to the rescuer.
                 error!(job_id = %claimed.job.id, kind = claimed.job.kind, "the store handed out an unknown kind");
                 continue;
             };
-            let suspect = claimed.job.spent.crashes > 0;
-            let group: Arc<Group> = match &registered.handler {
-                Handler::Batch(options, handler) if !suspect => {
-                    self.gathering.group(&claimed.job.kind, *options, handler, now)
-                }
-                Handler::Batch(..) | Handler::One(_) => Arc::default(),
-            };
-            let policy = registered.policy.with(&claimed.job.options);
-            let run = Arc::new(LiveRun::new(claimed, policy, group, Arc::clone(&identity.services)));
+            let is_suspect = claimed.job.spent.crashes > 0;
             self.in_use += 1;
-            self.suspects += usize::from(suspect);
-            runs.push(Arc::clone(&run));
-            starts.push((run, &registered.handler));
+            self.suspects += usize::from(is_suspect);
+            let policy = registered.policy.with(&claimed.job.options);
+            let new_run = |claimed, group| {
+                Arc::new(LiveRun::new(claimed, policy, group, Arc::clone(&identity.services)))
+            };
+            match &registered.handler {
+                Handler::One(handler) => {
+                    let run = new_run(claimed, Arc::default());
+                    runs.push(Arc::clone(&run));
+                    singles.push((run, handler));
+                }
+                Handler::Batch(_, handler) if is_suspect => {
+                    let run = new_run(claimed, Arc::default());
+                    runs.push(Arc::clone(&run));
+                    batches.push((vec![run], Arc::clone(handler)));
+                }
+                Handler::Batch(options, handler) => {
+                    let group = self.gathering.group(&claimed.job.kind, (*options, handler), now);
+                    let run = new_run(claimed, group);
+                    runs.push(Arc::clone(&run));
+                    batches.extend(self.gathering.add(run).map(|batch| (batch.runs, batch.handler)));
+                }
+            }
         }
         // Before any of them can end: the end takes it out again.
         self.runs.insert(&runs);
-        for (run, handler) in starts {
-            match handler {
-                Handler::One(handler) => {
-                    run.begin(now);
-                    tokio::spawn(executor::run_one(run, Arc::clone(handler), self.ended_sender.clone()));
-                }
-                Handler::Batch(_, handler) if run.is_suspect() => {
-                    self.start_batch(vec![run], Arc::clone(handler))
-                }
-                Handler::Batch(..) => {
-                    if let Some(Batch { runs, handler, .. }) = self.gathering.add(run) {
-                        self.start_batch(runs, handler);
-                    }
-                }
-            }
+        for (run, handler) in singles {
+            run.begin(now);
+            tokio::spawn(executor::run_one(run, Arc::clone(handler), self.ended_sender.clone()));
+        }
+        for (runs, handler) in batches {
+            self.start_batch(runs, handler);
         }
     }
 
@@ -241,7 +246,6 @@ impl ClaimLoop {
             Err(error) => {
                 error!(%error, "claiming failed for good, the worker drains");
                 self.fatal = Some(error);
-                self.shutdown.drain();
             }
         }
     }
@@ -262,7 +266,7 @@ impl ClaimLoop {
     }
 
     fn advance_phase(&mut self) {
-        if self.phase == Phase::Serving && self.shutdown.level() >= Level::Drain {
+        if self.phase == Phase::Serving && (self.shutdown.level() >= Level::Drain || self.fatal.is_some()) {
             debug!(in_use = self.in_use, "worker drains");
             self.phase = Phase::Draining(self.now() + self.identity.options.drain_grace);
         }

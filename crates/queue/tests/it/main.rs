@@ -1,4 +1,11 @@
 //! The integration tests of the queue, one binary.
 
+mod batches;
+mod cron;
+mod ending;
 mod faulty;
+mod handlers;
+mod leases;
+mod maintenance;
 mod memory;
+mod stage;

@@ -83,7 +83,9 @@ fn take_signal(
         return Ok((settlement, WakeColumn::Clear));
     };
     let (woken, wake) = wake_with(tx, row, settlement.spent, signal, now, 0.5)?;
-    Ok((Settlement { data: settlement.data, ..woken }, wake))
+    // The park came first, if only for a moment: what it wrote stays.
+    let run_at = woken.run_at.or(settlement.run_at);
+    Ok((Settlement { run_at, data: settlement.data, ..woken }, wake))
 }
 
 /// What a signal does to a parked job.
