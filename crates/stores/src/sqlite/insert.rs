@@ -173,46 +173,51 @@ fn link(tx: &mut Tx<'_>, child: i64, job: &NewJob) -> DbResult<()> {
             (child, position, parent, parent_id.as_bytes(), on_failure_number(dependency.on_failure)),
         )?;
     }
-    let Some(process) = &job.after_process else { return Ok(()) };
-    if job.process_id.as_ref() == Some(process) && !job.helper {
-        let text = format!("job {id} would wait for its own process {process}; make it a helper");
-        return Err(Error::invalid(text).into());
+    if let Some(process) = &job.after_process {
+        if job.process_id.as_ref() == Some(process) && !job.helper {
+            let text = format!("job {id} would wait for its own process {process}; make it a helper");
+            return Err(Error::invalid(text).into());
+        }
+        if !graph::wait_for_process(tx, child, process.as_str())? {
+            let text = format!("job {id} waits for process {process}, which does not exist");
+            return Err(Error::invalid(text).into());
+        }
     }
-    if !graph::wait_for_process(tx, child, process.as_str())? {
-        let text = format!("job {id} waits for process {process}, which does not exist");
-        return Err(Error::invalid(text).into());
-    }
+    let waits_for = job.depends_on.len() + usize::from(graph::waits_for_process(tx, child)?);
+    tx.run("UPDATE lh_jobs SET waits_for = ?2 WHERE seq = ?1", (child, waits_for))?;
     Ok(())
 }
 
-/// Lets a new job find out what its parents have done before.
+/// Lets a new job find out what its parents and its process have done before.
 fn resolve(tx: &mut Tx<'_>, child: i64, dependencies: &[Dependency], now: Timestamp) -> DbResult<()> {
-    let mut waits_for = 0_u32;
     let mut cancelled_by = None;
     for (position, dependency) in dependencies.iter().enumerate() {
         let Some(parent) = job_by_id(tx.connection(), dependency.job_id)? else { continue };
+        let open = "SELECT 1 FROM lh_edges WHERE child = ?1 AND position = ?2 AND satisfied = 0";
+        // A member of the same submission that was cancelled a moment ago has told its children.
+        if tx.one(open, (child, position), |_| Ok(()))?.is_none() {
+            continue;
+        }
         match rules::edge(parent.state, dependency.on_failure) {
-            Edge::Open => waits_for += 1,
+            Edge::Open => {}
             Edge::Satisfied => {
                 let result = read_result(tx.connection(), parent.seq)?;
                 graph::satisfy(tx, child, position, parent.state, result.as_ref())?;
+                graph::one_less(tx, child, now)?;
             }
             Edge::Cancels => {
+                graph::mark_ended(tx, child, position, parent.state)?;
                 cancelled_by = cancelled_by.or(Some((parent.id, parent.state)));
-                waits_for += 1;
-                graph::mark_ended(tx, child, position, parent.state)?;
             }
-            Edge::Holds => {
-                waits_for += 1;
-                graph::mark_ended(tx, child, position, parent.state)?;
-            }
+            Edge::Holds => graph::mark_ended(tx, child, position, parent.state)?,
         }
     }
-    waits_for += u32::from(graph::waits_for_process(tx, child)?);
-    tx.run("UPDATE lh_jobs SET waits_for = ?2 WHERE seq = ?1", (child, waits_for))?;
-    match cancelled_by {
-        Some((parent, state)) => graph::cancel_by_parent(tx, child, parent, state, now),
-        None if waits_for == 0 => graph::release(tx, child, now),
-        None => Ok(()),
+    if let Some((parent, state)) = cancelled_by {
+        return graph::cancel_by_parent(tx, child, parent, state, now);
     }
+    let waits_for_nothing = |row: &JobRow| row.state == State::Blocked && row.waits_for == 0;
+    if job_by_seq(tx, child)?.is_some_and(|row| waits_for_nothing(&row)) {
+        graph::release(tx, child, now)?;
+    }
+    Ok(())
 }

@@ -3,7 +3,9 @@
 
 use longhaul_queue::job::Wake;
 use longhaul_queue::limits::{EVENTS_KEPT_MAX, SWEEP_MAX, WORKER_KEPT};
-use longhaul_queue::state::{Event, JobError, OnTimeout, Outcome, Policy, settle as judge};
+use longhaul_queue::state::{
+    Event, JobError, OnTimeout, Outcome, Policy, RunOutcome, Settlement, settle as judge,
+};
 use longhaul_queue::store::Swept;
 use longhaul_queue::{State, Timestamp};
 use rusqlite::{Connection, OptionalExtension};
@@ -75,7 +77,6 @@ pub(super) fn promote(tx: &mut Tx<'_>, now: Timestamp, limit: usize) -> DbResult
         starts.append(&mut due(tx, state, now, limit + 1)?);
     }
     starts.retain(|row| row.expires_at.is_none_or(|expires_at| expires_at > now));
-    starts.sort_unstable_by_key(|row| (row.due_at, row.seq));
     found.extend(starts.iter().map(|row| row.seq));
     let cut = found.len() > limit;
     let mut changed = 0;
@@ -155,6 +156,8 @@ pub(super) fn rescue(tx: &mut Tx<'_>, now: Timestamp, limit: usize) -> DbResult<
         changed += 1;
         let policy = Policy::default().with(&Body::read(tx.connection(), row.seq)?.options);
         let settlement = under_cancel(tx, &row, judge(Event::Crash, row.spent, &policy, now, 0.5))?;
+        // Also of a job that was to be cancelled, the history says that its worker died.
+        let settlement = Settlement { outcome: RunOutcome::Crash, ..settlement };
         write_run(tx, &mut row, &settlement, now)?;
         apply(tx, row, settlement, WakeColumn::Keep, now)?;
     }
