@@ -1,9 +1,14 @@
-//! The crate's integration tests: one binary, one module a concern.
+//! The integration tests of the queue, one binary.
+
+#![expect(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
 
 mod batches;
 mod cron;
 mod ending;
+mod faults;
+mod faulty;
 mod handlers;
 mod leases;
 mod maintenance;
+mod memory;
 mod stage;
