@@ -36,6 +36,11 @@ impl Error {
         Self::NotFound(text.to_string())
     }
 
+    /// An [`Error::Invalid`] for a verb that a job's state does not allow, such as `retried`.
+    pub fn wrong_state(id: crate::JobId, state: crate::State, verb: &str) -> Self {
+        Self::Invalid(format!("job {id} is {state} and cannot be {verb}"))
+    }
+
     /// Whether the same call may succeed later.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unavailable(_))

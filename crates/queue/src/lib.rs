@@ -1,30 +1,45 @@
 //! A durable job queue. Five verbs carry the flow: **enqueue**, **claim**, **run**, **settle**, **consume**.
 //!
 //! Reading order: [`job`] (what is stored), [`state`] (how it moves), [`store`] (the one seam), [`client`] (the verbs
-//! of a caller), [`handler`], [`worker`] and [`executor`](worker) (the life of a job), [`maintenance`] (what time
+//! of a caller), [`handler`], [`context`], [`worker`] and `executor` (the life of a job), [`maintenance`] (what time
 //! moves), [`memory`] (the executable specification).
 //!
 //! The crate knows no SQL, no HTTP, no model and no pipeline. It never learns what a payload means.
 
+mod backoff;
 pub mod client;
 pub mod clock;
+pub mod context;
 mod duration;
 pub mod error;
 pub mod events;
+mod executor;
 pub mod graph;
+pub mod handler;
+mod heartbeat;
 pub mod job;
 pub mod json;
 pub mod limits;
+mod live_run;
+pub mod maintenance;
 pub mod memory;
+mod notes;
 pub mod retry;
+pub mod shutdown;
 pub mod state;
 pub mod store;
+pub mod worker;
 
 pub use client::Queue;
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
+pub use context::JobContext;
 pub use error::{Error, Result};
+pub use handler::{BatchOptions, Failure, IntoOutcome, KindOptions};
 pub use job::{Claimed, Job, JobDetail, JobId, Lease, NewJob, ProcessId, WorkerId};
 pub use json::Json;
+pub use maintenance::{Maintenance, MaintenanceOptions};
 pub use retry::RetryPolicy;
+pub use shutdown::Shutdown;
 pub use state::{Outcome, State};
 pub use store::Store;
+pub use worker::{QueueShare, Worker, WorkerControl, WorkerOptions, WorkerReport};

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
-use crate::job::JobOptions;
+use crate::job::{JobId, JobOptions};
 use crate::json::Json;
 use crate::retry::RetryPolicy;
 
@@ -154,6 +154,29 @@ impl JobError {
     /// A reason and a text.
     pub fn new(reason: Reason, text: impl fmt::Display) -> Self {
         Self { reason, text: crate::limits::shorten(&text.to_string(), crate::limits::ERROR_BYTES_MAX) }
+    }
+}
+
+/// The reasons that stores give, worded once so that all stores say the same.
+impl JobError {
+    /// Somebody cancelled it before it ran.
+    pub fn cancelled() -> Self {
+        Self::new(Reason::Cancelled, "cancelled on request")
+    }
+
+    /// `expires_at` passed before it ran.
+    pub fn expired() -> Self {
+        Self::new(Reason::Expired, "it was not started before it expired")
+    }
+
+    /// Its parent ended as `ended`.
+    pub fn dependency(parent: JobId, ended: State) -> Self {
+        Self::new(Reason::Dependency, format!("its parent {parent} ended as {ended}"))
+    }
+
+    /// The park's time passed.
+    pub fn park_timeout(key: &str) -> Self {
+        Self::new(Reason::ParkTimeout, format!("the signal {key:?} did not come in time"))
     }
 }
 

@@ -91,7 +91,7 @@ fn scheduled(job: &Job) -> Explanation {
 async fn ready(queue: &Queue, job: &Job) -> Result<Explanation> {
     let queues = queue.store().queues().await?;
     let info = queues.iter().find(|info| info.name == job.queue);
-    if let Some(explanation) = info.and_then(|info| stopped_by_queue(info)) {
+    if let Some(explanation) = info.and_then(stopped_by_queue) {
         return Ok(explanation);
     }
     let workers = queue.store().workers(queue.clock().now()).await?;

@@ -1,0 +1,220 @@
+//! The life of one job: begin, run the handler under its limits, turn whatever happened into an event, settle. A
+//! panic, a time-out, a cancel and a lost lease become outcomes here and nowhere else.
+
+use std::any::Any;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use tokio::sync::mpsc::UnboundedSender;
+use tracing::{Instrument, Level, debug, debug_span, enabled, warn};
+
+use crate::backoff::Backoff;
+use crate::context::JobContext;
+use crate::handler::{BatchHandler, Call, OneHandler};
+use crate::limits::check_name;
+use crate::live_run::{Group, LiveRun, Stop};
+use crate::notes;
+use crate::state::{self, Event, JobError, Outcome, Reason};
+use crate::store::SettleItem;
+
+/// Attempts to write the last notes of a run before it is settled without them.
+const LAST_NOTES_TRIES_MAX: u32 = 5;
+
+/// A run that is over. Without an item there is nothing to settle: the job is somebody else's.
+pub(crate) struct Ended {
+    pub(crate) run: Arc<LiveRun>,
+    pub(crate) item: Option<SettleItem>,
+}
+
+/// Where ended runs go. Unbounded, but never longer than the worker has slots: each run sends once.
+pub(crate) type EndedSender = UnboundedSender<Ended>;
+
+/// Runs one job from its claim to its settlement.
+pub(crate) async fn run_one(run: Arc<LiveRun>, handler: OneHandler, ended: EndedSender) {
+    let life = async {
+        debug!("ENTER run");
+        let context = JobContext::new(Arc::clone(&run));
+        let answer = call(run.group(), || handler(context)).await;
+        finish(&run, answer, &ended).await;
+    };
+    if enabled!(Level::DEBUG) { life.instrument(span(&run)).await } else { life.await }
+}
+
+/// Runs the members of a batch in one call of their handler. What befalls the call befalls every member.
+pub(crate) async fn run_batch(runs: Vec<Arc<LiveRun>>, handler: BatchHandler, ended: EndedSender) {
+    // Some may have been lost, or all released, while the batch was gathered.
+    let (stopped, runs): (Vec<_>, Vec<_>) = runs.into_iter().partition(|run| run.stop_reason().is_some());
+    for run in &stopped {
+        finish(run, Answer::Stopped, &ended).instrument(span(run)).await;
+    }
+    let Some(first) = runs.first() else { return };
+    debug!(kind = first.job.kind, members = runs.len(), "ENTER batch");
+    let contexts = runs.iter().map(|run| JobContext::new(Arc::clone(run))).collect();
+    let answer = call(first.group(), || handler(contexts)).await;
+    let answers: Vec<Answer<Outcome>> = match answer {
+        Answer::Given(outcomes) => outcomes.into_iter().map(Answer::Given).collect(),
+        Answer::Panicked(text) => runs.iter().map(|_| Answer::Panicked(text.clone())).collect(),
+        Answer::Stopped => runs.iter().map(|_| Answer::Stopped).collect(),
+    };
+    for (run, answer) in runs.iter().zip(answers) {
+        finish(run, answer, &ended).instrument(span(run)).await;
+    }
+}
+
+/// What came of a handler call.
+enum Answer<T> {
+    Given(T),
+    Panicked(String),
+    Stopped,
+}
+
+/// Calls a handler until it answers, panics or is stopped. The answer goes first: one that is there counts.
+async fn call<T>(group: &Group, handler: impl FnOnce() -> Call<T>) -> Answer<T> {
+    let mut call = match catch_unwind(AssertUnwindSafe(handler)) {
+        Ok(call) => call,
+        Err(panic) => return Answer::Panicked(panic_text(&*panic)),
+    };
+    let answer = tokio::select! {
+        biased;
+        answer = without_panic(call.as_mut()) => answer,
+        () = group.stopped() => Answer::Stopped,
+    };
+    // A handler may panic once more while it is dropped; its job is decided all the same.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(call)));
+    answer
+}
+
+/// Writes the last notes, settles by what happened and hands the result to the worker.
+async fn finish(run: &Arc<LiveRun>, answer: Answer<Outcome>, ended: &EndedSender) {
+    if ended.is_closed() {
+        return; // The worker is gone as if by a crash; so is this run.
+    }
+    let event = decide(run, answer);
+    if event.is_some() {
+        write_last_notes(run).await;
+    }
+    let item = event.map(|event| settle(run, event));
+    if enabled!(Level::DEBUG) {
+        let elapsed_ms =
+            run.services.queue.clock().now().since(run.job.started_at.unwrap_or_default()).as_millis();
+        let outcome = item.as_ref().map(|item| item.settlement.outcome);
+        debug!(job_id = %run.job.id, kind = run.job.kind, elapsed_ms, ?outcome, "EXIT run");
+    }
+    if run.end() {
+        // A closed channel means that the worker has gone; then nobody is left to settle.
+        let _ = ended.send(Ended { run: Arc::clone(run), item });
+    }
+}
+
+/// The event that a call's end is for one job; `None` when the job is somebody else's.
+fn decide(run: &LiveRun, answer: Answer<Outcome>) -> Option<Event> {
+    let stop = run.stop_reason();
+    if stop == Some(Stop::LostLease) {
+        return None;
+    }
+    let failed = |reason, text: String| {
+        let error = JobError::new(reason, text);
+        Some(Event::Outcome(Outcome::Retry { error, after: None, data: None }))
+    };
+    match answer {
+        Answer::Given(outcome) => Some(Event::Outcome(within_bounds(run, outcome))),
+        Answer::Panicked(text) => failed(Reason::Panic, format!("the handler panicked: {text}")),
+        Answer::Stopped => match stop {
+            Some(Stop::RunLimit) => {
+                failed(Reason::RunLimit, format!("ran longer than {:?}", run.policy.run_limit))
+            }
+            Some(Stop::IdleLimit) => {
+                let limit = run.policy.idle_limit.unwrap_or_default();
+                failed(Reason::IdleLimit, format!("no progress, save or log line for {limit:?}"))
+            }
+            Some(Stop::Cancelled) => Some(Event::Cancel),
+            Some(Stop::Release) | None => Some(Event::Release),
+            Some(Stop::LostLease) => None,
+        },
+    }
+}
+
+/// An outcome that the store would refuse fails the job with a text that says why; nothing is cut.
+fn within_bounds(run: &LiveRun, outcome: Outcome) -> Outcome {
+    let limits = run.services.queue.limits();
+    let checked = match &outcome {
+        Outcome::Done(result) => limits.check_value("result", result),
+        Outcome::Continue { data: Some(data), .. } | Outcome::Retry { data: Some(data), .. } => {
+            limits.check_value("data", data)
+        }
+        Outcome::Park { park, data } => check_name("park key", &park.key)
+            .and_then(|()| data.as_ref().map_or(Ok(()), |data| limits.check_value("data", data))),
+        Outcome::Continue { data: None, .. } | Outcome::Retry { data: None, .. } | Outcome::Fail(_) => Ok(()),
+    };
+    match checked {
+        Ok(()) => outcome,
+        Err(error) => Outcome::Fail(JobError::new(Reason::Failure, error)),
+    }
+}
+
+fn settle(run: &LiveRun, event: Event) -> SettleItem {
+    let repeats = match &event {
+        Event::Outcome(Outcome::Retry { .. }) | Event::Crash | Event::Release | Event::Cancel => true,
+        Event::Outcome(
+            Outcome::Done(_) | Outcome::Continue { .. } | Outcome::Park { .. } | Outcome::Fail(_),
+        ) => false,
+    };
+    let follow_ups = if repeats { Vec::new() } else { run.notes.take_follow_ups() };
+    settle_with(run, event, follow_ups)
+}
+
+/// The settlement for an event, by the one table that knows.
+pub(crate) fn settle_with(run: &LiveRun, event: Event, follow_ups: Vec<crate::NewJob>) -> SettleItem {
+    let now = run.services.queue.clock().now();
+    let mut settlement = state::settle(event, run.spent(), &run.policy, now, fastrand::f64());
+    settlement.usage = run.notes.take_usage();
+    SettleItem { lease: run.lease.clone(), settlement, follow_ups }
+}
+
+async fn write_last_notes(run: &LiveRun) {
+    let mut backoff = Backoff::new();
+    let mut tries = 0;
+    while run.notes.needs_flush() {
+        let Err(error) = notes::write(run, None).await else { continue };
+        tries += 1;
+        if !error.is_transient() || tries == LAST_NOTES_TRIES_MAX {
+            warn!(job_id = %run.job.id, %error, "last notes could not be written");
+            return;
+        }
+        tokio::time::sleep(backoff.next_wait()).await;
+    }
+}
+
+async fn without_panic<T>(mut future: Pin<&mut (dyn Future<Output = T> + Send)>) -> Answer<T> {
+    std::future::poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+        Ok(poll) => poll.map(Answer::Given),
+        Err(panic) => Poll::Ready(Answer::Panicked(panic_text(&*panic))),
+    })
+    .await
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text =
+        panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("with a value that is no text").to_owned()
+}
+
+fn span(run: &LiveRun) -> tracing::Span {
+    let job = &run.job;
+    // traceparent: version-trace_id-span_id-flags
+    let mut trace = job.options.trace.as_deref().unwrap_or_default().split('-').skip(1);
+    debug_span!(
+        "run",
+        job_id = %job.id,
+        kind = job.kind,
+        queue = job.queue,
+        process_id = job.process_id.as_ref().map(crate::ProcessId::as_str),
+        attempt = job.spent.attempt,
+        fence = run.lease.fence,
+        trace_id = trace.next(),
+        span_id = trace.next(),
+    )
+}

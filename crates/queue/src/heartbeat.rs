@@ -1,0 +1,183 @@
+//! An OS thread that keeps this worker's leases alive, whatever its handlers do to the async runtime. It also watches
+//! the clocks of every run (run limit, idle limit, grace time of a cancel), so that no job needs a timer of its own.
+//!
+//! It decides nothing about jobs: it renews, and tells runs to stop.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot};
+use tracing::{debug, warn};
+
+use crate::clock::Timestamp;
+use crate::error::{Error, Result};
+use crate::live_run::{LiveRuns, Services, Stop};
+use crate::store::{ExtendRequest, Renewal, WorkerInfo};
+
+/// Time between two signs of life.
+const BEAT_EVERY: Duration = Duration::from_secs(10);
+/// Longest wait for the store to answer one call, in real time.
+const CALL_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// The moment at which the heartbeat looks at the runs again.
+pub(crate) struct Alarm {
+    next_ms: AtomicI64,
+    ring: Notify,
+}
+
+impl Default for Alarm {
+    fn default() -> Self {
+        Self { next_ms: AtomicI64::new(i64::MAX), ring: Notify::new() }
+    }
+}
+
+impl Alarm {
+    /// Something is due at `at`: wakes the heartbeat if it would sleep longer.
+    pub(crate) fn set(&self, at: Timestamp) {
+        if at.as_millis() < self.next_ms.load(Ordering::Acquire) {
+            self.ring.notify_one();
+        }
+    }
+}
+
+/// What the thread needs to know.
+pub(crate) struct HeartbeatOptions {
+    pub(crate) services: Arc<Services>,
+    pub(crate) runs: Arc<LiveRuns>,
+    pub(crate) lease: Duration,
+    /// How this worker presents itself right now.
+    pub(crate) info: Box<dyn Fn(Timestamp) -> WorkerInfo + Send + Sync>,
+}
+
+/// The running thread. Dropping it ends the thread as a crash would: without a goodbye.
+pub(crate) struct Heartbeat {
+    state: Arc<HeartbeatState>,
+    gone: Option<oneshot::Receiver<()>>,
+}
+
+struct HeartbeatState {
+    options: HeartbeatOptions,
+    end: AtomicBool,
+    say_goodbye: AtomicBool,
+}
+
+impl Heartbeat {
+    /// Starts the thread.
+    pub(crate) fn start(options: HeartbeatOptions) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .map_err(|error| Error::Unavailable(format!("the heartbeat's runtime cannot start: {error}")))?;
+        let state = Arc::new(HeartbeatState {
+            options,
+            end: AtomicBool::new(false),
+            say_goodbye: AtomicBool::new(false),
+        });
+        let (gone_sender, gone) = oneshot::channel();
+        let of_thread = Arc::clone(&state);
+        std::thread::Builder::new()
+            .name("longhaul-heartbeat".to_owned())
+            .spawn(move || {
+                runtime.block_on(of_thread.run());
+                let _ = gone_sender.send(());
+            })
+            .map_err(|error| Error::Unavailable(format!("the heartbeat's thread cannot start: {error}")))?;
+        Ok(Self { state, gone: Some(gone) })
+    }
+
+    /// Ends the thread and signs the worker off.
+    pub(crate) async fn finish(mut self) {
+        self.state.say_goodbye.store(true, Ordering::Release);
+        self.end();
+        if let Some(gone) = self.gone.take() {
+            let _ = gone.await;
+        }
+    }
+
+    fn end(&self) {
+        self.state.end.store(true, Ordering::Release);
+        self.state.options.services.alarm.ring.notify_one();
+    }
+}
+
+impl Drop for Heartbeat {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl HeartbeatState {
+    async fn run(&self) {
+        let HeartbeatOptions { services, runs, lease, .. } = &self.options;
+        let clock = services.queue.clock();
+        let mut beat_at = clock.now();
+        let mut renew_at = beat_at + *lease / 3;
+        while !self.end.load(Ordering::Acquire) {
+            let now = clock.now();
+            if now >= beat_at {
+                self.beat(now, false).await;
+                beat_at = now + BEAT_EVERY;
+            }
+            if now >= renew_at {
+                // After a failure soon again, while the leases still hold.
+                let wait = if self.renew(now).await { *lease / 3 } else { *lease / 12 };
+                renew_at = now + wait;
+            }
+            // While the next moment is not known every newcomer rings, and a ring that nobody waits for is kept.
+            services.alarm.next_ms.store(i64::MAX, Ordering::Release);
+            let limit_at = runs.enforce_limits(now);
+            let next = limit_at.unwrap_or(renew_at).min(renew_at).min(beat_at);
+            services.alarm.next_ms.store(next.as_millis(), Ordering::Release);
+            tokio::select! {
+                () = clock.sleep_until(next) => {}
+                () = services.alarm.ring.notified() => {}
+            }
+        }
+        if self.say_goodbye.load(Ordering::Acquire) {
+            self.beat(clock.now(), true).await;
+        }
+    }
+
+    async fn beat(&self, now: Timestamp, gone: bool) {
+        let info = WorkerInfo { gone, ..(self.options.info)(now) };
+        let store = self.options.services.queue.store();
+        if let Err(error) = within_wait(store.beat(info)).await {
+            debug!(%error, "sign of life not stored");
+        }
+    }
+
+    /// Renews every lease in one call; false when the store did not answer.
+    async fn renew(&self, now: Timestamp) -> bool {
+        let HeartbeatOptions { services, runs, lease, .. } = &self.options;
+        let mut held = runs.all();
+        held.retain(|run| run.is_renewable(now) && run.stop_reason() != Some(Stop::LostLease));
+        if held.is_empty() {
+            return true;
+        }
+        let leases = held.iter().map(|run| run.lease.clone()).collect();
+        let request = ExtendRequest { leases, lease_for: *lease, now };
+        match within_wait(services.queue.store().extend(request)).await {
+            Ok(renewals) => {
+                for (run, renewal) in held.iter().zip(renewals) {
+                    match renewal {
+                        Renewal::Extended { cancel_requested: false, .. } => {}
+                        Renewal::Extended { cancel_requested: true, .. } => run.request_cancel(now),
+                        Renewal::Lost => run.stop(Stop::LostLease),
+                    }
+                }
+                true
+            }
+            Err(error) => {
+                warn!(%error, leases = held.len(), "leases could not be renewed, trying again soon");
+                false
+            }
+        }
+    }
+}
+
+async fn within_wait<T>(call: impl Future<Output = Result<T>>) -> Result<T> {
+    let late =
+        |_| Error::Unavailable(format!("no answer from the store within {} s", CALL_WAIT_MAX.as_secs()));
+    tokio::time::timeout(CALL_WAIT_MAX, call).await.map_err(late)?
+}

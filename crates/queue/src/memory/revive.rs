@@ -1,0 +1,126 @@
+//! A person's verbs that put things back: retry an ended job, with the children that fell with it, and drop the edges
+//! that hold one.
+
+use std::collections::VecDeque;
+
+use super::insert::{enqueue_window_end, scope_of};
+use super::tables::{Tables, UniqueRow};
+use crate::clock::Timestamp;
+use crate::error::{Error, Result};
+use crate::graph::Edge;
+use crate::job::{JobId, OnFailure};
+use crate::state::{Reason, Spent, State};
+use crate::store::RetryRequest;
+
+impl Tables {
+    pub(super) fn retry(&mut self, request: &RetryRequest) -> Vec<Result<State>> {
+        request.ids.iter().map(|id| self.retry_one(*id, request.keep_data, request.now)).collect()
+    }
+
+    fn retry_one(&mut self, id: JobId, keep_data: bool, now: Timestamp) -> Result<State> {
+        let job = &self.row(id).ok_or_else(|| Error::not_found(format!("there is no job {id}")))?.job;
+        if !matches!(job.state, State::Failed | State::Cancelled) {
+            return Err(Error::wrong_state(id, job.state, "retried"));
+        }
+        let seq = job.seq;
+        self.take_unique_again(seq, now)?;
+        self.update(seq, |row| {
+            // Who retries a child does not want to wait for parents that have failed.
+            for edge in row.edges.iter_mut().filter(|edge| edge.ended.is_some()) {
+                edge.satisfied = true;
+            }
+            row.job.run_at = now;
+            if !keep_data {
+                row.data = None;
+            }
+        });
+        self.reset(seq, now);
+        self.release(seq, now);
+        self.revive_children(seq, now);
+        Ok(self.jobs.get(&seq).map_or(State::Ready, |row| row.job.state))
+    }
+
+    /// Makes an ended job blocked, without what its end left behind; what was learnt (data, history, fence) stays.
+    fn reset(&mut self, seq: i64, now: Timestamp) {
+        let process_id = self.jobs.get(&seq).and_then(|row| row.submitted.after_process.clone());
+        let process_done = process_id.is_none_or(|id| self.is_done(&id));
+        self.update(seq, |row| {
+            let Spent { continues, parks, .. } = row.job.spent;
+            row.job.state = State::Blocked;
+            row.job.spent = Spent { continues, parks, ..Spent::default() };
+            row.job.finished_at = None;
+            row.job.error = None;
+            // A job that has expired would be cancelled again before it could run.
+            row.job.expires_at = row.job.expires_at.filter(|at| *at > now);
+            row.result = None;
+            row.remove_at = None;
+            row.waits_for_process &= !process_done;
+            row.recount();
+        });
+    }
+
+    /// Brings back the children that fell with a parent, and theirs in turn.
+    fn revive_children(&mut self, parent: i64, now: Timestamp) {
+        let mut parents = VecDeque::from([parent]);
+        while let Some(parent) = parents.pop_front() {
+            let Some(id) = self.jobs.get(&parent).map(|row| row.job.id) else { continue };
+            for seq in self.children_of(id) {
+                if self.reopen_edge(seq, id) && self.take_unique_again(seq, now).is_ok() {
+                    self.reset(seq, now);
+                    parents.push_back(seq);
+                }
+            }
+        }
+    }
+
+    /// Lets a child wait for its parent again, and says whether that brings the child back: it fell by its parents,
+    /// and no other of them keeps it down.
+    fn reopen_edge(&mut self, child: i64, parent: JobId) -> bool {
+        let mut revived = false;
+        self.update(child, |row| {
+            let open = row.edges.iter_mut().find(|edge| edge.dependency.job_id == parent && !edge.satisfied);
+            let Some(open) = open else { return };
+            open.ended = None;
+            let cancelling = open.dependency.on_failure == OnFailure::Cancel;
+            let reason = row.job.error.as_ref().map(|error| error.reason);
+            let fell = row.job.state == State::Cancelled && reason == Some(Reason::Dependency);
+            let kept_down = row.edges.iter().any(|edge| edge.standing() == Edge::Cancels);
+            revived = cancelling && fell && !kept_down;
+        });
+        revived
+    }
+
+    /// Takes the job's unique key again, unless another unfinished job has it.
+    fn take_unique_again(&mut self, seq: i64, now: Timestamp) -> Result<()> {
+        let Some(row) = self.jobs.get(&seq) else { return Ok(()) };
+        let Some(scope) = scope_of(&row.submitted) else { return Ok(()) };
+        let job_id = row.job.id;
+        if let Some(other) = self.uniques.get(&scope).filter(|unique| unique.ended.is_none()) {
+            return Err(Error::invalid(format!(
+                "job {job_id} cannot be retried: unfinished job {} has its unique key {:?}",
+                other.job_id, scope.key
+            )));
+        }
+        let taken_until = enqueue_window_end(&row.submitted, row.job.created_at).filter(|until| *until > now);
+        self.uniques.insert(scope, UniqueRow { job_id, seq, ended: None, taken_until });
+        Ok(())
+    }
+
+    pub(super) fn unhold(&mut self, id: JobId, now: Timestamp) -> Result<State> {
+        let row = self.row(id).ok_or_else(|| Error::not_found(format!("there is no job {id}")))?;
+        if row.job.state != State::Blocked {
+            return Err(Error::wrong_state(id, row.job.state, "released from a hold"));
+        }
+        if !row.edges.iter().any(|edge| edge.standing() == Edge::Holds) {
+            return Err(Error::invalid(format!("job {id} is blocked, but no failed parent holds it")));
+        }
+        let seq = row.job.seq;
+        self.update(seq, |row| {
+            for edge in row.edges.iter_mut().filter(|edge| edge.standing() == Edge::Holds) {
+                edge.satisfied = true;
+            }
+        });
+        self.release(seq, now);
+        Ok(self.jobs.get(&seq).map_or(State::Blocked, |row| row.job.state))
+    }
+}

@@ -1,0 +1,136 @@
+//! What time moves: promote, rescue, prune. Each takes the most overdue rows first and says when to come back.
+
+use std::time::Duration;
+
+use super::settle::JITTER_MEAN;
+use super::tables::{Row, Tables};
+use crate::clock::Timestamp;
+use crate::job::{JobId, Wake};
+use crate::limits::{SWEEP_MAX, WORKER_KEPT};
+use crate::state::{Event, JobError, OnTimeout, Outcome, Policy, RunOutcome, State, settle};
+use crate::store::Swept;
+
+/// How long a removal waits that a held child forbids.
+const HELD_AGAIN: Duration = Duration::from_secs(24 * 3600);
+
+/// What a waiting job's time brings.
+#[derive(Clone, Copy)]
+enum Due {
+    Expire,
+    Start,
+    EndPark,
+}
+
+impl Tables {
+    pub(super) fn promote_due(&mut self, now: Timestamp, limit: usize) -> Swept {
+        self.sweep(
+            now,
+            limit,
+            |row| next_due(row).map(|(at, _)| at),
+            |tables, seq| {
+                let due = tables.jobs.get(&seq).and_then(next_due).filter(|(at, _)| *at <= now);
+                let Some((_, due)) = due else { return false };
+                match due {
+                    Due::Expire => tables.end(seq, State::Cancelled, Some(JobError::expired()), now),
+                    Due::Start => tables.update(seq, |row| row.job.state = State::Ready),
+                    Due::EndPark => tables.time_out(seq, now),
+                }
+                true
+            },
+        )
+    }
+
+    /// Ends a park without its signal, as the park says.
+    fn time_out(&mut self, seq: i64, now: Timestamp) {
+        let Some(park) = self.jobs.get(&seq).and_then(|row| row.job.park.clone()) else { return };
+        let error = JobError::park_timeout(&park.key);
+        let outcome = match park.on_timeout {
+            OnTimeout::Resume => {
+                return self.update(seq, |row| {
+                    row.job.state = State::Ready;
+                    row.job.park = None;
+                    row.wake = Some(Wake::TimedOut);
+                });
+            }
+            OnTimeout::Retry => Outcome::Retry { error, after: None, data: None },
+            OnTimeout::Fail => Outcome::Fail(error),
+        };
+        self.settle_parked(seq, Event::Outcome(outcome), now, JITTER_MEAN);
+    }
+
+    pub(super) fn rescue_expired(&mut self, now: Timestamp, limit: usize) -> Swept {
+        self.sweep(
+            now,
+            limit,
+            |row| row.job.lease_until,
+            |tables, seq| {
+                let Some(job) = tables.jobs.get(&seq).map(|row| &row.job) else { return false };
+                let policy = Policy::default().with(&job.options);
+                let settlement = settle(Event::Crash, job.spent, &policy, now, JITTER_MEAN);
+                let settlement = if job.cancel_requested { settlement.under_cancel() } else { settlement };
+                tables.end_run(seq, settlement, RunOutcome::Crash, now);
+                true
+            },
+        )
+    }
+
+    pub(super) fn prune(&mut self, now: Timestamp, limit: usize) -> Swept {
+        let mut swept = self.sweep(
+            now,
+            limit,
+            |row| row.remove_at,
+            |tables, seq| {
+                let id: Option<JobId> = tables.jobs.get(&seq).map(|row| row.job.id);
+                if id.and_then(|id| tables.held_child(id)).is_some() {
+                    tables.update(seq, |row| row.remove_at = Some(now + HELD_AGAIN));
+                    return false;
+                }
+                tables.remove(seq);
+                true
+            },
+        );
+        let before = self.uniques.len() + self.signals.len() + self.workers.len();
+        self.uniques.retain(|_, unique| unique.is_taken(now));
+        self.signals.retain(|_, signal| signal.expires_at > now);
+        self.workers.retain(|_, worker| worker.seen_at + WORKER_KEPT > now);
+        swept.changed += (before - self.uniques.len() - self.signals.len() - self.workers.len()) as u64;
+        let uniques = self.uniques.values().filter(|unique| unique.ended.is_some());
+        let expiries = uniques.filter_map(|unique| unique.taken_until);
+        let expiries = expiries.chain(self.signals.values().map(|signal| signal.expires_at));
+        swept.next_at = swept.next_at.into_iter().chain(expiries).min();
+        swept
+    }
+
+    /// Runs `act` on the rows that `time_of` says are due, most overdue first. An earlier one's cascade may have
+    /// settled a later one: `act` says whether there was something to do.
+    fn sweep(
+        &mut self,
+        now: Timestamp,
+        limit: usize,
+        time_of: impl Fn(&Row) -> Option<Timestamp>,
+        mut act: impl FnMut(&mut Self, i64) -> bool,
+    ) -> Swept {
+        let limit = limit.min(SWEEP_MAX);
+        let times = self.jobs.values().filter_map(|row| Some((time_of(row)?, row.job.seq)));
+        let mut due: Vec<_> = times.filter(|(at, _)| *at <= now).collect();
+        due.sort_unstable();
+        let cut = due.len() > limit;
+        due.truncate(limit);
+        let changed = due.into_iter().filter(|(_, seq)| act(self, *seq)).count() as u64;
+        let next_at = if cut { Some(now) } else { self.jobs.values().filter_map(time_of).min() };
+        Swept { changed, next_at }
+    }
+}
+
+/// When and how time moves a waiting job. Of two times the expiry wins if it has come.
+fn next_due(row: &Row) -> Option<(Timestamp, Due)> {
+    let job = &row.job;
+    let start = match job.state {
+        State::Scheduled => Some((job.run_at, Due::Start)),
+        State::Parked => job.park.as_ref().and_then(|park| park.until).map(|until| (until, Due::EndPark)),
+        State::Blocked | State::Ready => None,
+        State::Running | State::Succeeded | State::Failed | State::Cancelled => return None,
+    };
+    let expiry = job.expires_at.map(|at| (at, Due::Expire));
+    [expiry, start].into_iter().flatten().min_by_key(|(at, _)| *at)
+}

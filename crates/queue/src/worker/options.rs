@@ -1,0 +1,142 @@
+//! How a worker is set up, and what it says at the end.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::job::DEFAULT_QUEUE;
+use crate::state::{RunOutcome, State};
+
+/// Settings of a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerOptions {
+    /// What it serves. Default: the default queue.
+    pub queues: Vec<QueueShare>,
+    /// Only these of its kinds; default all that it has handlers for.
+    pub kinds: Option<Vec<String>>,
+    /// Jobs that run at once. Default 10.
+    pub concurrency: usize,
+    /// How long a claim holds unless renewed. Default 60 s.
+    pub lease: Duration,
+    /// How often to look without being told that something changed, with jitter. Default 1 s.
+    pub poll: Duration,
+    /// How long a handler may go on after somebody cancelled its job. Default 10 s.
+    pub cancel_grace: Duration,
+    /// How long running jobs may go on after a drain was asked for. Default 30 s.
+    pub drain_grace: Duration,
+    /// A label for people. Default empty.
+    pub host: String,
+    /// Of the program, a label. Default this crate's.
+    pub version: String,
+    /// End once nothing ready, scheduled or running is left in its queues of its kinds. A paused queue and jobs that
+    /// wait for something outside (parked, blocked) do not count: this worker cannot move them.
+    pub until_empty: bool,
+}
+
+impl Default for WorkerOptions {
+    fn default() -> Self {
+        Self {
+            queues: vec![QueueShare::from(DEFAULT_QUEUE)],
+            kinds: None,
+            concurrency: 10,
+            lease: Duration::from_secs(60),
+            poll: Duration::from_secs(1),
+            cancel_grace: Duration::from_secs(10),
+            drain_grace: Duration::from_secs(30),
+            host: String::new(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            until_empty: false,
+        }
+    }
+}
+
+impl WorkerOptions {
+    pub(super) fn queue_names(&self) -> Vec<String> {
+        self.queues.iter().map(|share| share.name.clone()).collect()
+    }
+
+    /// The order in which one claim looks at the queues: those without a weight as given, then those with one at
+    /// random, a heavier one more often first.
+    pub(super) fn queue_order(&self, mut random: impl FnMut() -> f64) -> Vec<String> {
+        let mut order: Vec<(f64, &QueueShare)> = self
+            .queues
+            .iter()
+            .map(|share| match share.weight {
+                None => (f64::NEG_INFINITY, share),
+                // Exponential waiting times: the first of them is this queue's with the odds of its weight.
+                Some(weight) => (-random().max(f64::MIN_POSITIVE).ln() / f64::from(weight.max(1)), share),
+            })
+            .collect();
+        order.sort_by(|left, right| left.0.total_cmp(&right.0));
+        order.into_iter().map(|(_, share)| share.name.clone()).collect()
+    }
+}
+
+/// A queue that a worker serves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueShare {
+    /// Its name.
+    pub name: String,
+    /// Its share among the queues with a weight. `None` goes strictly before those, in the order given.
+    pub weight: Option<u32>,
+}
+
+impl From<&str> for QueueShare {
+    fn from(name: &str) -> Self {
+        Self { name: name.to_owned(), weight: None }
+    }
+}
+
+impl From<String> for QueueShare {
+    fn from(name: String) -> Self {
+        Self { name, weight: None }
+    }
+}
+
+/// What a worker did: its runs, by how they ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct WorkerReport {
+    /// Finished.
+    pub done: u64,
+    /// To be continued.
+    pub continued: u64,
+    /// Waiting for a signal.
+    pub parked: u64,
+    /// Failed, to be retried.
+    pub retried: u64,
+    /// Held off by a rate limit.
+    pub throttled: u64,
+    /// Failed for good.
+    pub failed: u64,
+    /// Cancelled while running.
+    pub cancelled: u64,
+    /// Given back at the end.
+    pub released: u64,
+    /// Lost to somebody else; their outcomes were dropped.
+    pub lost_leases: u64,
+}
+
+impl WorkerReport {
+    /// All runs.
+    pub fn total(&self) -> u64 {
+        let Self { done, continued, parked, retried, throttled, failed, cancelled, released, lost_leases } =
+            *self;
+        done + continued + parked + retried + throttled + failed + cancelled + released + lost_leases
+    }
+
+    pub(super) fn count(&mut self, state: State, outcome: RunOutcome) {
+        let tally = match (state, outcome) {
+            (State::Failed, _) => &mut self.failed,
+            (State::Cancelled, _) | (_, RunOutcome::Cancel) => &mut self.cancelled,
+            (_, RunOutcome::Done) => &mut self.done,
+            (_, RunOutcome::Continue) => &mut self.continued,
+            (_, RunOutcome::Park) => &mut self.parked,
+            (_, RunOutcome::Retry) => &mut self.retried,
+            (_, RunOutcome::Throttle) => &mut self.throttled,
+            (_, RunOutcome::Fail) => &mut self.failed,
+            (_, RunOutcome::Release) => &mut self.released,
+            (_, RunOutcome::Crash) => &mut self.lost_leases,
+        };
+        *tally += 1;
+    }
+}

@@ -1,0 +1,102 @@
+//! Ended runs on their way to the store. A result is kept, and its lease renewed, until the store has answered.
+
+use std::sync::Arc;
+
+use tracing::{error, warn};
+
+use crate::error::{Error, Result};
+use crate::executor::{self, Ended};
+use crate::live_run::{LiveRun, LiveRuns};
+use crate::state::{Event, JobError, Outcome, Reason};
+use crate::store::{SettleItem, Settled};
+
+use super::options::WorkerReport;
+
+/// Results that the store has not taken yet, and the tally of those that it has.
+pub(super) struct Settling {
+    runs: Arc<LiveRuns>,
+    unsettled: Vec<(Arc<LiveRun>, SettleItem)>,
+    /// The store refused a whole batch for one of its members: find out which.
+    one_by_one: bool,
+    pub(super) report: WorkerReport,
+}
+
+impl Settling {
+    pub(super) fn new(runs: Arc<LiveRuns>) -> Self {
+        Self { runs, unsettled: Vec::new(), one_by_one: false, report: WorkerReport::default() }
+    }
+
+    /// Takes an ended run. One without an item was lost: its outcome counts nowhere.
+    pub(super) fn add(&mut self, ended: Ended) {
+        match ended.item {
+            Some(item) => self.unsettled.push((ended.run, item)),
+            None => self.lost(&ended.run),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.unsettled.is_empty()
+    }
+
+    /// What to send: copies, since a call that fails may be repeated.
+    pub(super) fn items(&self) -> Vec<SettleItem> {
+        let count = if self.one_by_one { 1 } else { self.unsettled.len() };
+        self.unsettled.iter().take(count).map(|(_, item)| item.clone()).collect()
+    }
+
+    /// Takes the store's answer to the first `count` items.
+    pub(super) fn answered(&mut self, count: usize, answer: Result<Vec<Settled>>) -> Result<()> {
+        match answer {
+            Ok(replies) => {
+                self.one_by_one = false;
+                self.apply(count, replies);
+                Ok(())
+            }
+            Err(error) if error.is_transient() => Err(error),
+            Err(error) if count > 1 => {
+                warn!(%error, count, "settlements refused together, settling one by one");
+                self.one_by_one = true;
+                Ok(())
+            }
+            Err(error) => {
+                // Nothing can be done for it here: its lease runs out and the rescuer takes it back.
+                for (run, _) in self.unsettled.drain(..count) {
+                    error!(job_id = %run.job.id, %error, "settlement refused, the outcome is dropped");
+                    self.runs.remove(std::iter::once(&run.lease));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn apply(&mut self, count: usize, replies: Vec<Settled>) {
+        let answered: Vec<_> = self.unsettled.drain(..count.min(self.unsettled.len())).collect();
+        self.runs.remove(answered.iter().zip(&replies).filter_map(|((run, _), reply)| match reply {
+            Settled::Applied(_) | Settled::LostLease => Some(&run.lease),
+            Settled::Refused(_) => None,
+        }));
+        for ((run, item), reply) in answered.into_iter().zip(replies) {
+            match reply {
+                Settled::Applied(state) => self.report.count(state, item.settlement.outcome),
+                Settled::LostLease => self.lost(&run),
+                Settled::Refused(error) => {
+                    let item = refused(&run, error);
+                    self.unsettled.push((run, item));
+                }
+            }
+        }
+    }
+
+    fn lost(&mut self, run: &LiveRun) {
+        self.report.lost_leases += 1;
+        self.runs.remove(std::iter::once(&run.lease));
+        warn!(job_id = %run.job.id, kind = run.job.kind, fence = run.lease.fence, "lease lost, the outcome is dropped");
+    }
+}
+
+/// The follow-ups were no good: the run failed with them, and says why.
+fn refused(run: &LiveRun, error: Error) -> SettleItem {
+    let error = JobError::new(Reason::Failure, format!("jobs enqueued by the handler were refused: {error}"));
+    let outcome = Outcome::Retry { error, after: None, data: None };
+    executor::settle_with(run, Event::Outcome(outcome), Vec::new())
+}
