@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tracing::debug;
 
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Error, Result};
 use crate::graph;
 use crate::job::{Job, JobDetail, JobId, JobResult, NewJob, ProcessId};
@@ -78,18 +78,21 @@ impl Queue {
         enqueued
     }
 
-    /// Fills in ids and checks bounds: what [`Queue::enqueue_many`] does before it writes. For enqueues inside a
-    /// caller's own transaction.
-    pub fn prepare(&self, mut jobs: Vec<NewJob>) -> Result<Vec<NewJob>> {
+    fn prepare(&self, jobs: Vec<NewJob>) -> Result<Vec<NewJob>> {
+        Self::prepare_jobs(jobs, &self.limits, self.clock.now())
+    }
+
+    /// Fills in ids and checks bounds: what [`Queue::enqueue_many`] does before it writes. For stores that enqueue
+    /// inside a caller's own transaction.
+    pub fn prepare_jobs(mut jobs: Vec<NewJob>, limits: &Limits, now: Timestamp) -> Result<Vec<NewJob>> {
         if jobs.len() > INSERT_MAX {
             return Err(Error::invalid(format!(
                 "{} jobs in one submission, at most {INSERT_MAX} are allowed; send several",
                 jobs.len()
             )));
         }
-        let now = self.clock.now();
         for job in &mut jobs {
-            self.limits.check_job(job)?;
+            limits.check_job(job)?;
             job.id.get_or_insert_with(|| JobId::generate(now, fastrand::u128(..)));
         }
         graph::check(&jobs)?;

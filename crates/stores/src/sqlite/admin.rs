@@ -1,0 +1,242 @@
+//! What people do to jobs: cancel, retry, unhold, unpark, delete.
+
+use longhaul_queue::graph::{Edge, edge};
+use longhaul_queue::job::JobId;
+use longhaul_queue::limits::SIGNAL_KEPT;
+use longhaul_queue::state::{JobError, Reason};
+use longhaul_queue::store::{CancelReply, Deleted, RetryRequest, Signal, UnparkRequest, UnparkTarget, Unparked};
+use longhaul_queue::{Error, Result, State, Timestamp};
+
+use super::error::DbResult;
+use super::rows::{
+    Body, JobRow, flag, from_text, job_by_id, job_by_seq, read_on_failure, read_state, state_number, to_text,
+};
+use super::settle::{apply, cancel_waiting, wake_with};
+use super::tx::Tx;
+use super::{graph, insert, unique};
+
+/// Cancels waiting jobs and asks running ones to end.
+pub(super) fn cancel(tx: &mut Tx<'_>, ids: &[JobId], now: Timestamp) -> DbResult<Vec<CancelReply>> {
+    let error = JobError::cancelled();
+    let mut replies = Vec::with_capacity(ids.len());
+    for id in ids {
+        let Some(row) = job_by_id(tx.connection(), *id)? else {
+            replies.push(CancelReply::NotFound);
+            continue;
+        };
+        replies.push(match row.state {
+            State::Blocked | State::Scheduled | State::Ready | State::Parked => {
+                cancel_waiting(tx, &row, &error, now)?;
+                graph::ended(tx, &JobRow { state: State::Cancelled, ..row }, None, now)?;
+                CancelReply::Cancelled
+            }
+            State::Running => {
+                tx.run("UPDATE lh_jobs SET cancel = 1 WHERE seq = ?1", [row.seq])?;
+                tx.touch();
+                CancelReply::Requested
+            }
+            ended @ (State::Succeeded | State::Failed | State::Cancelled) => CancelReply::Ended(ended),
+        });
+    }
+    Ok(replies)
+}
+
+/// Puts failed and cancelled jobs back.
+pub(super) fn retry(tx: &mut Tx<'_>, request: &RetryRequest) -> DbResult<Vec<Result<State>>> {
+    let mut replies = Vec::with_capacity(request.ids.len());
+    for id in &request.ids {
+        replies.push(tx.attempt(|tx| retry_one(tx, *id, request))?);
+    }
+    Ok(replies)
+}
+
+fn retry_one(tx: &mut Tx<'_>, id: JobId, request: &RetryRequest) -> DbResult<State> {
+    let Some(row) = job_by_id(tx.connection(), id)? else {
+        return Err(Error::not_found(format!("there is no job {id}")).into());
+    };
+    if !matches!(row.state, State::Failed | State::Cancelled) {
+        let text = format!("job {id} is {} and cannot be retried; only failed and cancelled jobs can", row.state);
+        return Err(Error::Invalid(text).into());
+    }
+    unique::retake(tx, &row, &Body::read(tx.connection(), row.seq)?.options)?;
+    if !request.keep_data && row.has(flag::DATA) {
+        tx.run("DELETE FROM lh_data WHERE seq = ?1", [row.seq])?;
+        tx.run("UPDATE lh_jobs SET flags = flags & ~?2 WHERE seq = ?1", (row.seq, flag::DATA))?;
+    }
+    // A person's will: parents that have failed count no more. Unfinished ones still do.
+    tx.run("UPDATE lh_edges SET satisfied = 1 WHERE child = ?1 AND ended IS NOT NULL", [row.seq])?;
+    let state = revive(tx, &row, request.now)?;
+    revive_children(tx, &row, request.now)?;
+    Ok(state)
+}
+
+/// Brings an ended job back: blocked by its open edges, or ready.
+fn revive(tx: &mut Tx<'_>, row: &JobRow, now: Timestamp) -> DbResult<State> {
+    let sql = "SELECT (SELECT count(*) FROM lh_edges WHERE child = ?1 AND satisfied = 0)
+                    + (SELECT count(*) FROM lh_waiters WHERE child = ?1 AND satisfied = 0)";
+    let waits_for: u32 = tx.one(sql, [row.seq], |row| row.get(0))?.unwrap_or(0);
+    let state = insert::start_state(waits_for > 0, row.run_at, now);
+    let wake_at = (state == State::Scheduled).then_some(row.run_at.as_millis());
+    tx.run(
+        "UPDATE lh_jobs SET state = ?2, waits_for = ?3, attempt = 0, crashes = 0, throttles = 0, finished_at = NULL,
+             delete_at = NULL, wake_at = ?4
+         WHERE seq = ?1",
+        (row.seq, state_number(state), waits_for, wake_at),
+    )?;
+    tx.run("DELETE FROM lh_results WHERE seq = ?1", [row.seq])?;
+    tx.moved(row.subject(), Some(row.state), Some(state));
+    Ok(state)
+}
+
+/// Revives the children that a failed parent had taken along, unless another failed parent still forbids it.
+fn revive_children(tx: &mut Tx<'_>, parent: &JobRow, now: Timestamp) -> DbResult<()> {
+    let mut revived = vec![parent.clone()];
+    while let Some(parent) = revived.pop() {
+        if !parent.has(flag::CHILDREN) {
+            continue;
+        }
+        tx.run("UPDATE lh_edges SET ended = NULL WHERE parent = ?1 AND satisfied = 0", [parent.seq])?;
+        let sql = "SELECT child FROM lh_edges WHERE parent = ?1 AND satisfied = 0 AND on_failure = 0 ORDER BY child";
+        for child in tx.all(sql, [parent.seq], |row| row.get::<_, i64>(0))? {
+            let Some(row) = job_by_seq(tx.connection(), child)? else { continue };
+            if cancelled_by_parent(tx, &row)? && !forbidden(tx, child)? {
+                let options = Body::read(tx.connection(), child)?.options;
+                // A key taken in the meantime leaves the child cancelled.
+                if unique::retake(tx, &row, &options).is_ok() {
+                    revive(tx, &row, now)?;
+                    revived.push(row);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn cancelled_by_parent(tx: &Tx<'_>, row: &JobRow) -> DbResult<bool> {
+    if row.state != State::Cancelled {
+        return Ok(false);
+    }
+    let error = tx.one("SELECT error FROM lh_results WHERE seq = ?1", [row.seq], |row| row.get(0))?.flatten();
+    Ok(from_text::<JobError>("an error", error)?.is_some_and(|error| error.reason == Reason::Dependency))
+}
+
+/// Whether a failed parent still cancels this child.
+fn forbidden(tx: &Tx<'_>, child: i64) -> DbResult<bool> {
+    let sql = "SELECT 1 FROM lh_edges WHERE child = ?1 AND satisfied = 0 AND on_failure = 0 AND ended IS NOT NULL";
+    Ok(tx.one(sql, [child], |_| Ok(()))?.is_some())
+}
+
+/// Drops the edges from failed parents that hold a job.
+pub(super) fn unhold(tx: &mut Tx<'_>, id: JobId, now: Timestamp) -> DbResult<State> {
+    let Some(row) = job_by_id(tx.connection(), id)? else {
+        return Err(Error::not_found(format!("there is no job {id}")).into());
+    };
+    let sql = "SELECT position, ended, on_failure FROM lh_edges WHERE child = ?1 AND satisfied = 0 AND ended IS NOT NULL";
+    let edges = tx.all(sql, [row.seq], |row| {
+        Ok((row.get::<_, usize>(0)?, read_state(row, 1)?, read_on_failure(row, 2)?))
+    })?;
+    let holding: Vec<_> = edges.into_iter().filter(|(_, ended, policy)| edge(*ended, *policy) == Edge::Holds).collect();
+    if row.state != State::Blocked || holding.is_empty() {
+        return Err(Error::invalid(format!("job {id} is {} and no failed parent holds it", row.state)).into());
+    }
+    for (position, ended, _) in holding {
+        graph::satisfy(tx, row.seq, position, ended, None)?;
+        graph::one_less(tx, row.seq, now)?;
+    }
+    Ok(job_by_seq(tx.connection(), row.seq)?.map_or(row.state, |row| row.state))
+}
+
+/// Ends the wait of parked jobs.
+pub(super) fn unpark(tx: &mut Tx<'_>, request: UnparkRequest) -> DbResult<Unparked> {
+    let UnparkRequest { target, signal, now, jitter } = request;
+    let rows = match &target {
+        UnparkTarget::Key(key) => {
+            if !first_signal(tx, key, &signal, now)? {
+                return Ok(Unparked::default());
+            }
+            // Index lh_parks_key.
+            let seqs = tx.all("SELECT seq FROM lh_parks WHERE key = ?1 ORDER BY seq", [key], |row| row.get(0))?;
+            seqs.into_iter().map(|seq: i64| job_by_seq(tx.connection(), seq)).collect::<DbResult<Vec<_>>>()?
+        }
+        UnparkTarget::Ids(ids) => {
+            ids.iter().map(|id| job_by_id(tx.connection(), *id)).collect::<DbResult<Vec<_>>>()?
+        }
+    };
+    let mut jobs = Vec::new();
+    for row in rows.into_iter().flatten().filter(|row| row.state == State::Parked) {
+        jobs.push(row.id);
+        let (settlement, wake) = wake_with(tx, &row, row.spent, signal.clone(), now, jitter)?;
+        apply(tx, row, settlement, wake, now)?;
+    }
+    Ok(Unparked { kept: jobs.is_empty() && matches!(target, UnparkTarget::Key(_)), jobs })
+}
+
+fn first_signal(tx: &Tx<'_>, key: &str, signal: &Signal, now: Timestamp) -> DbResult<bool> {
+    let written = tx.run(
+        "INSERT INTO lh_signals (key, signal, expires_at) VALUES (?1, ?2, ?3)
+         ON CONFLICT DO UPDATE SET signal = excluded.signal, expires_at = excluded.expires_at WHERE expires_at <= ?4",
+        (key, to_text("a signal", signal)?, (now + SIGNAL_KEPT).as_millis(), now.as_millis()),
+    )?;
+    Ok(written > 0)
+}
+
+/// Deletes ended jobs for good.
+pub(super) fn delete(tx: &mut Tx<'_>, ids: &[JobId]) -> DbResult<Deleted> {
+    let mut deleted = Deleted::default();
+    for id in ids {
+        let Some(row) = job_by_id(tx.connection(), *id)? else { continue };
+        let refusal = if row.state.is_terminal() {
+            held_child(tx, &row)?.map(|child| {
+                format!("job {id} holds job {child}; retry it, or drop the edge with `longhaul jobs unhold {child}`")
+            })
+        } else {
+            Some(format!("job {id} is {} and cannot be deleted; cancel it first", row.state))
+        };
+        match refusal {
+            Some(text) => deleted.refused.push((*id, Error::Invalid(text))),
+            None => {
+                delete_row(tx, &row)?;
+                deleted.deleted += 1;
+            }
+        }
+    }
+    Ok(deleted)
+}
+
+/// A blocked child that waits for this failed job to be retried.
+pub(super) fn held_child(tx: &Tx<'_>, row: &JobRow) -> DbResult<Option<JobId>> {
+    if !row.has(flag::CHILDREN) || row.state == State::Succeeded {
+        return Ok(None);
+    }
+    let sql = "SELECT j.id FROM lh_edges e JOIN lh_jobs j ON j.seq = e.child
+               WHERE e.parent = ?1 AND e.satisfied = 0 AND e.on_failure = 2 AND j.state = 0 LIMIT 1";
+    tx.one(sql, [row.seq], |row| Ok(JobId::from_bytes(row.get(0)?)))
+}
+
+/// Removes a job with everything that is its own. The flags say where to look.
+pub(super) fn delete_row(tx: &mut Tx<'_>, row: &JobRow) -> DbResult<()> {
+    if row.has(flag::TAGS) {
+        for tag in Body::read(tx.connection(), row.seq)?.options.tags {
+            tx.run("DELETE FROM lh_tags WHERE tag = ?1 AND seq = ?2", (tag, row.seq))?;
+        }
+    }
+    let side_tables: [(i64, &[&str]); 7] = [
+        (flag::PARENTS, &["DELETE FROM lh_edges WHERE child = ?1"]),
+        (flag::AFTER, &["DELETE FROM lh_waiters WHERE child = ?1"]),
+        (flag::DATA, &["DELETE FROM lh_data WHERE seq = ?1"]),
+        (flag::PARK, &["DELETE FROM lh_parks WHERE seq = ?1"]),
+        (flag::RESULT, &["DELETE FROM lh_results WHERE seq = ?1"]),
+        (flag::RUNS, &["DELETE FROM lh_runs WHERE seq = ?1"]),
+        (flag::NOTES, &["DELETE FROM lh_progress WHERE seq = ?1", "DELETE FROM lh_logs WHERE seq = ?1"]),
+    ];
+    for (_, statements) in side_tables.iter().filter(|(flag, _)| row.has(*flag)) {
+        for sql in *statements {
+            tx.run(sql, [row.seq])?;
+        }
+    }
+    tx.run("DELETE FROM lh_bodies WHERE seq = ?1", [row.seq])?;
+    tx.run("DELETE FROM lh_jobs WHERE seq = ?1", [row.seq])?;
+    tx.moved(row.subject(), Some(row.state), None);
+    tx.touch();
+    Ok(())
+}

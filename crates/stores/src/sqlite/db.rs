@@ -1,0 +1,327 @@
+//! The database file: opening, migrations, readers, backup, and transactions that a caller's own tables share with
+//! jobs.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use longhaul_queue::store::Enqueued;
+use longhaul_queue::{Clock, Error, NewJob, Queue, Result, SystemClock, Timestamp};
+use rusqlite::{Connection, OpenFlags, OptionalExtension};
+
+use super::error::{DbError, DbResult, corrupt};
+use super::insert;
+use super::tx::Tx;
+use super::writer::{Treatment, Writer};
+
+/// Forward migrations, in order. A new one is a new file; old ones are never edited.
+const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_jobs.sql")];
+/// Read-only connections kept open; more are opened for a moment when needed.
+const READERS_KEPT_MAX: usize = 4;
+/// How long a write waits for another process before it gives up with `Unavailable`.
+const BUSY_TRIES_MAX: i32 = 5_000;
+/// Page cache of the writing connection, and of each reader.
+const WRITER_CACHE_KIB: i64 = 16_384;
+const READER_CACHE_KIB: i64 = 1_024;
+/// Pages in the write-ahead log before it is copied into the database: 16 MB.
+const CHECKPOINT_PAGES: i64 = 4_000;
+const STATEMENTS_CACHED: usize = 128;
+
+/// What a commit promises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// On disk before the caller is told: survives a power cut. The default.
+    #[default]
+    Fsync,
+    /// Survives a crash of the process; a power cut may lose the last commits, never damage the file.
+    Relaxed,
+}
+
+impl Durability {
+    /// What survives what, in a sentence.
+    pub fn promise(self) -> &'static str {
+        match self {
+            Self::Fsync => "fsync: a commit survives a power cut",
+            Self::Relaxed => "relaxed: a commit survives kill -9; a power cut may lose the last ones",
+        }
+    }
+}
+
+impl std::str::FromStr for Durability {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "fsync" => Ok(Self::Fsync),
+            "relaxed" => Ok(Self::Relaxed),
+            _ => Err(Error::invalid(format!("durability {text:?} is not known; use fsync or relaxed"))),
+        }
+    }
+}
+
+/// How to open a database.
+#[derive(Clone)]
+pub struct SqliteOptions {
+    /// What a commit promises.
+    pub durability: Durability,
+    /// Make the file and its folder when they are missing.
+    pub create: bool,
+    /// The clock that leases count by.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for SqliteOptions {
+    fn default() -> Self {
+        Self { durability: Durability::default(), create: true, clock: Arc::new(SystemClock) }
+    }
+}
+
+/// An open database file. Cheap to clone; the file is closed with the last clone.
+#[derive(Clone)]
+pub struct Db {
+    path: Arc<PathBuf>,
+    durability: Durability,
+    clock: Arc<dyn Clock>,
+    pub(super) writer: Writer,
+    readers: Arc<Mutex<Vec<Connection>>>,
+}
+
+impl Db {
+    /// Opens the file, brings its schema up to date and starts the writer.
+    pub fn open(path: &Path, options: SqliteOptions) -> Result<Self> {
+        let place = |error: Error| name_file(error, path);
+        if options.create {
+            create_folder(path)?;
+        } else if !path.exists() {
+            return Err(Error::not_found(format!("there is no store at {}", path.display())));
+        }
+        let connection = open_writer(path).map_err(|error| place(error.into()))?;
+        let writer = Writer::spawn(connection, options.durability, Arc::clone(&options.clock))?;
+        Ok(Self {
+            path: Arc::new(path.to_owned()),
+            durability: options.durability,
+            clock: options.clock,
+            writer,
+            readers: Arc::new(Mutex::new(Vec::new())),
+        })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What a commit promises.
+    pub fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    /// Runs a caller's statements and enqueues in one transaction: both are stored, or neither. Workers are woken
+    /// after the commit. The work runs on the writer thread, so keep it short.
+    ///
+    /// ```
+    /// # use longhaul_stores::sqlite::{Db, SqliteOptions};
+    /// # use longhaul_queue::{Json, NewJob};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// let db = Db::open(&folder.path().join("app.db"), SqliteOptions::default())?;
+    /// db.transaction(|tx| {
+    ///     tx.connection().execute_batch("CREATE TABLE orders (id INTEGER PRIMARY KEY)")?;
+    ///     tx.connection().execute("INSERT INTO orders (id) VALUES (7)", [])?;
+    ///     tx.enqueue(vec![NewJob::new("invoice", Json::of(&7)?)])?;
+    ///     Ok(())
+    /// })
+    /// .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn transaction<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Transaction<'_, '_>) -> DbResult<T> + Send + 'static,
+    ) -> Result<T> {
+        let now = self.clock.now();
+        let treatment = Treatment { reads_counts: true, ..Treatment::default() };
+        self.writer.write(treatment, move |tx| work(&mut Transaction { tx, now })).await
+    }
+
+    /// Runs a read on a read-only connection, beside the writer.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> DbResult<T> + Send + 'static,
+    ) -> Result<T> {
+        let db = self.clone();
+        let read = tokio::task::spawn_blocking(move || db.read_now(work));
+        read.await.unwrap_or_else(|error| Err(Error::Unavailable(format!("a read was cut off: {error}"))))
+    }
+
+    fn read_now<T>(&self, work: impl FnOnce(&Connection) -> DbResult<T>) -> Result<T> {
+        let kept = self.readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let connection = match kept {
+            Some(connection) => connection,
+            None => open_reader(&self.path).map_err(|error| name_file(DbError::from(error).into(), &self.path))?,
+        };
+        let value = work(&connection)?;
+        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        if readers.len() < READERS_KEPT_MAX {
+            readers.push(connection);
+        }
+        Ok(value)
+    }
+
+    /// Writes a consistent, compact copy while work goes on. Refuses to overwrite.
+    pub async fn backup_to(&self, target: &Path) -> Result<()> {
+        if target.exists() {
+            return Err(Error::invalid(format!("{} exists; choose another name", target.display())));
+        }
+        let target = target.to_owned();
+        self.read(move |connection| {
+            connection.execute("VACUUM INTO ?1", [target.to_string_lossy()])?;
+            std::fs::File::open(&target)
+                .and_then(|file| file.sync_all())
+                .map_err(|error| DbError::caller(format!("{} cannot be synced: {error}", target.display())))
+        })
+        .await
+    }
+
+    /// Facts for `doctor`, and what SQLite itself finds wrong with the file.
+    pub async fn check(&self) -> Result<DbCheck> {
+        self.read(|connection| {
+            let text = |sql| connection.query_row(sql, [], |row| row.get::<_, String>(0));
+            let number = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+            let mut statement = connection.prepare("PRAGMA quick_check(20)")?;
+            let found = statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<String>>>()?;
+            Ok(DbCheck {
+                schema_version: schema_version(connection)?.unwrap_or(0),
+                journal_mode: text("PRAGMA journal_mode")?,
+                bytes: number("PRAGMA page_count")? * number("PRAGMA page_size")?,
+                problems: found.into_iter().filter(|line| line != "ok").collect(),
+            })
+        })
+        .await
+    }
+}
+
+/// What `doctor` wants to know of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DbCheck {
+    /// Of the tables.
+    pub schema_version: i64,
+    /// Must be `wal`.
+    pub journal_mode: String,
+    /// Size of the file.
+    pub bytes: i64,
+    /// Damage, in SQLite's words; empty when sound.
+    pub problems: Vec<String>,
+}
+
+/// A transaction shared by a caller's own tables and jobs.
+pub struct Transaction<'t, 'c> {
+    tx: &'t mut Tx<'c>,
+    now: Timestamp,
+}
+
+impl Transaction<'_, '_> {
+    /// The connection, for the caller's own tables. Leave BEGIN, COMMIT and savepoints to the writer.
+    pub fn connection(&self) -> &Connection {
+        self.tx.connection()
+    }
+
+    /// Enqueues jobs, to be stored with the rest or not at all.
+    pub fn enqueue(&mut self, jobs: Vec<NewJob>) -> DbResult<Vec<Enqueued>> {
+        let jobs = Queue::prepare_jobs(jobs, &longhaul_queue::limits::Limits::default(), self.now)?;
+        insert::insert(self.tx, jobs, self.now)
+    }
+}
+
+fn create_folder(path: &Path) -> Result<()> {
+    let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else { return Ok(()) };
+    std::fs::create_dir_all(folder)
+        .map_err(|error| Error::Unavailable(format!("the folder {} cannot be made: {error}", folder.display())))
+}
+
+fn name_file(error: Error, path: &Path) -> Error {
+    let named = |text: String| format!("{}: {text}", path.display());
+    match error {
+        Error::Unavailable(text) => Error::Unavailable(named(text)),
+        Error::Corrupt(text) => Error::Corrupt(named(text)),
+        Error::Invalid(text) => Error::Invalid(named(text)),
+        other @ (Error::NotFound(_) | Error::LostLease(_)) => other,
+    }
+}
+
+fn open_writer(path: &Path) -> DbResult<Connection> {
+    let mut connection = Connection::open(path)?;
+    connection.busy_handler(Some(wait_for_lock))?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
+    // Asked and read back: a misspelt or refused journal mode would cost every commit several fsyncs.
+    let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+    if mode != "wal" {
+        return Err(corrupt("the journal mode", format!("SQLite answers {mode:?} instead of \"wal\"")));
+    }
+    connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
+    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    migrate(&mut connection)?;
+    Ok(connection)
+}
+
+fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
+    let mut connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_handler(Some(wait_for_lock))?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
+    connection.pragma_update(None, "cache_size", -READER_CACHE_KIB)?;
+    Ok(connection)
+}
+
+/// Short, jittered waits: SQLite's own handler sleeps up to 100 ms, during which the lock stands idle.
+fn wait_for_lock(tries: i32) -> bool {
+    if tries >= BUSY_TRIES_MAX {
+        return false;
+    }
+    let longest_us = if tries < 20 { 400 } else { 4_000 };
+    std::thread::sleep(Duration::from_micros(fastrand::u64(50..longest_us)));
+    true
+}
+
+fn schema_version(connection: &Connection) -> DbResult<Option<i64>> {
+    let exists = connection
+        .query_row("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'lh_meta'", [], |_| Ok(()))
+        .optional()?;
+    if exists.is_none() {
+        return Ok(None);
+    }
+    Ok(connection
+        .query_row("SELECT value FROM lh_meta WHERE key = 'schema_version'", [], |row| row.get(0))
+        .optional()?)
+}
+
+/// Applies what is missing, under the write lock, so that two processes starting together do it once.
+fn migrate(connection: &mut Connection) -> DbResult<()> {
+    let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
+    if schema_version(connection)? == Some(known) {
+        return Ok(());
+    }
+    let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    let version = schema_version(&transaction)?.unwrap_or(0);
+    if version > known {
+        return Err(DbError::Queue(Error::Invalid(format!(
+            "its schema is version {version}, this program knows versions up to {known}; use a newer longhaul"
+        ))));
+    }
+    if version == 0 {
+        transaction.execute_batch(
+            "CREATE TABLE IF NOT EXISTS lh_meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;",
+        )?;
+    }
+    for migration in MIGRATIONS.iter().skip(usize::try_from(version).unwrap_or(0)) {
+        transaction.execute_batch(migration)?;
+    }
+    transaction.execute(
+        "INSERT INTO lh_meta (key, value) VALUES ('schema_version', ?1) ON CONFLICT DO UPDATE SET value = excluded.value",
+        [known],
+    )?;
+    transaction.commit()?;
+    Ok(())
+}

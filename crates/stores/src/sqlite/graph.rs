@@ -1,0 +1,186 @@
+//! Dependencies: released, cancelled or held inside the transaction that ends the parent.
+
+use longhaul_queue::graph::{Edge, edge};
+use longhaul_queue::job::{JobId, OnFailure};
+use longhaul_queue::state::JobError;
+use longhaul_queue::{Error, Json, State, Timestamp};
+
+use super::error::{DbResult, corrupt};
+use super::insert::start_state;
+use super::rows::{JobRow, flag, job_by_seq, read_on_failure, state_number};
+use super::settle::cancel_waiting;
+use super::tx::Tx;
+
+/// An edge from a parent that has not satisfied it.
+struct OpenEdge {
+    child: i64,
+    position: usize,
+    on_failure: OnFailure,
+}
+
+/// Tells the children that a job has ended, and theirs in turn when that cancels them.
+pub(super) fn ended(tx: &mut Tx<'_>, parent: &JobRow, result: Option<&Json>, now: Timestamp) -> DbResult<()> {
+    let mut cancelled = Vec::new();
+    tell_children(tx, parent, result, now, &mut cancelled)?;
+    while let Some(child) = cancelled.pop() {
+        tell_children(tx, &child, None, now, &mut cancelled)?;
+    }
+    Ok(())
+}
+
+fn tell_children(
+    tx: &mut Tx<'_>,
+    parent: &JobRow,
+    result: Option<&Json>,
+    now: Timestamp,
+    cancelled: &mut Vec<JobRow>,
+) -> DbResult<()> {
+    if !parent.has(flag::CHILDREN) {
+        return Ok(());
+    }
+    // Index lh_edges_parent.
+    let edges = tx.all(
+        "SELECT child, position, on_failure FROM lh_edges WHERE parent = ?1 AND satisfied = 0 ORDER BY child, position",
+        [parent.seq],
+        |row| Ok(OpenEdge { child: row.get(0)?, position: row.get(1)?, on_failure: read_on_failure(row, 2)? }),
+    )?;
+    for open in edges {
+        match edge(parent.state, open.on_failure) {
+            Edge::Open => {}
+            Edge::Satisfied => {
+                satisfy(tx, open.child, open.position, parent.state, result)?;
+                one_less(tx, open.child, now)?;
+            }
+            Edge::Cancels => {
+                mark_ended(tx, &open, parent.state)?;
+                let child = stored(tx, open.child)?;
+                if child.state == State::Blocked {
+                    cancelled.push(cancel_child(tx, child, parent.id, parent.state, now)?);
+                }
+            }
+            Edge::Holds => mark_ended(tx, &open, parent.state)?,
+        }
+    }
+    Ok(())
+}
+
+fn mark_ended(tx: &Tx<'_>, open: &OpenEdge, state: State) -> DbResult<()> {
+    tx.run(
+        "UPDATE lh_edges SET ended = ?3 WHERE child = ?1 AND position = ?2",
+        (open.child, open.position, state_number(state)),
+    )?;
+    Ok(())
+}
+
+/// Satisfies an edge and copies the parent's end to it.
+pub(super) fn satisfy(
+    tx: &Tx<'_>,
+    child: i64,
+    position: usize,
+    state: State,
+    result: Option<&Json>,
+) -> DbResult<()> {
+    tx.run(
+        "UPDATE lh_edges SET satisfied = 1, ended = ?3, result = ?4 WHERE child = ?1 AND position = ?2",
+        (child, position, state_number(state), result.map(Json::as_str)),
+    )?;
+    Ok(())
+}
+
+/// Takes one dependency off a job and releases it when that was the last.
+pub(super) fn one_less(tx: &mut Tx<'_>, child: i64, now: Timestamp) -> DbResult<()> {
+    let sql = "UPDATE lh_jobs SET waits_for = waits_for - 1 WHERE seq = ?1 AND state = 0 RETURNING waits_for";
+    let left: Option<u32> = tx.one(sql, [child], |row| row.get(0))?;
+    if left == Some(0) {
+        release(tx, child, now)?;
+    }
+    Ok(())
+}
+
+/// Lets a blocked job go: ready, or scheduled when its time has not come.
+pub(super) fn release(tx: &mut Tx<'_>, child: i64, now: Timestamp) -> DbResult<State> {
+    let row = stored(tx, child)?;
+    let state = start_state(false, row.run_at, now);
+    tx.run(
+        "UPDATE lh_jobs SET state = ?2, waits_for = 0, wake_at = ?3 WHERE seq = ?1",
+        (child, state_number(state), (state == State::Scheduled).then_some(row.run_at.as_millis())),
+    )?;
+    tx.moved(row.subject(), Some(row.state), Some(state));
+    Ok(state)
+}
+
+/// Cancels a new job whose parent had failed before, and what depends on it.
+pub(super) fn cancel_by_parent(
+    tx: &mut Tx<'_>,
+    child: i64,
+    parent: JobId,
+    parent_state: State,
+    now: Timestamp,
+) -> DbResult<State> {
+    let row = stored(tx, child)?;
+    // Another parent of the same submission may have taken it along already.
+    if row.state == State::Blocked {
+        let row = cancel_child(tx, row, parent, parent_state, now)?;
+        ended(tx, &row, None, now)?;
+    }
+    Ok(State::Cancelled)
+}
+
+fn cancel_child(
+    tx: &mut Tx<'_>,
+    child: JobRow,
+    parent: JobId,
+    parent_state: State,
+    now: Timestamp,
+) -> DbResult<JobRow> {
+    let error = JobError::dependency(parent, parent_state);
+    cancel_waiting(tx, &child, &error, now)?;
+    Ok(JobRow { state: State::Cancelled, ..child })
+}
+
+fn stored(tx: &Tx<'_>, seq: i64) -> DbResult<JobRow> {
+    job_by_seq(tx.connection(), seq)?.ok_or_else(|| corrupt("an edge", format!("job number {seq} is missing")))
+}
+
+/// Makes a new job wait for a process, unless that has ended already.
+pub(super) fn wait_for_process(tx: &mut Tx<'_>, child: i64, process: &str) -> DbResult<()> {
+    let sealed: Option<bool> = tx.one("SELECT sealed FROM lh_processes WHERE id = ?1", [process], |row| row.get(0))?;
+    let Some(sealed) = sealed else {
+        let text = format!("after_process names {process}, which has no jobs; enqueue them first or open the process");
+        return Err(Error::invalid(text).into());
+    };
+    let satisfied = sealed && unfinished(tx, process)? + tx.booked_unfinished(process) == 0;
+    tx.run("INSERT INTO lh_waiters (child, process, satisfied) VALUES (?1, ?2, ?3)", (child, process, satisfied))?;
+    Ok(())
+}
+
+/// Whether a job still waits for a process.
+pub(super) fn waits_for_process(tx: &Tx<'_>, child: i64) -> DbResult<bool> {
+    Ok(tx.one("SELECT 1 FROM lh_waiters WHERE child = ?1 AND satisfied = 0", [child], |_| Ok(()))?.is_some())
+}
+
+fn unfinished(tx: &Tx<'_>, process: &str) -> DbResult<i64> {
+    let sql = "SELECT coalesce(sum(jobs), 0) FROM lh_process_counts WHERE process = ?1 AND helper = 0 AND state < 5";
+    Ok(tx.one(sql, [process], |row| row.get(0))?.unwrap_or(0))
+}
+
+/// A process's counters or seal have changed: releases who waits for its end, and forgets it when it is empty.
+pub(super) fn process_changed(tx: &mut Tx<'_>, process: &str) -> DbResult<()> {
+    let sealed: Option<bool> = tx.one("SELECT sealed FROM lh_processes WHERE id = ?1", [process], |row| row.get(0))?;
+    if sealed != Some(true) || unfinished(tx, process)? > 0 {
+        return Ok(());
+    }
+    let now = tx.locked_at();
+    // Index lh_waiters_process.
+    let sql = "SELECT child FROM lh_waiters WHERE process = ?1 AND satisfied = 0 ORDER BY child";
+    for child in tx.all(sql, [process], |row| row.get::<_, i64>(0))? {
+        tx.run("UPDATE lh_waiters SET satisfied = 1 WHERE child = ?1", [child])?;
+        one_less(tx, child, now)?;
+    }
+    let sql = "SELECT coalesce(sum(jobs), 0) FROM lh_process_counts WHERE process = ?1";
+    if tx.one(sql, [process], |row| row.get::<_, i64>(0))? == Some(0) && !tx.has_booked(process) {
+        tx.run("DELETE FROM lh_process_counts WHERE process = ?1", [process])?;
+        tx.run("DELETE FROM lh_processes WHERE id = ?1", [process])?;
+    }
+    Ok(())
+}

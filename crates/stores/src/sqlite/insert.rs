@@ -1,0 +1,223 @@
+//! Enqueue: jobs, their edges and unique keys, all or none.
+
+use std::collections::HashMap;
+
+use longhaul_queue::graph::{self as rules, Edge};
+use longhaul_queue::job::{Dependency, JobId, NewJob};
+use longhaul_queue::store::{Enqueued, How};
+use longhaul_queue::{Error, State, Timestamp};
+
+use super::error::{DbResult, corrupt};
+use super::rows::{
+    Body, JobRow, flag, job_by_id, on_failure_number, options_text, read_on_failure, read_result, state_number,
+};
+use super::tx::{Subject, Tx};
+use super::{graph, unique};
+
+/// Stores jobs in the order given; parents may stand after their children.
+pub(super) fn insert(tx: &mut Tx<'_>, jobs: Vec<NewJob>, now: Timestamp) -> DbResult<Vec<Enqueued>> {
+    rules::check(&jobs)?;
+    let first_seq = tx.take_seqs(jobs.len())?;
+    let mut places: HashMap<JobId, i64> = HashMap::new();
+    if jobs.iter().any(|job| !job.depends_on.is_empty()) {
+        places = jobs.iter().zip(first_seq..).filter_map(|(job, seq)| job.id.map(|id| (id, seq))).collect();
+    }
+    let mut enqueued = Vec::with_capacity(jobs.len());
+    let mut edges = Vec::new();
+    for (job, seq) in jobs.into_iter().zip(first_seq..) {
+        let Some(id) = job.id else {
+            return Err(Error::invalid("a job without an id reached the store").into());
+        };
+        if let Some(holder) = unique::holder(tx, id, &job, now)? {
+            enqueued.push(holder);
+            continue;
+        }
+        let Some(state) = insert_one(tx, id, seq, &job, now)? else {
+            enqueued.push(duplicate(tx, id, &job)?);
+            continue;
+        };
+        if !job.depends_on.is_empty() || job.after_process.is_some() {
+            edges.push((enqueued.len(), seq, job.depends_on, job.after_process));
+        }
+        enqueued.push(Enqueued { id, seq, state, how: How::Inserted });
+    }
+    // Edges come last, when every member of the submission has its row.
+    for (_, seq, dependencies, _) in &edges {
+        link(tx, *seq, dependencies, &places)?;
+    }
+    for (index, seq, dependencies, after_process) in edges {
+        if let Some(process) = after_process {
+            graph::wait_for_process(tx, seq, process.as_str())?;
+        }
+        enqueued[index].state = resolve(tx, seq, &dependencies, now)?;
+    }
+    // A cancelled child may stand before the job it was cancelled with.
+    for entry in enqueued.iter_mut().filter(|entry| entry.state == State::Blocked) {
+        if let Some(row) = job_by_id(tx.connection(), entry.id)? {
+            entry.state = row.state;
+        }
+    }
+    Ok(enqueued)
+}
+
+/// What a second enqueue of the same id finds.
+fn duplicate(tx: &Tx<'_>, id: JobId, job: &NewJob) -> DbResult<Enqueued> {
+    let Some(row) = job_by_id(tx.connection(), id)? else {
+        return Err(corrupt("a job's id", format!("{id} is taken by no job")));
+    };
+    let body = Body::read(tx.connection(), row.seq)?;
+    if !same_content(tx, &row, &body, job)? {
+        return Err(Error::invalid(format!("job {id} exists with other content; draw a new id")).into());
+    }
+    Ok(Enqueued { id, seq: row.seq, state: row.state, how: How::Duplicate })
+}
+
+fn same_content(tx: &Tx<'_>, row: &JobRow, body: &Body, job: &NewJob) -> DbResult<bool> {
+    let parents: Vec<Dependency> = tx.all(
+        "SELECT parent_id, on_failure FROM lh_edges WHERE child = ?1 ORDER BY position",
+        [row.seq],
+        |row| {
+            Ok(Dependency {
+                job_id: JobId::from_bytes(row.get(0)?),
+                on_failure: read_on_failure(row, 1)?,
+            })
+        },
+    )?;
+    let after: Option<String> =
+        tx.one("SELECT process FROM lh_waiters WHERE child = ?1", [row.seq], |row| row.get(0))?;
+    Ok(row.queue == job.queue
+        && row.kind == job.kind
+        && row.priority == job.priority
+        && row.has(flag::HELPER) == job.helper
+        && row.process.as_deref() == job.process_id.as_ref().map(|process| process.as_str())
+        && after.as_deref() == job.after_process.as_ref().map(|process| process.as_str())
+        && job.expires_at.is_none_or(|expires_at| row.expires_at == Some(expires_at))
+        && body.payload == job.payload
+        && body.options == job.options
+        && parents == job.depends_on)
+}
+
+/// Writes one job; `None` when its id is taken. Asking the unique index by writing spares most jobs a look-up.
+fn insert_one(tx: &mut Tx<'_>, id: JobId, seq: i64, job: &NewJob, now: Timestamp) -> DbResult<Option<State>> {
+    let run_at = job.run_at.unwrap_or(now);
+    let waits = !job.depends_on.is_empty() || job.after_process.is_some();
+    let state = start_state(waits, run_at, now);
+    let options = &job.options;
+    let process = job.process_id.as_ref().map(|process| process.as_str());
+    let inserted = tx.run(
+        "INSERT INTO lh_jobs (seq, id, queue, kind, state, priority, run_at, fence, flags, process, attempt, crashes,
+             throttles, continues, parks, waits_for, cancel, created_at, expires_at, wake_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, ?9, 0, 0, 0, 0, 0, 0, 0, ?10, ?11, ?12)
+         ON CONFLICT (id) DO NOTHING",
+        (
+            seq,
+            id.as_bytes(),
+            &job.queue,
+            &job.kind,
+            state_number(state),
+            job.priority,
+            run_at.as_millis(),
+            flags_of(job),
+            process,
+            now.as_millis(),
+            job.expires_at.map(Timestamp::as_millis),
+            (state == State::Scheduled).then_some(run_at.as_millis()),
+        ),
+    )?;
+    if inserted == 0 {
+        return Ok(None);
+    }
+    tx.run(
+        "INSERT INTO lh_bodies (seq, payload, options) VALUES (?1, ?2, ?3)",
+        (seq, job.payload.as_str(), options_text(options)?),
+    )?;
+    if process.is_some() {
+        tx.run("INSERT INTO lh_processes (id, sealed) VALUES (?1, 1) ON CONFLICT DO NOTHING", [process])?;
+    }
+    for tag in &options.tags {
+        tx.run("INSERT INTO lh_tags (tag, seq) VALUES (?1, ?2) ON CONFLICT DO NOTHING", (tag, seq))?;
+    }
+    if let Some(unique) = &options.unique {
+        unique::hold(tx, unique, job, seq, now)?;
+    }
+    let subject = Subject { id, queue: &job.queue, kind: &job.kind, process, helper: job.helper };
+    tx.moved(subject, None, Some(state));
+    Ok(Some(state))
+}
+
+fn flags_of(job: &NewJob) -> i64 {
+    let flags = [
+        (job.helper, flag::HELPER),
+        (!job.depends_on.is_empty(), flag::PARENTS),
+        (job.after_process.is_some(), flag::AFTER),
+        (job.options.unique.is_some(), flag::UNIQUE),
+        (!job.options.tags.is_empty(), flag::TAGS),
+        (job.options.retention.is_some(), flag::RETENTION),
+    ];
+    flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag).sum()
+}
+
+/// Where a job stands that has no lease and has not ended.
+pub(super) fn start_state(waits: bool, run_at: Timestamp, now: Timestamp) -> State {
+    if waits {
+        State::Blocked
+    } else if run_at > now {
+        State::Scheduled
+    } else {
+        State::Ready
+    }
+}
+
+fn link(tx: &mut Tx<'_>, child: i64, dependencies: &[Dependency], places: &HashMap<JobId, i64>) -> DbResult<()> {
+    for (position, dependency) in dependencies.iter().enumerate() {
+        let id = dependency.job_id;
+        let stored = || -> DbResult<Option<i64>> {
+            tx.one("SELECT seq FROM lh_jobs WHERE id = ?1", [id.as_bytes()], |row| row.get(0))
+        };
+        let parent = match places.get(&id) {
+            // A member that was there before, or that a unique key turned into another job, has no row at its place.
+            Some(&seq) if tx.one("SELECT 1 FROM lh_jobs WHERE seq = ?1", [seq], |_| Ok(()))?.is_some() => Some(seq),
+            _ => stored()?,
+        };
+        let Some(parent) = parent else {
+            let text = format!("depends_on names {id}, which is neither stored nor part of this submission");
+            return Err(Error::invalid(text).into());
+        };
+        tx.run(
+            "INSERT INTO lh_edges (child, position, parent, parent_id, on_failure, satisfied) VALUES (?1, ?2, ?3, ?4, ?5, 0)",
+            (child, position, parent, id.as_bytes(), on_failure_number(dependency.on_failure)),
+        )?;
+        tx.run("UPDATE lh_jobs SET flags = flags | ?2 WHERE seq = ?1 AND flags & ?2 = 0", (parent, flag::CHILDREN))?;
+    }
+    Ok(())
+}
+
+/// Looks at parents that have ended before, and says where the child stands.
+fn resolve(tx: &mut Tx<'_>, child: i64, dependencies: &[Dependency], now: Timestamp) -> DbResult<State> {
+    let mut waits_for = 0_u32;
+    let mut cancelled_by = None;
+    for (position, dependency) in dependencies.iter().enumerate() {
+        let Some(parent) = job_by_id(tx.connection(), dependency.job_id)? else { continue };
+        match rules::edge(parent.state, dependency.on_failure) {
+            Edge::Open => waits_for += 1,
+            Edge::Satisfied => {
+                let result = read_result(tx.connection(), parent.seq)?;
+                graph::satisfy(tx, child, position, parent.state, result.as_ref())?;
+            }
+            Edge::Cancels => cancelled_by = Some((parent.id, parent.state)),
+            Edge::Holds => waits_for += 1,
+        }
+        if rules::edge(parent.state, dependency.on_failure) != Edge::Satisfied && parent.state.is_terminal() {
+            tx.run(
+                "UPDATE lh_edges SET ended = ?3 WHERE child = ?1 AND position = ?2",
+                (child, position, state_number(parent.state)),
+            )?;
+        }
+    }
+    waits_for += u32::from(graph::waits_for_process(tx, child)?);
+    tx.run("UPDATE lh_jobs SET waits_for = ?2 WHERE seq = ?1", (child, waits_for))?;
+    if let Some((parent, state)) = cancelled_by {
+        return graph::cancel_by_parent(tx, child, parent, state, now);
+    }
+    if waits_for == 0 { graph::release(tx, child, now) } else { Ok(State::Blocked) }
+}

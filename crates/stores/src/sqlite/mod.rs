@@ -1,0 +1,226 @@
+//! SQLite, the default store: one file, no server, several processes.
+//!
+//! Reading order: `migrations/0001_jobs.sql` (the tables and why), [`db`] (the file), `writer` (one thread, group
+//! commit), `tx` (bookkeeping that every change carries), then a file per verb: `insert`, `claim`, `settle`, `graph`,
+//! `unique`, `admin`, `sweep`, `settings`, `read`.
+
+mod admin;
+mod claim;
+mod db;
+mod error;
+mod graph;
+mod insert;
+mod read;
+mod rows;
+mod settings;
+mod settle;
+mod sweep;
+mod tx;
+mod unique;
+mod writer;
+
+use std::path::Path;
+
+use async_trait::async_trait;
+use longhaul_queue::events::EventPage;
+use longhaul_queue::job::{Claimed, Job, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId};
+use longhaul_queue::store::{
+    CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExtendRequest, Firing, LedgerRow, ListRequest, Page,
+    ProcessInfo, QueueChange, QueueInfo, Renewal, RetryRequest, Save, Schedule, SettleItem, Settled, Swept,
+    UnparkRequest, Unparked, WorkerInfo,
+};
+use longhaul_queue::{Result, State, Store, Timestamp};
+use tokio::sync::watch;
+
+pub use db::{Db, DbCheck, Durability, SqliteOptions, Transaction};
+pub use error::{DbError, DbResult};
+use writer::Treatment;
+
+/// Needs its own fsync, where that is the level.
+const DURABLE: Treatment = Treatment { volatile: false, reads_counts: false };
+/// May be lost in a power cut, which ends its holder too.
+const VOLATILE: Treatment = Treatment { volatile: true, reads_counts: false };
+
+/// Jobs in a SQLite file.
+#[derive(Clone)]
+pub struct SqliteStore {
+    db: Db,
+}
+
+impl SqliteStore {
+    /// Opens the file and brings its schema up to date.
+    pub fn open(path: &Path, options: SqliteOptions) -> Result<Self> {
+        Db::open(path, options).map(Self::on)
+    }
+
+    /// Jobs in a database that is open already, beside its owner's tables.
+    pub fn on(db: Db) -> Self {
+        Self { db }
+    }
+
+    /// The database, for a caller's own tables, backups and checks.
+    pub fn db(&self) -> &Db {
+        &self.db
+    }
+}
+
+fn waits_for_processes<'a>(jobs: impl IntoIterator<Item = &'a NewJob>) -> bool {
+    jobs.into_iter().any(|job| job.after_process.is_some())
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    fn caps(&self) -> Caps {
+        Caps {
+            name: "sqlite",
+            durability: self.db.durability().promise().to_owned(),
+            transactional_enqueue: true,
+            shared: true,
+        }
+    }
+
+    fn watch(&self) -> watch::Receiver<u64> {
+        self.db.writer.watch()
+    }
+
+    async fn insert(&self, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {
+        let treatment = Treatment { reads_counts: waits_for_processes(&jobs), ..DURABLE };
+        self.db.writer.write(treatment, move |tx| insert::insert(tx, jobs, now)).await
+    }
+
+    async fn get(&self, ids: Vec<JobId>) -> Result<Vec<JobDetail>> {
+        self.db.read(move |connection| read::get(connection, &ids)).await
+    }
+
+    async fn list(&self, request: ListRequest) -> Result<Page<Job>> {
+        self.db.read(move |connection| read::list(connection, &request)).await
+    }
+
+    async fn counts(&self) -> Result<Vec<Count>> {
+        self.db.read(read::counts).await
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
+        let queues = request.queues.clone();
+        let treatment = Treatment { volatile: true, reads_counts: true };
+        self.db
+            .writer
+            .write_unless(
+                treatment,
+                move |connection| Ok((!claim::anything_ready(connection, &queues)?).then(Vec::new)),
+                move |tx| claim::claim(tx, &request),
+            )
+            .await
+    }
+
+    async fn extend(&self, request: ExtendRequest) -> Result<Vec<Renewal>> {
+        self.db.writer.write(VOLATILE, move |tx| claim::extend(tx, &request)).await
+    }
+
+    async fn save(&self, lease: Lease, save: Save, _now: Timestamp) -> Result<()> {
+        let treatment = if save.data.is_some() { DURABLE } else { VOLATILE };
+        self.db.writer.write(treatment, move |tx| settle::save(tx, &lease, &save)).await
+    }
+
+    async fn settle(&self, items: Vec<SettleItem>, now: Timestamp) -> Result<Vec<Settled>> {
+        let reads_counts = items.iter().any(|item| waits_for_processes(&item.follow_ups));
+        let treatment = Treatment { reads_counts, ..DURABLE };
+        self.db.writer.write(treatment, move |tx| settle::settle(tx, items, now)).await
+    }
+
+    async fn unpark(&self, request: UnparkRequest) -> Result<Unparked> {
+        self.db.writer.write(DURABLE, move |tx| admin::unpark(tx, request)).await
+    }
+
+    async fn cancel(&self, ids: Vec<JobId>, now: Timestamp) -> Result<Vec<CancelReply>> {
+        self.db.writer.write(DURABLE, move |tx| admin::cancel(tx, &ids, now)).await
+    }
+
+    async fn cancelling(&self, worker: WorkerId) -> Result<Vec<JobId>> {
+        self.db.read(move |connection| read::cancelling(connection, &worker)).await
+    }
+
+    async fn retry(&self, request: RetryRequest) -> Result<Vec<Result<State>>> {
+        self.db.writer.write(DURABLE, move |tx| admin::retry(tx, &request)).await
+    }
+
+    async fn unhold(&self, id: JobId, now: Timestamp) -> Result<State> {
+        self.db.writer.write(DURABLE, move |tx| admin::unhold(tx, id, now)).await
+    }
+
+    async fn results(&self, process_id: ProcessId, after: i64, limit: usize) -> Result<Page<JobResult>> {
+        self.db.read(move |connection| read::results(connection, process_id.as_str(), after, limit)).await
+    }
+
+    async fn delete(&self, ids: Vec<JobId>) -> Result<Deleted> {
+        self.db.writer.write(DURABLE, move |tx| admin::delete(tx, &ids)).await
+    }
+
+    async fn promote_due(&self, now: Timestamp, limit: usize) -> Result<Swept> {
+        let probe = move |connection: &_| sweep::promote_idle(connection, now);
+        self.db.writer.write_unless(DURABLE, probe, move |tx| sweep::promote(tx, now, limit)).await
+    }
+
+    async fn rescue_expired(&self, now: Timestamp, limit: usize) -> Result<Swept> {
+        let probe = move |connection: &_| sweep::rescue_idle(connection, now);
+        self.db.writer.write_unless(DURABLE, probe, move |tx| sweep::rescue(tx, now, limit)).await
+    }
+
+    async fn prune(&self, now: Timestamp, limit: usize) -> Result<Swept> {
+        let probe = move |connection: &_| sweep::prune_idle(connection, now);
+        self.db.writer.write_unless(DURABLE, probe, move |tx| sweep::prune(tx, now, limit)).await
+    }
+
+    async fn queues(&self) -> Result<Vec<QueueInfo>> {
+        self.db.read(read::queues).await
+    }
+
+    async fn set_queue(&self, change: QueueChange) -> Result<()> {
+        self.db.writer.write(DURABLE, move |tx| settings::set_queue(tx, &change)).await
+    }
+
+    async fn processes(&self, after: Option<ProcessId>, limit: usize) -> Result<Vec<ProcessInfo>> {
+        self.db.read(move |connection| read::processes(connection, after.as_ref(), limit)).await
+    }
+
+    async fn process(&self, id: ProcessId) -> Result<Option<ProcessInfo>> {
+        self.db.read(move |connection| read::process(connection, &id)).await
+    }
+
+    async fn seal(&self, id: ProcessId, sealed: bool, _now: Timestamp) -> Result<()> {
+        self.db.writer.write(DURABLE, move |tx| settings::seal(tx, &id, sealed)).await
+    }
+
+    async fn schedules(&self) -> Result<Vec<Schedule>> {
+        self.db.read(read::schedules).await
+    }
+
+    async fn put_schedule(&self, schedule: Schedule) -> Result<()> {
+        self.db.writer.write(DURABLE, move |tx| settings::put_schedule(tx, &schedule)).await
+    }
+
+    async fn delete_schedule(&self, name: String) -> Result<bool> {
+        self.db.writer.write(DURABLE, move |tx| settings::delete_schedule(tx, &name)).await
+    }
+
+    async fn fire(&self, firing: Firing, now: Timestamp) -> Result<bool> {
+        let treatment = Treatment { reads_counts: waits_for_processes(&firing.jobs), ..DURABLE };
+        self.db.writer.write(treatment, move |tx| settings::fire(tx, firing, now)).await
+    }
+
+    async fn beat(&self, worker: WorkerInfo) -> Result<()> {
+        self.db.writer.write(VOLATILE, move |tx| settings::beat(tx, &worker)).await
+    }
+
+    async fn workers(&self, now: Timestamp) -> Result<Vec<WorkerInfo>> {
+        self.db.read(move |connection| read::workers(connection, now)).await
+    }
+
+    async fn events(&self, after: Option<u64>, limit: usize) -> Result<EventPage> {
+        self.db.read(move |connection| read::events(connection, after, limit)).await
+    }
+
+    async fn ledger(&self) -> Result<Vec<LedgerRow>> {
+        self.db.read(read::ledger).await
+    }
+}

@@ -1,0 +1,282 @@
+//! Rows of `lh_jobs` and its side tables, to and from the queue's types.
+
+use longhaul_queue::job::{Claimed, Job, JobId, JobOptions, Lease, OnFailure, ParentResult, ProcessId, Wake, WorkerId};
+use longhaul_queue::state::{JobError, Park, Spent};
+use longhaul_queue::{Json, State, Timestamp};
+use rusqlite::{Connection, OptionalExtension, Row};
+
+use super::error::{DbResult, corrupt};
+use super::tx::Subject;
+
+/// Bits of `lh_jobs.flags`: what stands in the side tables, so that most jobs are spared the look-up.
+pub(super) mod flag {
+    /// Not among its process's results.
+    pub(in super::super) const HELPER: i64 = 1;
+    /// Some job depends on it.
+    pub(in super::super) const CHILDREN: i64 = 1 << 1;
+    /// It depends on jobs.
+    pub(in super::super) const PARENTS: i64 = 1 << 2;
+    /// It waits, or waited, for a process.
+    pub(in super::super) const AFTER: i64 = 1 << 3;
+    /// It holds a unique key.
+    pub(in super::super) const UNIQUE: i64 = 1 << 4;
+    /// It has a checkpoint.
+    pub(in super::super) const DATA: i64 = 1 << 5;
+    /// It has a row in `lh_parks`.
+    pub(in super::super) const PARK: i64 = 1 << 6;
+    /// It has a result or an error.
+    pub(in super::super) const RESULT: i64 = 1 << 7;
+    /// It has rows in `lh_runs`.
+    pub(in super::super) const RUNS: i64 = 1 << 8;
+    /// It has progress or log lines.
+    pub(in super::super) const NOTES: i64 = 1 << 9;
+    /// It has tags.
+    pub(in super::super) const TAGS: i64 = 1 << 10;
+    /// It has a retention rule of its own.
+    pub(in super::super) const RETENTION: i64 = 1 << 11;
+}
+
+/// The columns of [`JobRow`], in its order.
+macro_rules! job_columns {
+    () => {
+        "seq, id, queue, kind, state, priority, run_at, fence, flags, process, attempt, crashes, throttles, continues, \
+         parks, waits_for, cancel, created_at, started_at, finished_at, expires_at, lease_until, worker"
+    };
+}
+pub(super) use job_columns;
+
+/// One row of `lh_jobs`.
+#[derive(Debug, Clone)]
+pub(super) struct JobRow {
+    pub(super) seq: i64,
+    pub(super) id: JobId,
+    pub(super) queue: String,
+    pub(super) kind: String,
+    pub(super) state: State,
+    pub(super) priority: i32,
+    pub(super) run_at: Timestamp,
+    pub(super) fence: u64,
+    pub(super) flags: i64,
+    pub(super) process: Option<String>,
+    pub(super) spent: Spent,
+    pub(super) waits_for: u32,
+    pub(super) cancel: bool,
+    pub(super) created_at: Timestamp,
+    pub(super) started_at: Option<Timestamp>,
+    pub(super) finished_at: Option<Timestamp>,
+    pub(super) expires_at: Option<Timestamp>,
+    pub(super) lease_until: Option<Timestamp>,
+    pub(super) worker: Option<String>,
+}
+
+impl JobRow {
+    /// Reads the columns of `job_columns!` from the start of a row.
+    pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let time = |index| row.get::<_, Option<i64>>(index).map(|millis| millis.map(Timestamp::from_millis));
+        Ok(Self {
+            seq: row.get(0)?,
+            id: JobId::from_bytes(row.get(1)?),
+            queue: row.get(2)?,
+            kind: row.get(3)?,
+            state: read_state(row, 4)?,
+            priority: row.get(5)?,
+            run_at: Timestamp::from_millis(row.get(6)?),
+            fence: row.get(7)?,
+            flags: row.get(8)?,
+            process: row.get(9)?,
+            spent: Spent {
+                attempt: row.get(10)?,
+                crashes: row.get(11)?,
+                throttles: row.get(12)?,
+                continues: row.get(13)?,
+                parks: row.get(14)?,
+            },
+            waits_for: row.get(15)?,
+            cancel: row.get(16)?,
+            created_at: Timestamp::from_millis(row.get(17)?),
+            started_at: time(18)?,
+            finished_at: time(19)?,
+            expires_at: time(20)?,
+            lease_until: time(21)?,
+            worker: row.get(22)?,
+        })
+    }
+
+    pub(super) fn has(&self, flag: i64) -> bool {
+        self.flags & flag != 0
+    }
+
+    pub(super) fn subject(&self) -> Subject<'_> {
+        Subject {
+            id: self.id,
+            queue: &self.queue,
+            kind: &self.kind,
+            process: self.process.as_deref(),
+            helper: self.has(flag::HELPER),
+        }
+    }
+
+    /// The job, with what its side tables say.
+    pub(super) fn into_job(self, connection: &Connection, options: JobOptions) -> DbResult<Job> {
+        let error = if self.has(flag::RESULT) { read_error(connection, self.seq)? } else { None };
+        let park = if self.state == State::Parked { read_park(connection, self.seq)? } else { None };
+        Ok(Job {
+            helper: self.has(flag::HELPER),
+            id: self.id,
+            seq: self.seq,
+            queue: self.queue,
+            kind: self.kind,
+            state: self.state,
+            process_id: self.process.map(ProcessId::from),
+            priority: self.priority,
+            run_at: self.run_at,
+            created_at: self.created_at,
+            started_at: self.started_at,
+            finished_at: self.finished_at,
+            expires_at: self.expires_at,
+            spent: self.spent,
+            fence: self.fence,
+            lease_until: self.lease_until,
+            worker: self.worker.map(WorkerId::from),
+            cancel_requested: self.cancel,
+            waits_for: self.waits_for,
+            park,
+            error,
+            options,
+        })
+    }
+
+    /// The claim of a job that has just become running.
+    pub(super) fn into_claimed(self, connection: &Connection, body: Body) -> DbResult<Claimed> {
+        let data = if self.has(flag::DATA) { read_data(connection, self.seq)? } else { None };
+        let parents = if self.has(flag::PARENTS) { read_parents(connection, self.seq)? } else { Vec::new() };
+        let wake = if self.has(flag::PARK) { read_wake(connection, self.seq)? } else { None };
+        let lease = Lease {
+            job_id: self.id,
+            seq: self.seq,
+            fence: self.fence,
+            worker: WorkerId::from(self.worker.clone().unwrap_or_default()),
+            until: self.lease_until.unwrap_or_default(),
+        };
+        Ok(Claimed { job: self.into_job(connection, body.options)?, lease, payload: body.payload, data, parents, wake })
+    }
+}
+
+/// What was written at enqueue.
+pub(super) struct Body {
+    pub(super) payload: Json,
+    pub(super) options: JobOptions,
+}
+
+impl Body {
+    pub(super) fn read(connection: &Connection, seq: i64) -> DbResult<Self> {
+        let mut statement = connection.prepare_cached("SELECT payload, options FROM lh_bodies WHERE seq = ?1")?;
+        let (payload, options): (String, Option<String>) =
+            statement.query_row([seq], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(Self { payload: Json::trusted(payload), options: read_options(options)? })
+    }
+}
+
+pub(super) fn read_options(text: Option<String>) -> DbResult<JobOptions> {
+    text.map_or_else(
+        || Ok(JobOptions::default()),
+        |text| serde_json::from_str(&text).map_err(|error| corrupt("a job's options", error)),
+    )
+}
+
+/// The options as stored: nothing when all are at their default.
+pub(super) fn options_text(options: &JobOptions) -> DbResult<Option<String>> {
+    if *options == JobOptions::default() {
+        return Ok(None);
+    }
+    serde_json::to_string(options).map(Some).map_err(|error| corrupt("a job's options", error))
+}
+
+/// A row of `lh_jobs` by its place.
+pub(super) fn job_by_seq(connection: &Connection, seq: i64) -> DbResult<Option<JobRow>> {
+    let sql = concat!("SELECT ", job_columns!(), " FROM lh_jobs WHERE seq = ?1");
+    Ok(connection.prepare_cached(sql)?.query_row([seq], JobRow::read).optional()?)
+}
+
+/// A row of `lh_jobs` by its id.
+pub(super) fn job_by_id(connection: &Connection, id: JobId) -> DbResult<Option<JobRow>> {
+    let sql = concat!("SELECT ", job_columns!(), " FROM lh_jobs WHERE id = ?1");
+    Ok(connection.prepare_cached(sql)?.query_row([id.as_bytes()], JobRow::read).optional()?)
+}
+
+pub(super) fn state_number(state: State) -> i64 {
+    state as i64
+}
+
+pub(super) fn read_state(row: &Row<'_>, index: usize) -> rusqlite::Result<State> {
+    let number: i64 = row.get(index)?;
+    let known = usize::try_from(number).ok().and_then(|number| State::ALL.get(number).copied());
+    known.ok_or(rusqlite::Error::IntegralValueOutOfRange(index, number))
+}
+
+pub(super) fn on_failure_number(on_failure: OnFailure) -> i64 {
+    match on_failure {
+        OnFailure::Cancel => 0,
+        OnFailure::Run => 1,
+        OnFailure::Hold => 2,
+    }
+}
+
+pub(super) fn read_on_failure(row: &Row<'_>, index: usize) -> rusqlite::Result<OnFailure> {
+    match row.get(index)? {
+        0 => Ok(OnFailure::Cancel),
+        1 => Ok(OnFailure::Run),
+        2 => Ok(OnFailure::Hold),
+        number => Err(rusqlite::Error::IntegralValueOutOfRange(index, number)),
+    }
+}
+
+fn side_value(connection: &Connection, sql: &str, seq: i64) -> DbResult<Option<String>> {
+    let value = connection.prepare_cached(sql)?.query_row([seq], |row| row.get::<_, Option<String>>(0)).optional()?;
+    Ok(value.flatten())
+}
+
+pub(super) fn read_data(connection: &Connection, seq: i64) -> DbResult<Option<Json>> {
+    Ok(side_value(connection, "SELECT data FROM lh_data WHERE seq = ?1", seq)?.map(Json::trusted))
+}
+
+pub(super) fn read_result(connection: &Connection, seq: i64) -> DbResult<Option<Json>> {
+    Ok(side_value(connection, "SELECT result FROM lh_results WHERE seq = ?1", seq)?.map(Json::trusted))
+}
+
+fn read_error(connection: &Connection, seq: i64) -> DbResult<Option<JobError>> {
+    let text = side_value(connection, "SELECT error FROM lh_results WHERE seq = ?1", seq)?;
+    from_text("a job's error", text)
+}
+
+pub(super) fn read_park(connection: &Connection, seq: i64) -> DbResult<Option<Park>> {
+    from_text("a park", side_value(connection, "SELECT park FROM lh_parks WHERE seq = ?1", seq)?)
+}
+
+pub(super) fn read_wake(connection: &Connection, seq: i64) -> DbResult<Option<Wake>> {
+    from_text("a signal", side_value(connection, "SELECT wake FROM lh_parks WHERE seq = ?1", seq)?)
+}
+
+/// Parents' ends, in the order of `depends_on`.
+fn read_parents(connection: &Connection, seq: i64) -> DbResult<Vec<ParentResult>> {
+    let sql = "SELECT parent_id, ended, result FROM lh_edges WHERE child = ?1 AND ended IS NOT NULL ORDER BY position";
+    let mut statement = connection.prepare_cached(sql)?;
+    let rows = statement.query_map([seq], |row| {
+        Ok(ParentResult {
+            job_id: JobId::from_bytes(row.get(0)?),
+            state: read_state(row, 1)?,
+            result: row.get::<_, Option<String>>(2)?.map(Json::trusted),
+        })
+    })?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// A JSON column that may be NULL.
+pub(super) fn from_text<T: serde::de::DeserializeOwned>(what: &str, text: Option<String>) -> DbResult<Option<T>> {
+    text.map(|text| serde_json::from_str(&text).map_err(|error| corrupt(what, error))).transpose()
+}
+
+/// A value for a JSON column.
+pub(super) fn to_text<T: serde::Serialize>(what: &str, value: &T) -> DbResult<String> {
+    serde_json::to_string(value).map_err(|error| corrupt(what, error))
+}

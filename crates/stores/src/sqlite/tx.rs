@@ -1,0 +1,355 @@
+//! One transaction of the writer: statements, and the bookkeeping that every change of a job carries along: maintained
+//! counters, the ledger, events, and the end of processes. All of it is written once a group, not once a job.
+
+use std::collections::HashMap;
+
+use longhaul_queue::events::Change;
+use longhaul_queue::job::{JobId, ProcessId, Progress, Retention};
+use longhaul_queue::limits::EVENT_CHANGES_MAX;
+use longhaul_queue::{Error, State, Timestamp};
+use rusqlite::{Connection, OptionalExtension, Params, Row};
+
+use super::error::{DbError, DbResult, corrupt};
+use super::graph;
+use super::rows::state_number;
+
+const DAY_MS: i64 = 24 * 3600 * 1000;
+
+/// The transaction that a command runs in.
+pub(super) struct Tx<'a> {
+    connection: &'a Connection,
+    locked_at: Timestamp,
+    next_seq: Option<i64>,
+    seq_changed: bool,
+    settings: HashMap<String, QueueSettings>,
+    /// Of the command that runs now; forgotten when it fails.
+    own: Changes,
+    /// Of the commands before it.
+    kept: Changes,
+    changed: bool,
+}
+
+/// A queue's settings as a transaction needs them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct QueueSettings {
+    pub(super) paused: bool,
+    pub(super) max_running: Option<u32>,
+    pub(super) retention: Option<Retention>,
+}
+
+/// What names a job in counters and events.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Subject<'a> {
+    pub(super) id: JobId,
+    pub(super) queue: &'a str,
+    pub(super) kind: &'a str,
+    pub(super) process: Option<&'a str>,
+    pub(super) helper: bool,
+}
+
+#[derive(Default, Clone)]
+struct Changes {
+    counts: Vec<CountDelta>,
+    ledger: Vec<CountDelta>,
+    processes: HashMap<String, ProcessDelta>,
+    events: Vec<Change>,
+    more_events: u64,
+}
+
+#[derive(Clone)]
+struct CountDelta {
+    queue: String,
+    kind: String,
+    state: State,
+    jobs: i64,
+}
+
+/// Deltas by helper and state.
+type ProcessDelta = [[i64; 8]; 2];
+
+impl<'a> Tx<'a> {
+    pub(super) fn new(connection: &'a Connection, locked_at: Timestamp) -> Self {
+        Self {
+            connection,
+            locked_at,
+            next_seq: None,
+            seq_changed: false,
+            settings: HashMap::new(),
+            own: Changes::default(),
+            kept: Changes::default(),
+            changed: false,
+        }
+    }
+
+    /// The connection, for a caller's own tables. Leave transactions and savepoints to the writer.
+    pub(super) fn connection(&self) -> &'a Connection {
+        self.connection
+    }
+
+    /// When the write lock was held: leases count from here, not from when the caller asked.
+    pub(super) fn locked_at(&self) -> Timestamp {
+        self.locked_at
+    }
+
+    /// Runs a statement and says how many rows it changed.
+    pub(super) fn run(&self, sql: &str, params: impl Params) -> DbResult<usize> {
+        Ok(self.connection.prepare_cached(sql)?.execute(params)?)
+    }
+
+    /// The first row, if any.
+    pub(super) fn one<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> DbResult<Option<T>> {
+        Ok(self.connection.prepare_cached(sql)?.query_row(params, read).optional()?)
+    }
+
+    /// All rows.
+    pub(super) fn all<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> DbResult<Vec<T>> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let rows = statement.query_map(params, read)?;
+        Ok(rows.collect::<rusqlite::Result<_>>()?)
+    }
+
+    /// The next `count` places in submission order.
+    pub(super) fn take_seqs(&mut self, count: usize) -> DbResult<i64> {
+        let first = match self.next_seq {
+            Some(next) => next,
+            None => self
+                .one("SELECT value FROM lh_meta WHERE key = 'next_seq'", [], |row| row.get(0))?
+                .ok_or_else(|| corrupt("next_seq", "it is missing"))?,
+        };
+        self.next_seq = Some(first + i64::try_from(count).unwrap_or(i64::MAX));
+        self.seq_changed = true;
+        Ok(first)
+    }
+
+    /// A queue's settings, read once a transaction.
+    pub(super) fn queue_settings(&mut self, queue: &str) -> DbResult<QueueSettings> {
+        if let Some(settings) = self.settings.get(queue) {
+            return Ok(*settings);
+        }
+        let sql = "SELECT paused, max_running, retention FROM lh_queues WHERE name = ?1";
+        let row = self.one(sql, [queue], |row| Ok((row.get(0)?, row.get(1)?, row.get::<_, Option<String>>(2)?)))?;
+        let settings = match row {
+            None => QueueSettings::default(),
+            Some((paused, max_running, retention)) => QueueSettings {
+                paused,
+                max_running,
+                retention: retention
+                    .map(|text| serde_json::from_str(&text))
+                    .transpose()
+                    .map_err(|error| corrupt("a queue's retention", error))?,
+            },
+        };
+        self.settings.insert(queue.to_owned(), settings);
+        Ok(settings)
+    }
+
+    /// Forgets settings that this transaction has changed.
+    pub(super) fn forget_settings(&mut self) {
+        self.settings.clear();
+    }
+
+    /// Books a job's move: `None` is "not stored".
+    pub(super) fn moved(&mut self, subject: Subject<'_>, from: Option<State>, to: Option<State>) {
+        if let Some(from) = from {
+            add(&mut self.own.counts, subject, from, -1);
+        }
+        if let Some(to) = to {
+            add(&mut self.own.counts, subject, to, 1);
+            if to.is_terminal() && from.is_none_or(|from| !from.is_terminal()) {
+                add(&mut self.own.ledger, subject, to, 1);
+            }
+            self.tell(subject, to, None);
+        }
+        if let Some(process) = subject.process {
+            let delta = match self.own.processes.get_mut(process) {
+                Some(delta) => delta,
+                None => self.own.processes.entry(process.to_owned()).or_default(),
+            };
+            let by_state = &mut delta[usize::from(subject.helper)];
+            if let Some(from) = from {
+                by_state[from as usize] -= 1;
+            }
+            if let Some(to) = to {
+                by_state[to as usize] += 1;
+            }
+        }
+    }
+
+    /// Adds an event.
+    pub(super) fn tell(&mut self, subject: Subject<'_>, state: State, progress: Option<Progress>) {
+        if self.own.events.len() >= EVENT_CHANGES_MAX {
+            self.own.more_events += 1;
+            return;
+        }
+        self.own.events.push(Change {
+            job_id: subject.id,
+            queue: subject.queue.to_owned(),
+            kind: subject.kind.to_owned(),
+            process_id: subject.process.map(ProcessId::from),
+            state,
+            progress,
+        });
+    }
+
+    /// Says that something else changed that others may wait for.
+    pub(super) fn touch(&mut self) {
+        self.changed = true;
+    }
+
+    /// Runs `work` in a savepoint of its own: when the queue's rules refuse it, nothing of it remains and the error is
+    /// the answer.
+    pub(super) fn attempt<T>(&mut self, work: impl FnOnce(&mut Self) -> DbResult<T>) -> DbResult<Result<T, Error>> {
+        let before = self.own.clone();
+        self.run("SAVEPOINT attempt", [])?;
+        let outcome = work(self);
+        if outcome.is_err() {
+            self.run("ROLLBACK TO attempt", [])?;
+            self.own = before;
+        }
+        self.run("RELEASE attempt", [])?;
+        match outcome {
+            Ok(value) => Ok(Ok(value)),
+            Err(DbError::Queue(error)) => Ok(Err(error)),
+            Err(error @ (DbError::Sql(_) | DbError::Caller(_))) => Err(error),
+        }
+    }
+
+    /// Jobs of a queue in a state that this command has booked but not written.
+    pub(super) fn booked(&self, queue: &str, state: State) -> i64 {
+        let same = |delta: &&CountDelta| delta.state == state && delta.queue == queue;
+        self.own.counts.iter().filter(same).map(|delta| delta.jobs).sum()
+    }
+
+    /// Unfinished jobs of a process that this command has booked but not written, helpers left out.
+    pub(super) fn booked_unfinished(&self, process: &str) -> i64 {
+        let unfinished = |delta: &ProcessDelta| {
+            State::ALL.iter().zip(delta[0]).filter(|(state, _)| !state.is_terminal()).map(|(_, jobs)| jobs).sum()
+        };
+        self.own.processes.get(process).map_or(0, unfinished)
+    }
+
+    /// Whether this command has booked a change of a process.
+    pub(super) fn has_booked(&self, process: &str) -> bool {
+        self.own.processes.contains_key(process)
+    }
+
+    /// Looks at a process again before the commit, though none of its jobs moved.
+    pub(super) fn recheck_process(&mut self, process: &str) {
+        self.own.processes.entry(process.to_owned()).or_default();
+    }
+
+    /// Keeps or forgets what the command that just ended has booked.
+    pub(super) fn keep_changes(&mut self, keep: bool) {
+        let own = std::mem::take(&mut self.own);
+        if !keep {
+            return;
+        }
+        let kept = &mut self.kept;
+        merge(&mut kept.counts, own.counts);
+        merge(&mut kept.ledger, own.ledger);
+        for (process, delta) in own.processes {
+            let sum = kept.processes.entry(process).or_default();
+            for (sum, delta) in sum.iter_mut().flatten().zip(delta.iter().flatten()) {
+                *sum += delta;
+            }
+        }
+        kept.more_events += own.more_events;
+        for event in own.events {
+            if kept.events.len() < EVENT_CHANGES_MAX { kept.events.push(event) } else { kept.more_events += 1 }
+        }
+    }
+
+    /// Writes the counters of the commands so far, so that the next one reads them.
+    pub(super) fn flush_counts(&mut self) -> DbResult<()> {
+        for delta in self.kept.counts.drain(..).filter(|delta| delta.jobs != 0) {
+            let sql = "INSERT INTO lh_counts (queue, state, kind, jobs) VALUES (?1, ?2, ?3, ?4)
+                       ON CONFLICT DO UPDATE SET jobs = jobs + excluded.jobs";
+            let params = (delta.queue, state_number(delta.state), delta.kind, delta.jobs);
+            self.connection.prepare_cached(sql)?.execute(params)?;
+        }
+        // A process ends when its counters say so; releasing its waiters moves jobs, and so counters, again.
+        while !self.kept.processes.is_empty() {
+            let touched = std::mem::take(&mut self.kept.processes);
+            for (process, delta) in &touched {
+                self.write_process(process, delta)?;
+            }
+            for process in touched.keys() {
+                graph::process_changed(self, process)?;
+            }
+            self.keep_changes(true);
+        }
+        if self.kept.counts.is_empty() { Ok(()) } else { self.flush_counts() }
+    }
+
+    fn write_process(&self, process: &str, delta: &ProcessDelta) -> DbResult<()> {
+        for (helper, by_state) in delta.iter().enumerate() {
+            for (state, jobs) in by_state.iter().enumerate().filter(|(_, jobs)| **jobs != 0) {
+                self.run(
+                    "INSERT INTO lh_process_counts (process, helper, state, jobs) VALUES (?1, ?2, ?3, ?4)
+                     ON CONFLICT DO UPDATE SET jobs = jobs + excluded.jobs",
+                    (process, helper, state, jobs),
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all bookkeeping before the commit; true when others should look.
+    pub(super) fn finish(&mut self) -> DbResult<bool> {
+        self.flush_counts()?;
+        if let (true, Some(next)) = (self.seq_changed, self.next_seq) {
+            self.run("UPDATE lh_meta SET value = ?1 WHERE key = 'next_seq'", [next])?;
+        }
+        let day = self.locked_at.as_millis().div_euclid(DAY_MS);
+        for delta in &self.kept.ledger {
+            self.run(
+                "INSERT INTO lh_ledger (day, queue, kind, state, jobs) VALUES (?1, ?2, ?3, ?4, ?5)
+                 ON CONFLICT DO UPDATE SET jobs = jobs + excluded.jobs",
+                (day, &delta.queue, &delta.kind, state_number(delta.state), delta.jobs),
+            )?;
+        }
+        if !self.kept.events.is_empty() {
+            let changes = serde_json::to_string(&self.kept.events).map_err(|error| corrupt("an event", error))?;
+            self.run(
+                "INSERT INTO lh_events (at, changes, more) VALUES (?1, ?2, ?3)",
+                (self.locked_at.as_millis(), changes, self.kept.more_events),
+            )?;
+            self.changed = true;
+        }
+        Ok(self.changed)
+    }
+}
+
+fn add(deltas: &mut Vec<CountDelta>, subject: Subject<'_>, state: State, jobs: i64) {
+    let same = |delta: &&mut CountDelta| {
+        delta.state == state && delta.queue == subject.queue && delta.kind == subject.kind
+    };
+    match deltas.iter_mut().find(same) {
+        Some(delta) => delta.jobs += jobs,
+        None => {
+            deltas.push(CountDelta { queue: subject.queue.to_owned(), kind: subject.kind.to_owned(), state, jobs });
+        }
+    }
+}
+
+fn merge(kept: &mut Vec<CountDelta>, own: Vec<CountDelta>) {
+    for delta in own {
+        let same = |other: &&mut CountDelta| {
+            other.state == delta.state && other.queue == delta.queue && other.kind == delta.kind
+        };
+        match kept.iter_mut().find(same) {
+            Some(other) => other.jobs += delta.jobs,
+            None => kept.push(delta),
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! The writer thread: owns the only writing connection of this process, and commits together what is queued.
+//!
+//! Each command runs in a savepoint of its own, so one that fails undoes only itself. Nothing waits for more
+//! commands to come: a lone command commits at once, a crowd shares one commit (and one fsync).
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
+
+use longhaul_queue::{Clock, Error, Result};
+use rusqlite::Connection;
+use tokio::sync::{oneshot, watch};
+use tracing::{debug, warn};
+
+use super::Durability;
+use super::error::{DbError, DbResult};
+use super::tx::Tx;
+
+/// Commands that share one commit at most: bounds how long a reply waits for its neighbours.
+const GROUP_MAX: usize = 256;
+/// Commands that may wait for the writer; callers beyond wait to hand theirs in.
+const QUEUE_MAX: usize = 4_096;
+/// How often an idle writer asks whether another process has written.
+const FOREIGN_WRITES_EVERY: Duration = Duration::from_millis(1);
+
+/// How a command wants to be treated.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Treatment {
+    /// Needs no fsync of its own. For claims and signs of life: a power cut that loses one also ended its holder.
+    pub(super) volatile: bool,
+    /// Reads the maintained counters, so what the group has changed so far must be in the tables.
+    pub(super) reads_counts: bool,
+}
+
+type Probe<T> = Box<dyn Fn(&Connection) -> DbResult<Option<T>> + Send>;
+
+/// A unit of work for the writer.
+trait Command: Send {
+    fn treatment(&self) -> Treatment;
+    /// Tries to answer without a transaction; true when it did.
+    fn probe(&mut self, connection: &Connection) -> bool;
+    fn run(&mut self, tx: &mut Tx<'_>) -> DbResult<()>;
+    /// Answers the caller, after the commit.
+    fn reply(self: Box<Self>, outcome: Result<()>);
+}
+
+struct Call<T, F> {
+    treatment: Treatment,
+    probe: Option<Probe<T>>,
+    work: Option<F>,
+    value: Option<T>,
+    reply: oneshot::Sender<Result<T>>,
+}
+
+impl<T: Send, F: FnOnce(&mut Tx<'_>) -> DbResult<T> + Send> Command for Call<T, F> {
+    fn treatment(&self) -> Treatment {
+        self.treatment
+    }
+
+    fn probe(&mut self, connection: &Connection) -> bool {
+        // A probe that fails says nothing; the transaction will meet the error and report it.
+        self.value = self.probe.as_ref().and_then(|probe| probe(connection).ok().flatten());
+        self.value.is_some()
+    }
+
+    fn run(&mut self, tx: &mut Tx<'_>) -> DbResult<()> {
+        if let Some(work) = self.work.take() {
+            self.value = Some(work(tx)?);
+        }
+        Ok(())
+    }
+
+    fn reply(self: Box<Self>, outcome: Result<()>) {
+        let missing = || Err(Error::Corrupt("the writer lost a command".to_owned()));
+        let call = *self;
+        let answer = outcome.and_then(|()| call.value.map_or_else(missing, Ok));
+        // The caller may have gone away; its work stands.
+        let _ = call.reply.send(answer);
+    }
+}
+
+/// The handle on the writer thread. The thread ends, after what is queued, when the last handle is dropped.
+#[derive(Clone)]
+pub(super) struct Writer {
+    commands: SyncSender<Box<dyn Command>>,
+    changed: Arc<watch::Sender<u64>>,
+}
+
+impl Writer {
+    pub(super) fn spawn(connection: Connection, durability: Durability, clock: Arc<dyn Clock>) -> Result<Self> {
+        let (commands, inbox) = sync_channel(QUEUE_MAX);
+        let changed = Arc::new(watch::Sender::new(0));
+        let thread = WriterThread { connection, inbox, durability, clock, changed: Arc::clone(&changed), full_sync: None };
+        std::thread::Builder::new()
+            .name("longhaul-writer".to_owned())
+            .spawn(move || thread.run())
+            .map_err(|error| Error::Unavailable(format!("the writer thread cannot start: {error}")))?;
+        Ok(Self { commands, changed })
+    }
+
+    pub(super) fn watch(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// Runs `work` in a transaction and answers after its commit.
+    pub(super) async fn write<T: Send + 'static>(
+        &self,
+        treatment: Treatment,
+        work: impl FnOnce(&mut Tx<'_>) -> DbResult<T> + Send + 'static,
+    ) -> Result<T> {
+        self.send(treatment, None, work).await
+    }
+
+    /// Like `write`, but first asks `probe`, which answers without taking the write lock when there is nothing to do.
+    pub(super) async fn write_unless<T: Send + 'static>(
+        &self,
+        treatment: Treatment,
+        probe: impl Fn(&Connection) -> DbResult<Option<T>> + Send + 'static,
+        work: impl FnOnce(&mut Tx<'_>) -> DbResult<T> + Send + 'static,
+    ) -> Result<T> {
+        self.send(treatment, Some(Box::new(probe)), work).await
+    }
+
+    async fn send<T: Send + 'static>(
+        &self,
+        treatment: Treatment,
+        probe: Option<Probe<T>>,
+        work: impl FnOnce(&mut Tx<'_>) -> DbResult<T> + Send + 'static,
+    ) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        let mut command: Box<dyn Command> = Box::new(Call { treatment, probe, work: Some(work), value: None, reply });
+        loop {
+            command = match self.commands.try_send(command) {
+                Ok(()) => break,
+                Err(TrySendError::Full(command)) => command,
+                Err(TrySendError::Disconnected(_)) => return Err(gone()),
+            };
+            // Thousands of commands are waiting: let them through before adding to them.
+            tokio::task::yield_now().await;
+        }
+        answer.await.unwrap_or_else(|_| Err(gone()))
+    }
+}
+
+fn gone() -> Error {
+    Error::Unavailable("the database writer has stopped".to_owned())
+}
+
+struct WriterThread {
+    connection: Connection,
+    inbox: Receiver<Box<dyn Command>>,
+    durability: Durability,
+    clock: Arc<dyn Clock>,
+    changed: Arc<watch::Sender<u64>>,
+    full_sync: Option<bool>,
+}
+
+impl WriterThread {
+    fn run(mut self) {
+        let mut foreign_version = self.foreign_version();
+        let mut looked_at = Instant::now();
+        loop {
+            match self.next_group() {
+                Some(group) if group.is_empty() => {}
+                Some(group) => self.commit_group(group),
+                None => break,
+            }
+            // Other processes' commits show as a change of data_version; our own do not.
+            if looked_at.elapsed() >= FOREIGN_WRITES_EVERY {
+                looked_at = Instant::now();
+                let version = self.foreign_version();
+                if version != foreign_version {
+                    foreign_version = version;
+                    self.changed.send_modify(|count| *count += 1);
+                }
+            }
+        }
+        debug!("writer thread ends");
+    }
+
+    fn foreign_version(&self) -> Option<i64> {
+        let mut statement = self.connection.prepare_cached("PRAGMA data_version").ok()?;
+        statement.query_row([], |row| row.get(0)).ok()
+    }
+
+    /// What is queued now; empty when nothing came for a while; `None` when no handle is left.
+    fn next_group(&self) -> Option<Vec<Box<dyn Command>>> {
+        let first = if self.changed.receiver_count() == 0 {
+            self.inbox.recv().ok()?
+        } else {
+            match self.inbox.recv_timeout(FOREIGN_WRITES_EVERY) {
+                Ok(command) => command,
+                Err(RecvTimeoutError::Timeout) => return Some(Vec::new()),
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        };
+        let mut group = vec![first];
+        group.extend(self.inbox.try_iter().take(GROUP_MAX - 1));
+        Some(group)
+    }
+
+    fn commit_group(&mut self, group: Vec<Box<dyn Command>>) {
+        let (answered, mut group): (Vec<_>, Vec<_>) =
+            group.into_iter().map(|mut command| (command.probe(&self.connection), command)).partition(|(done, _)| *done);
+        for (_, command) in answered {
+            command.reply(Ok(()));
+        }
+        if group.is_empty() {
+            return;
+        }
+        let mut outcomes = Vec::with_capacity(group.len());
+        let committed = self.transaction(&mut group, &mut outcomes);
+        if let Err(error) = &committed {
+            warn!(error = %error, commands = group.len(), "a group of commands was not committed");
+        }
+        let changed = committed.as_ref().is_ok_and(|changed| *changed);
+        for ((_, command), outcome) in group.into_iter().zip(outcomes.into_iter().chain(std::iter::repeat(Ok(())))) {
+            command.reply(match &committed {
+                Ok(_) => outcome,
+                // A command that failed on its own keeps its own reason.
+                Err(error) => outcome.and_then(|()| Err(error.clone())),
+            });
+        }
+        if changed {
+            self.changed.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// Runs the group and commits it. An error means that nothing of it is stored.
+    fn transaction(
+        &mut self,
+        group: &mut [(bool, Box<dyn Command>)],
+        outcomes: &mut Vec<Result<()>>,
+    ) -> Result<bool> {
+        let volatile = group.iter().all(|(_, command)| command.treatment().volatile);
+        self.set_full_sync(self.durability == Durability::Fsync && !volatile)?;
+        self.execute("BEGIN IMMEDIATE")?;
+        match self.run_group(group, outcomes) {
+            Ok(changed) => Ok(changed),
+            Err(error) => {
+                // A full disk ends the transaction by itself.
+                if !self.connection.is_autocommit() {
+                    self.execute("ROLLBACK")?;
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    fn run_group(
+        &self,
+        group: &mut [(bool, Box<dyn Command>)],
+        outcomes: &mut Vec<Result<()>>,
+    ) -> DbResult<bool> {
+        let mut tx = Tx::new(&self.connection, self.clock.now());
+        for (_, command) in group.iter_mut() {
+            if command.treatment().reads_counts {
+                tx.flush_counts()?;
+            }
+            tx.run("SAVEPOINT command", [])?;
+            let outcome = command.run(&mut tx);
+            if let (Err(error), true) = (&outcome, self.connection.is_autocommit()) {
+                return Err(DbError::Queue(Error::Unavailable(format!("the transaction was rolled back: {error}"))));
+            }
+            if outcome.is_err() {
+                tx.run("ROLLBACK TO command", [])?;
+            }
+            tx.run("RELEASE command", [])?;
+            tx.keep_changes(outcome.is_ok());
+            outcomes.push(outcome.map_err(Error::from));
+        }
+        let changed = tx.finish()?;
+        tx.run("COMMIT", [])?;
+        Ok(changed)
+    }
+
+    fn set_full_sync(&mut self, full: bool) -> Result<()> {
+        if self.full_sync == Some(full) {
+            return Ok(());
+        }
+        self.execute(if full { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = NORMAL" })?;
+        self.full_sync = Some(full);
+        Ok(())
+    }
+
+    fn execute(&self, sql: &str) -> Result<()> {
+        let executed = self.connection.prepare_cached(sql).and_then(|mut statement| statement.execute([]));
+        executed.map(|_| ()).map_err(|error| DbError::from(error).into())
+    }
+}
