@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Read, Write, stderr, stdin};
 use anyhow::{Context as _, Result};
 use longhaul_queue::limits::{Limits, PAGE_MAX};
 use longhaul_queue::store::{Filter, ListRequest};
-use longhaul_queue::{Clock, Json, JobId, Queue, SystemClock, Timestamp};
+use longhaul_queue::{Clock, JobId, Json, Queue, SystemClock, Timestamp};
 
 use crate::args::Global;
 use crate::config::{Flag, Settings, value_bytes_max};
@@ -44,17 +44,17 @@ impl App {
     }
 
     /// The queue, which must exist.
-    pub(crate) async fn queue(&self) -> Result<Queue> {
-        self.open(Missing::Refuse).await
+    pub(crate) fn queue(&self) -> Result<Queue> {
+        self.open(Missing::Refuse)
     }
 
     /// The queue, made if need be.
-    pub(crate) async fn queue_or_new(&self) -> Result<Queue> {
-        self.open(Missing::Create).await
+    pub(crate) fn queue_or_new(&self) -> Result<Queue> {
+        self.open(Missing::Create)
     }
 
-    async fn open(&self, missing: Missing) -> Result<Queue> {
-        let store = store::open(&self.settings, missing).await?;
+    fn open(&self, missing: Missing) -> Result<Queue> {
+        let store = store::open(&self.settings, missing)?;
         Ok(Queue::new(store).with_limits(self.limits()?))
     }
 
@@ -84,9 +84,12 @@ impl App {
             return Ok(());
         }
         if !(stdin().is_terminal() && stderr().is_terminal()) {
-            return Err(Failure::new(Code::Usage, format!("this would {action}, and nobody can be asked here"))
-                .hint("repeat the command with --yes")
-                .into());
+            return Err(Failure::new(
+                Code::Usage,
+                format!("this would {action}, and nobody can be asked here"),
+            )
+            .hint("repeat the command with --yes")
+            .into());
         }
         let mut prompt = stderr().lock();
         write!(prompt, "{action}? [y/N] ").and_then(|()| prompt.flush()).context("asking")?;
@@ -111,7 +114,10 @@ impl App {
         };
         Json::parse(&text).map_err(|error| {
             let hint = if source == "the argument" {
-                format!("a text needs its own quotes: '\"{}\"'; a file is read with @FILE", argument.replace(['"', '\''], ""))
+                format!(
+                    "a text needs its own quotes: '\"{}\"'; a file is read with @FILE",
+                    argument.replace(['"', '\''], "")
+                )
             } else {
                 "check it with: jq .".to_owned()
             };
@@ -125,9 +131,12 @@ fn read_bounded(reader: impl Read, name: &str, limits: Limits) -> Result<String>
     let mut text = String::new();
     reader.take(max as u64 + 1).read_to_string(&mut text).with_context(|| format!("reading {name}"))?;
     if text.len() > max {
-        return Err(Failure::new(Code::Failure, format!("{name} is larger than {max} bytes (store.value_bytes_max)"))
-            .hint("put large content into a file and pass its path in the payload")
-            .into());
+        return Err(Failure::new(
+            Code::Failure,
+            format!("{name} is larger than {max} bytes (store.value_bytes_max)"),
+        )
+        .hint("put large content into a file and pass its path in the payload")
+        .into());
     }
     Ok(text)
 }
@@ -140,9 +149,12 @@ pub(crate) async fn resolve(queue: &Queue, text: &str) -> Result<JobId> {
     let prefix = text.to_ascii_lowercase();
     let plausible = prefix.len() >= PREFIX_MIN && prefix.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
     if !plausible {
-        return Err(Failure::new(Code::Usage, format!("{text:?} is not a job id, nor the start of one ({PREFIX_MIN} digits or more)"))
-            .hint("list ids with: longhaul jobs ls")
-            .into());
+        return Err(Failure::new(
+            Code::Usage,
+            format!("{text:?} is not a job id, nor the start of one ({PREFIX_MIN} digits or more)"),
+        )
+        .hint("list ids with: longhaul jobs ls")
+        .into());
     }
     let mut found = Vec::new();
     let mut cursor = None;
@@ -150,7 +162,9 @@ pub(crate) async fn resolve(queue: &Queue, text: &str) -> Result<JobId> {
         let filter = Filter { search: Some(prefix.clone()), ..Filter::default() };
         let page = queue.list(ListRequest { filter, newest_first: true, cursor, limit: PAGE_MAX }).await?;
         // The search also looks into payloads, so what it found is checked again.
-        found.extend(page.items.into_iter().map(|job| job.id).filter(|id| id.to_string().starts_with(&prefix)));
+        found.extend(
+            page.items.into_iter().map(|job| job.id).filter(|id| id.to_string().starts_with(&prefix)),
+        );
         cursor = page.next;
         if cursor.is_none() || found.len() > 1 {
             break;
@@ -161,11 +175,12 @@ pub(crate) async fn resolve(queue: &Queue, text: &str) -> Result<JobId> {
         [] => Err(Failure::new(Code::NothingMatched, format!("there is no job {text}"))
             .hint("list jobs with: longhaul jobs ls")
             .into()),
-        [first, second, ..] => {
-            Err(Failure::new(Code::Usage, format!("{text} is the start of more than one job id: {first}, {second}"))
-                .hint("give more of the id")
-                .into())
-        }
+        [first, second, ..] => Err(Failure::new(
+            Code::Usage,
+            format!("{text} is the start of more than one job id: {first}, {second}"),
+        )
+        .hint("give more of the id")
+        .into()),
     }
 }
 

@@ -14,11 +14,11 @@ mod jobs;
 mod work;
 
 pub(crate) use admin::{
-    BackupArgs, ConfigCommand, EventsArgs, ProcessCommand, QueuesCommand, QueueSetArgs, RestoreArgs, ResultsArgs,
-    ScheduleAddArgs, ScheduleCommand, WorkersCommand,
+    BackupArgs, ConfigCommand, EventsArgs, ProcessCommand, QueueSetArgs, QueuesCommand, RestoreArgs,
+    ResultsArgs, ScheduleAddArgs, ScheduleCommand, WorkersCommand,
 };
 pub(crate) use enqueue::{EnqueueArgs, JobFlags};
-pub(crate) use jobs::{BulkArgs, FilterArgs, JobsCommand, ListArgs, RetryArgs, UnparkArgs, WaitArgs};
+pub(crate) use jobs::{BulkArgs, JobsCommand, ListArgs, RetryArgs, UnparkArgs, WaitArgs};
 pub(crate) use work::{BenchArgs, DemoArgs, VerifyArgs, WorkArgs};
 
 /// A durable job queue for work that takes minutes to days and must not be lost.
@@ -120,7 +120,9 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Process(ProcessCommand),
     /// Prints the results of a process as JSONL, in submission order.
-    #[command(after_help = "Examples:\n  longhaul results nightly > results.jsonl\n  longhaul results nightly --out results.jsonl --consume")]
+    #[command(
+        after_help = "Examples:\n  longhaul results nightly > results.jsonl\n  longhaul results nightly --out results.jsonl --consume"
+    )]
     Results(ResultsArgs),
     /// Deletes a finished process for good; refuses while a job of it is unfinished.
     #[command(after_help = "Example:\n  longhaul consume nightly")]
@@ -156,7 +158,9 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Config(ConfigCommand),
     /// Prints a completion script.
-    #[command(after_help = "Example:\n  longhaul completions bash > ~/.local/share/bash-completion/completions/longhaul")]
+    #[command(
+        after_help = "Example:\n  longhaul completions bash > ~/.local/share/bash-completion/completions/longhaul"
+    )]
     Completions {
         /// The shell.
         shell: clap_complete::Shell,

@@ -28,13 +28,14 @@ struct Slept {
     slept_ms: u64,
 }
 
-async fn sleep(context: JobContext, payload: Sleep) -> Result<Slept, Failure> {
+async fn sleep(context: JobContext, payload: Sleep) -> Result<Outcome, Failure> {
     let length = parse::duration(&payload.length).map_err(Failure::fatal)?;
     let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     context.progress(0, 1);
     tokio::select! {
-        () = tokio::time::sleep(length) => Ok(Slept { slept_ms: millis(length) }),
-        () = context.cancelled() => Err(Failure::retry("woken before its time")),
+        () = tokio::time::sleep(length) => Ok(Outcome::Done(Json::of(&Slept { slept_ms: millis(length) })?)),
+        // Under a cancel this becomes `cancelled`.
+        () = context.cancelled() => Ok(Outcome::Continue { after: None, data: None }),
     }
 }
 

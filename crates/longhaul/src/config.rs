@@ -34,7 +34,7 @@ pub(crate) const KEYS: [Key; 11] = [
         name: "store.url",
         default: "sqlite://.longhaul/longhaul.db",
         about: "where jobs are kept: sqlite://PATH or memory://",
-        check: |text| crate::store::Location::parse(text).map(drop),
+        check: |text| crate::store::parse_url(text).map(drop),
     },
     Key {
         name: "store.durability",
@@ -52,7 +52,9 @@ pub(crate) const KEYS: [Key; 11] = [
         name: "output.format",
         default: "text",
         about: "text, json, jsonl or none",
-        check: |text| Format::from_str(text, false).map(drop).map_err(|_| expected("text, json, jsonl or none")),
+        check: |text| {
+            Format::from_str(text, false).map(drop).map_err(|_| expected("text, json, jsonl or none"))
+        },
     },
     Key {
         name: "output.color",
@@ -64,13 +66,17 @@ pub(crate) const KEYS: [Key; 11] = [
         name: "output.progress",
         default: "auto",
         about: "auto, bar, lines or none",
-        check: |text| ProgressStyle::from_str(text, false).map(drop).map_err(|_| expected("auto, bar, lines or none")),
+        check: |text| {
+            ProgressStyle::from_str(text, false).map(drop).map_err(|_| expected("auto, bar, lines or none"))
+        },
     },
     Key {
         name: "output.time",
         default: "auto",
         about: "auto, relative, iso or unix",
-        check: |text| TimeStyle::from_str(text, false).map(drop).map_err(|_| expected("auto, relative, iso or unix")),
+        check: |text| {
+            TimeStyle::from_str(text, false).map(drop).map_err(|_| expected("auto, relative, iso or unix"))
+        },
     },
     Key {
         name: "worker.queues",
@@ -151,7 +157,8 @@ pub(crate) type Flag = (&'static str, &'static str, String);
 impl Settings {
     /// Reads the settings file and the environment, and puts `flags` on top.
     pub(crate) fn load(flags: &[Flag], config: Option<&Path>) -> Result<Self> {
-        let env = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        let env = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
         Self::resolve(flags, env.collect(), read_file(config)?)
     }
 
@@ -201,7 +208,8 @@ fn pick(key: &Key, flags: &[Flag], env: &BTreeMap<String, String>, file: &FileVa
     if let Some(value) = env.get(&variable) {
         return found(value, Origin::Env(variable));
     }
-    if let Some((path, value)) = file.as_ref().and_then(|(path, values)| Some((path, values.get(key.name)?))) {
+    if let Some((path, value)) = file.as_ref().and_then(|(path, values)| Some((path, values.get(key.name)?)))
+    {
         return found(value, Origin::File(path.clone()));
     }
     found(key.default, Origin::Default)
@@ -232,14 +240,22 @@ fn read_file(named: Option<&Path>) -> Result<FileValues> {
 
 /// `section.key` to text; lists become comma-separated, as in the environment.
 fn flatten(text: &str) -> Result<BTreeMap<String, String>, String> {
-    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| error.to_string().trim().to_owned())?;
+    let table: toml::Table =
+        text.parse().map_err(|error: toml::de::Error| error.to_string().trim().to_owned())?;
     let mut values = BTreeMap::new();
     for (section, content) in &table {
         let toml::Value::Table(keys) = content else {
-            return Err(format!("`{section}` stands outside of a section; write it below a line such as [store]"));
+            return Err(format!(
+                "`{section}` stands outside of a section; write it below a line such as [store]"
+            ));
         };
         for (key, value) in keys {
-            values.insert(format!("{section}.{key}"), as_text(value).ok_or_else(|| format!("`{section}.{key}` must be a text, a number or a list of texts"))?);
+            values.insert(
+                format!("{section}.{key}"),
+                as_text(value).ok_or_else(|| {
+                    format!("`{section}.{key}` must be a text, a number or a list of texts")
+                })?,
+            );
         }
     }
     Ok(values)
@@ -298,7 +314,10 @@ pub(crate) fn list(text: &str) -> Vec<String> {
 /// Jobs at once.
 pub(crate) fn concurrency(text: &str) -> Result<u32, String> {
     let max = u32::try_from(longhaul_queue::limits::CLAIM_MAX).unwrap_or(u32::MAX);
-    text.parse().ok().filter(|number| (1..=max).contains(number)).ok_or_else(|| expected(&format!("1 to {max}")))
+    text.parse()
+        .ok()
+        .filter(|number| (1..=max).contains(number))
+        .ok_or_else(|| expected(&format!("1 to {max}")))
 }
 
 /// A lease shorter than a second is lost to any hiccup.

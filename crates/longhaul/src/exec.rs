@@ -16,7 +16,7 @@ mod control;
 mod environment;
 
 use answer::Answer;
-use child::{Child, End};
+use child::{Child, End, Signal};
 
 pub(crate) use child::Spawner;
 
@@ -57,13 +57,15 @@ impl Exec {
         };
         let mut answer = Answer::new(context, self.limits);
         let talk = async {
-            let (read, tail, ()) = tokio::join!(read_stdout(stdout, &mut answer), read_stderr(stderr, context), feed);
+            let (read, tail, ()) =
+                tokio::join!(read_stdout(stdout, &mut answer), read_stderr(stderr, context), feed);
             read.and(tail)
         };
         let (tail, end) = self.supervise(&mut child, context, talk).await?;
         // The checkpoint files of the environment go only when the child has gone.
         drop(environment);
-        Ok(answer.into_outcome(end, &tail))
+        let told = context.is_cancelled();
+        Ok(answer.into_outcome(end, &tail, told))
     }
 
     /// Waits for the child, and ends it when the run is to end.
@@ -79,7 +81,7 @@ impl Exec {
             () = context.cancelled() => {}
         }
         context.log("asked to end: the command gets SIGTERM");
-        child.terminate();
+        child.signal(Signal::TERM);
         let grace = self.grace.saturating_sub(KILL_RESERVE);
         // The command may still say how it wants to end: a checkpoint, a continue.
         let ended = tokio::time::timeout(grace, async {
@@ -90,7 +92,7 @@ impl Exec {
             return ended;
         }
         context.log("the command did not end in time and gets SIGKILL");
-        child.kill();
+        child.signal(Signal::KILL);
         Ok((talk.await?, child.wait().await?))
     }
 }

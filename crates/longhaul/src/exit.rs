@@ -115,7 +115,10 @@ pub(crate) fn hint_of(error: &anyhow::Error) -> Option<String> {
             }
             Some(QueueError::NotFound(_)) => return Some("list what there is: longhaul jobs ls".to_owned()),
             Some(QueueError::Corrupt(_)) => {
-                return Some("look closer with longhaul doctor; a backup comes back with longhaul restore FILE".to_owned());
+                return Some(
+                    "look closer with longhaul doctor; a backup comes back with longhaul restore FILE"
+                        .to_owned(),
+                );
             }
             Some(QueueError::Invalid(_) | QueueError::LostLease(_)) | None => {}
         }

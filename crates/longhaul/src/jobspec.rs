@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use longhaul_queue::job::{Dependency, JobOptions, OnFailure, Retention, Unique, UniquePolicy, Window};
-use longhaul_queue::{Json, JobId, NewJob, ProcessId, RetryPolicy, Timestamp};
+use longhaul_queue::{JobId, Json, NewJob, ProcessId, RetryPolicy, Timestamp};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -119,7 +119,8 @@ impl JobSpec {
             (None, Some(at)) => Some(field("at", parse::time(at, now))?),
             (None, None) => defaults.run_at,
         };
-        let expires_at = self.expires.as_deref().map(|text| field("expires", parse::time(text, now))).transpose()?;
+        let expires_at =
+            self.expires.as_deref().map(|text| field("expires", parse::time(text, now))).transpose()?;
         let mut depends_on = defaults.depends_on.clone();
         for parent in &self.after {
             depends_on.push(dependency(parent, refs)?);
@@ -142,12 +143,15 @@ impl JobSpec {
     }
 
     fn options(&self, defaults: &JobOptions) -> Result<JobOptions, String> {
-        let time = |name, text: &Option<String>| text.as_deref().map(|text| field(name, parse::duration(text))).transpose();
+        let time = |name, text: &Option<String>| {
+            text.as_deref().map(|text| field(name, parse::duration(text))).transpose()
+        };
         let mut tags = defaults.tags.clone();
         tags.extend(self.tags.iter().cloned());
         let unique = self.unique.as_ref().map(|value| field("unique", unique(value))).transpose()?;
         let retry: Option<RetryPolicy> = text_or_object("retry", self.retry.as_ref(), parse::retry)?;
-        let retention: Option<Retention> = text_or_object("retention", self.retention.as_ref(), parse::retention)?;
+        let retention: Option<Retention> =
+            text_or_object("retention", self.retention.as_ref(), parse::retention)?;
         let or = |own: &Option<String>, default: &Option<String>| own.clone().or_else(|| default.clone());
         Ok(JobOptions {
             title: or(&self.title, &defaults.title),

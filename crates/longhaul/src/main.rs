@@ -42,7 +42,8 @@ fn start(cli: &Cli) -> Result<Code> {
     }
     let flags = if let Command::Work(args) = &cli.command { args.flags() } else { Vec::new() };
     let app = App::new(&cli.global, flags)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting the runtime")?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting the runtime")?;
     let ended = runtime.block_on(async {
         if matches!(cli.command, Command::Work(_)) {
             // A worker has its own way to end.
@@ -93,7 +94,8 @@ fn start_logging(cli: &Cli) {
         (false, _) => LevelFilter::TRACE,
     };
     let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr);
-    let color = cli.global.color != Some(Color::Never) && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let color = cli.global.color != Some(Color::Never)
+        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     if std::io::stderr().is_terminal() { builder.with_ansi(color).init() } else { builder.json().init() }
 }
 
@@ -103,7 +105,8 @@ fn report(cli: &Cli, error: &anyhow::Error) -> Code {
     if error.chain().any(|cause| cause.is::<exit::PipeClosed>()) {
         return code;
     }
-    let out = Output::new(Format::Text, cli.global.color.unwrap_or(Color::Auto), TimeStyle::Auto, cli.global.quiet);
+    let out =
+        Output::new(Format::Text, cli.global.color.unwrap_or(Color::Auto), TimeStyle::Auto, cli.global.quiet);
     out.error(format_args!("{error:#}"));
     if let Some(hint) = exit::hint_of(error) {
         out.hint(hint);

@@ -83,11 +83,18 @@ impl Output {
     }
 
     /// A list: a table, a document, or a line each.
-    pub(crate) fn list<T: Serialize>(&self, items: &[T], next: Option<i64>, table: impl FnOnce() -> Table) -> Result<()> {
+    pub(crate) fn list<T: Serialize>(
+        &self,
+        items: &[T],
+        next: Option<i64>,
+        table: impl FnOnce() -> Table,
+    ) -> Result<()> {
         match self.format {
             Format::Text => write_stdout(&table().render(self.stdout_color)),
             Format::Json => self.json(&serde_json::json!({ "items": items, "next": next })),
-            Format::Jsonl => items.iter().try_for_each(|item| write_stdout(&(serde_json::to_string(item)? + "\n"))),
+            Format::Jsonl => {
+                items.iter().try_for_each(|item| write_stdout(&(serde_json::to_string(item)? + "\n")))
+            }
             Format::None => Ok(()),
         }
     }
@@ -230,7 +237,8 @@ pub(crate) fn plain_lines(text: &str) -> String {
 
 /// At most two units: `1h 5m`, `250ms`, `3d`.
 pub(crate) fn duration(duration: Duration) -> String {
-    const UNITS: [(u64, &str); 5] = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")];
+    const UNITS: [(u64, &str); 5] =
+        [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")];
     let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let Some(first) = UNITS.iter().position(|(unit, _)| millis >= *unit) else { return "0s".to_owned() };
     let (unit, name) = UNITS[first];
@@ -258,7 +266,8 @@ pub(crate) fn relative(at: Timestamp, now: Timestamp) -> String {
 
 /// Local date and time with its zone.
 pub(crate) fn local(at: Timestamp) -> String {
-    let zoned = jiff::Timestamp::from_millisecond(at.as_millis()).map(|instant| instant.to_zoned(TimeZone::system()));
+    let zoned =
+        jiff::Timestamp::from_millisecond(at.as_millis()).map(|instant| instant.to_zoned(TimeZone::system()));
     zoned.map_or_else(|_| at.to_string(), |zoned| zoned.strftime("%Y-%m-%d %H:%M:%S %Z").to_string())
 }
 

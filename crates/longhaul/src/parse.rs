@@ -78,13 +78,17 @@ fn time_in(text: &str, now: Timestamp, zone: &TimeZone) -> Result<Timestamp, Str
         return Ok(now + wait);
     }
     if let Some(at) = clock_time(text) {
-        return next_local(at, now, zone).map_err(|error| format!("{text:?} has no next local time: {error}"));
+        return next_local(at, now, zone)
+            .map_err(|error| format!("{text:?} has no next local time: {error}"));
     }
     if let Ok(local) = text.parse::<civil::DateTime>() {
-        let zoned = local.to_zoned(zone.clone()).map_err(|error| format!("{text:?} is no local time: {error}"))?;
+        let zoned =
+            local.to_zoned(zone.clone()).map_err(|error| format!("{text:?} is no local time: {error}"))?;
         return Ok(Timestamp::from_millis(zoned.timestamp().as_millisecond()));
     }
-    Err(format!("{text:?} is not a time; write 2026-11-30T08:00:00Z, 2026-11-30 08:00, 08:00 (next, local) or 2h (from now)"))
+    Err(format!(
+        "{text:?} is not a time; write 2026-11-30T08:00:00Z, 2026-11-30 08:00, 08:00 (next, local) or 2h (from now)"
+    ))
 }
 
 fn clock_time(text: &str) -> Option<civil::Time> {
@@ -131,7 +135,11 @@ pub(crate) fn retention_text(retention: Retention) -> String {
 
 /// `exponential:1s`, `quadratic:2s`, `fixed:5s` or `list:1s,5s,30s`; `,no-jitter` and `,cap=10m` may follow a formula.
 pub(crate) fn retry(text: &str) -> Result<RetryPolicy, String> {
-    let wrong = || format!("{text:?} is not a retry policy; write exponential:1s, quadratic:2s, fixed:5s or list:1s,5s,30s (then cap=10m, no-jitter)");
+    let wrong = || {
+        format!(
+            "{text:?} is not a retry policy; write exponential:1s, quadratic:2s, fixed:5s or list:1s,5s,30s (then cap=10m, no-jitter)"
+        )
+    };
     let (name, detail) = text.split_once(':').ok_or_else(wrong)?;
     let (mut delays, mut cap, mut jitter) = (Vec::new(), None, true);
     for part in detail.split(',') {

@@ -100,7 +100,8 @@ impl Drop for Progress {
 fn bar() -> ProgressBar {
     let bar = ProgressBar::new(0);
     // A template that does not parse would be a typing error here; the default style is good enough then.
-    if let Ok(style) = ProgressStyle::with_template("▕{bar:24}▏ {pos}/{len} {percent} % · {msg} · ETA {eta}") {
+    if let Ok(style) = ProgressStyle::with_template("▕{bar:24}▏ {pos}/{len} {percent} % · {msg} · ETA {eta}")
+    {
         bar.set_style(style.progress_chars("█▉▊▋▌▍▎▏ "));
     }
     bar
@@ -113,7 +114,10 @@ fn percent(status: Status) -> u64 {
 fn line(status: Status, elapsed: Duration) -> String {
     let Status { done, total, failed, running } = status;
     let percent = percent(status);
-    format!("progress done={done} total={total} percent={percent} running={running} failed={failed} elapsed={}s\n", elapsed.as_secs())
+    format!(
+        "progress done={done} total={total} percent={percent} running={running} failed={failed} elapsed={}s\n",
+        elapsed.as_secs()
+    )
 }
 
 #[cfg(test)]

@@ -57,7 +57,11 @@ fn number_or_none(text: &str) -> Result<Change<u32>, String> {
 }
 
 fn retention_or_none(text: &str) -> Result<Change<Retention>, String> {
-    if text == "none" { Ok(Change(None)) } else { parse::retention(text).map(|retention| Change(Some(retention))) }
+    if text == "none" {
+        Ok(Change(None))
+    } else {
+        parse::retention(text).map(|retention| Change(Some(retention)))
+    }
 }
 
 /// `workers …`.
@@ -130,7 +134,9 @@ pub(crate) enum ScheduleCommand {
     #[command(after_help = "Example:\n  longhaul schedule ls")]
     Ls,
     /// Adds or replaces a schedule.
-    #[command(after_help = "Example:\n  longhaul schedule add report --cron '0 8 * * 1-5' --tz Europe/Berlin --kind report '{\"to\":\"all\"}'")]
+    #[command(
+        after_help = "Example:\n  longhaul schedule add report --cron '0 8 * * 1-5' --tz Europe/Berlin --kind report '{\"to\":\"all\"}'"
+    )]
     Add(Box<ScheduleAddArgs>),
     /// Removes a schedule.
     #[command(after_help = "Example:\n  longhaul schedule rm report")]

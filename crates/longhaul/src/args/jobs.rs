@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use longhaul_queue::{ProcessId, State};
 use longhaul_queue::store::Filter;
+use longhaul_queue::{ProcessId, State};
 
 use crate::parse;
 
@@ -24,10 +24,14 @@ pub(crate) enum JobsCommand {
     #[command(after_help = "Example:\n  longhaul jobs wait --process nightly --timeout 2h")]
     Wait(WaitArgs),
     /// Puts failed and cancelled jobs back.
-    #[command(after_help = "Examples:\n  longhaul jobs retry 0198c5a2-7d1e\n  longhaul jobs retry --queue mail --state failed --yes")]
+    #[command(
+        after_help = "Examples:\n  longhaul jobs retry 0198c5a2-7d1e\n  longhaul jobs retry --queue mail --state failed --yes"
+    )]
     Retry(RetryArgs),
     /// Cancels waiting jobs and asks running ones to end.
-    #[command(after_help = "Examples:\n  longhaul jobs cancel 0198c5a2-7d1e\n  longhaul jobs cancel --process nightly --yes")]
+    #[command(
+        after_help = "Examples:\n  longhaul jobs cancel 0198c5a2-7d1e\n  longhaul jobs cancel --process nightly --yes"
+    )]
     Cancel(BulkArgs),
     /// Deletes ended jobs for good.
     #[command(after_help = "Example:\n  longhaul jobs rm --state cancelled --yes")]

@@ -13,7 +13,8 @@ use super::workers::SILENT_AFTER;
 use crate::app::App;
 use crate::exit::Code;
 use crate::output::{Cell, Table, duration, relative, size, state_style};
-use crate::store::{self, Location};
+use crate::store;
+use longhaul_stores::StoreUrl;
 
 /// Less free space than this is a problem: SQLite needs room for its log.
 const DISK_FREE_BYTES_MIN: u64 = 200_000_000;
@@ -59,10 +60,10 @@ impl Check {
 pub(crate) async fn run(app: &App) -> Result<Code> {
     let mut checks = vec![settings(app), clock(app.now())];
     let location = store::location(&app.settings)?;
-    if let Location::Sqlite(path) = &location {
+    if let StoreUrl::Sqlite(path) = &location {
         checks.extend(disk(path));
     }
-    match app.queue().await {
+    match app.queue() {
         Err(error) => {
             let hint = crate::exit::hint_of(&error).unwrap_or_default();
             checks.push(Check::problem("store", format!("{error:#}"), hint));
@@ -70,7 +71,7 @@ pub(crate) async fn run(app: &App) -> Result<Code> {
         Ok(queue) => {
             let caps = queue.store().caps();
             checks.push(Check::ok("store", format!("{} opens; {}", caps.name, caps.durability)));
-            if matches!(location, Location::Sqlite(_)) {
+            if matches!(location, StoreUrl::Sqlite(_)) {
                 checks.push(integrity(app).await);
             }
             checks.extend(contents(app, &queue).await?);
@@ -89,7 +90,12 @@ fn print(app: &App, checks: &[Check]) -> Result<Code> {
                 Status::Problem => ("PROBLEM", state_style(State::Failed)),
             };
             let hint = check.hint.as_deref().unwrap_or_default();
-            table.row(vec![Cell::new(sign).style(style), Cell::new(check.check), Cell::new(&check.text), Cell::new(hint)]);
+            table.row(vec![
+                Cell::new(sign).style(style),
+                Cell::new(check.check),
+                Cell::new(&check.text),
+                Cell::new(hint),
+            ]);
         }
         table
     })?;
@@ -103,13 +109,18 @@ fn print(app: &App, checks: &[Check]) -> Result<Code> {
 }
 
 fn settings(app: &App) -> Check {
-    let set = app.settings.all().iter().filter(|setting| setting.origin != crate::config::Origin::Default).count();
+    let set =
+        app.settings.all().iter().filter(|setting| setting.origin != crate::config::Origin::Default).count();
     Check::ok("settings", format!("valid, {set} not at their default"))
 }
 
 fn clock(now: Timestamp) -> Check {
     if now < CLOCK_MIN {
-        return Check::problem("clock", format!("it is {now} on this machine"), "set the clock; leases and schedules go by it");
+        return Check::problem(
+            "clock",
+            format!("it is {now} on this machine"),
+            "set the clock; leases and schedules go by it",
+        );
     }
     Check::ok("clock", now.to_string())
 }
@@ -129,12 +140,20 @@ fn disk(path: &Path) -> Option<Check> {
 }
 
 async fn integrity(app: &App) -> Check {
-    match store::check(&app.settings).await {
-        Ok(text) => Check::ok("integrity", text),
-        Err(error) => {
-            Check::problem("integrity", format!("{error:#}"), "stop the workers and put a backup back: longhaul restore FILE --yes")
-        }
+    let hint = "stop the workers and put a backup back: longhaul restore FILE --yes";
+    let check = async { Ok::<_, anyhow::Error>(store::open_sqlite(&app.settings)?.db().check().await?) };
+    let found = match check.await {
+        Ok(found) => found,
+        Err(error) => return Check::problem("file", format!("{error:#}"), hint),
+    };
+    if let Some(first) = found.problems.first() {
+        return Check::problem("file", format!("{} faults, the first: {first}", found.problems.len()), hint);
     }
+    let bytes = size(found.bytes.unsigned_abs());
+    Check::ok(
+        "file",
+        format!("sound, {bytes}, schema {}, journal {}", found.schema_version, found.journal_mode),
+    )
 }
 
 async fn contents(app: &App, queue: &Queue) -> Result<Vec<Check>> {
@@ -146,15 +165,19 @@ async fn contents(app: &App, queue: &Queue) -> Result<Vec<Check>> {
     let ready: u64 = queues.iter().map(|info| info.counts[State::Ready as usize]).sum();
     checks.push(match (live.is_empty(), ready) {
         (true, 0) => Check::ok("workers", "none, and nothing waits for one"),
-        (true, ready) => Check::note("workers", format!("none, and {ready} jobs wait for one"), "longhaul work"),
+        (true, ready) => {
+            Check::note("workers", format!("none, and {ready} jobs wait for one"), "longhaul work")
+        }
         (false, _) => Check::ok("workers", format!("{} at work", live.len())),
     });
     for worker in workers.iter().filter(|worker| now.since(worker.seen_at) > SILENT_AFTER) {
-        let text = format!("{} (pid {}) was last heard of {}", worker.id, worker.pid, relative(worker.seen_at, now));
+        let text =
+            format!("{} (pid {}) was last heard of {}", worker.id, worker.pid, relative(worker.seen_at, now));
         checks.push(Check::note("workers", text, "its jobs are taken back when their leases expire"));
     }
     for info in queues.iter().filter(|info| info.paused && info.counts[State::Ready as usize] > 0) {
-        let text = format!("queue {} is paused with {} jobs ready", info.name, info.counts[State::Ready as usize]);
+        let text =
+            format!("queue {} is paused with {} jobs ready", info.name, info.counts[State::Ready as usize]);
         checks.push(Check::note("queues", text, format!("longhaul queues resume {}", info.name)));
     }
     checks.push(leases(queue, now).await?);
@@ -177,7 +200,9 @@ async fn leases(queue: &Queue, now: Timestamp) -> Result<Check> {
 
 /// A job from the future shows that two machines disagree about the time.
 async fn newest(queue: &Queue, now: Timestamp) -> Result<Option<Check>> {
-    let page = queue.list(ListRequest { filter: Filter::default(), newest_first: true, cursor: None, limit: 1 }).await?;
+    let page = queue
+        .list(ListRequest { filter: Filter::default(), newest_first: true, cursor: None, limit: 1 })
+        .await?;
     Ok(page.items.first().filter(|job| job.created_at > now + CLOCK_SKEW_MAX).map(|job| {
         let text = format!("job {} was enqueued {} from now", job.id, duration(job.created_at.since(now)));
         Check::problem("clock", text, "compare the clocks of the machines that use this store")

@@ -13,7 +13,7 @@ use crate::args::{EnqueueArgs, JobFlags};
 use crate::exit::{Code, Failure};
 use crate::jobspec::{JobSpec, Refs};
 use crate::parse;
-use crate::store::Location;
+use longhaul_stores::StoreUrl;
 
 /// Text of one submission; more is sent in several.
 const BATCH_BYTES_MAX: usize = 64_000_000;
@@ -24,9 +24,13 @@ const LINE_EXTRA_BYTES_MAX: usize = 1_000_000;
 pub(crate) async fn run(app: &App, args: &EnqueueArgs) -> Result<Code> {
     let payload = if args.kind == "-" { Json::null() } else { app.json_argument(args.payload.as_deref())? };
     if args.kind == "-" && args.payload.is_some() {
-        return Err(Failure::new(Code::Usage, "`enqueue -` reads jobs from stdin and takes no JSON argument").into());
+        return Err(Failure::new(
+            Code::Usage,
+            "`enqueue -` reads jobs from stdin and takes no JSON argument",
+        )
+        .into());
     }
-    let queue = app.queue_or_new().await?;
+    let queue = app.queue_or_new()?;
     warn_of_memory(app)?;
     let job = job_of(app, &queue, &args.kind, payload, &args.flags).await?;
     if args.kind == "-" {
@@ -39,7 +43,7 @@ pub(crate) async fn run(app: &App, args: &EnqueueArgs) -> Result<Code> {
 }
 
 fn warn_of_memory(app: &App) -> Result<()> {
-    if crate::store::location(&app.settings)? == Location::Memory {
+    if crate::store::location(&app.settings)? == StoreUrl::Memory {
         app.out.warn("memory:// ends with this command, and the job with it; use sqlite://PATH to keep it");
     }
     Ok(())
@@ -50,10 +54,18 @@ fn remark(app: &App, enqueued: &Enqueued) {
     let Enqueued { id, state, .. } = enqueued;
     match enqueued.how {
         How::Inserted => {}
-        How::Duplicate => app.out.note(format_args!("job {id} was there already with the same content ({state})")),
-        How::Skipped => app.out.note(format_args!("the unique key is taken by job {id} ({state}); no job was added")),
-        How::Replaced => app.out.note(format_args!("the unique key is taken by job {id}; it got the new payload")),
-        How::Debounced => app.out.note(format_args!("the unique key is taken by job {id}; its start was pushed back")),
+        How::Duplicate => {
+            app.out.note(format_args!("job {id} was there already with the same content ({state})"))
+        }
+        How::Skipped => {
+            app.out.note(format_args!("the unique key is taken by job {id} ({state}); no job was added"))
+        }
+        How::Replaced => {
+            app.out.note(format_args!("the unique key is taken by job {id}; it got the new payload"))
+        }
+        How::Debounced => {
+            app.out.note(format_args!("the unique key is taken by job {id}; its start was pushed back"))
+        }
     }
 }
 
@@ -61,7 +73,10 @@ async fn job_of(app: &App, queue: &Queue, kind: &str, payload: Json, flags: &Job
     let now = app.now();
     let usage = |option: &str, problem: String| Failure::new(Code::Usage, format!("{option}: {problem}"));
     let at = flags.at.as_deref().map(|text| parse::time(text, now).map_err(|problem| usage("--at", problem)));
-    let expires = flags.expires.as_deref().map(|text| parse::time(text, now).map_err(|problem| usage("--expires", problem)));
+    let expires = flags
+        .expires
+        .as_deref()
+        .map(|text| parse::time(text, now).map_err(|problem| usage("--expires", problem)));
     let on_failure = flags.on_failure.unwrap_or_default();
     let parents = resolve_all(queue, &flags.after).await?;
     let unique = flags.unique.as_ref().map(|key| Unique {
@@ -99,7 +114,11 @@ async fn job_of(app: &App, queue: &Queue, kind: &str, payload: Json, flags: &Job
 /// Lines become submissions of at most [`INSERT_MAX`] jobs, each stored all or none.
 async fn many(app: &App, queue: &Queue, defaults: &NewJob) -> Result<Code> {
     if defaults.id.is_some() {
-        return Err(Failure::new(Code::Usage, "--id names one job; with `enqueue -` put `id` into the lines").into());
+        return Err(Failure::new(
+            Code::Usage,
+            "--id names one job; with `enqueue -` put `id` into the lines",
+        )
+        .into());
     }
     let mut lines = Lines::new(app.limits()?.value_bytes_max + LINE_EXTRA_BYTES_MAX);
     let mut refs = Refs::new();
@@ -117,7 +136,10 @@ async fn many(app: &App, queue: &Queue, defaults: &NewJob) -> Result<Code> {
         all.extend(batch);
     }
     print_many(app, &all)?;
-    app.out.note(format_args!("{} jobs enqueued", all.iter().filter(|enqueued| enqueued.how == How::Inserted).count()));
+    app.out.note(format_args!(
+        "{} jobs enqueued",
+        all.iter().filter(|enqueued| enqueued.how == How::Inserted).count()
+    ));
     Ok(if all.is_empty() { Code::NothingMatched } else { Code::Ok })
 }
 
@@ -130,10 +152,20 @@ fn print_many(app: &App, all: &[Enqueued]) -> Result<()> {
 }
 
 fn with_stored(error: anyhow::Error, stored: usize, lines: usize) -> anyhow::Error {
-    if stored == 0 { error } else { error.context(format!("the first {stored} jobs (lines 1 to {lines}) are stored, nothing after them")) }
+    if stored == 0 {
+        error
+    } else {
+        error.context(format!("the first {stored} jobs (lines 1 to {lines}) are stored, nothing after them"))
+    }
 }
 
-async fn next_batch(app: &App, queue: &Queue, defaults: &NewJob, lines: &mut Lines, refs: &mut Refs) -> Result<Vec<Enqueued>> {
+async fn next_batch(
+    app: &App,
+    queue: &Queue,
+    defaults: &NewJob,
+    lines: &mut Lines,
+    refs: &mut Refs,
+) -> Result<Vec<Enqueued>> {
     let now = app.now();
     let mut specs = Vec::new();
     let mut bytes = 0;

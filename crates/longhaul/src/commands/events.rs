@@ -23,7 +23,7 @@ enum Line<'a> {
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, args: &EventsArgs) -> Result<Code> {
-    let queue = app.queue().await?;
+    let queue = app.queue()?;
     let mut changes = queue.store().watch();
     changes.mark_unchanged();
     let mut page = queue.store().events(None, args.limit).await?;
@@ -64,7 +64,8 @@ fn print(app: &App, event: &Event, process: Option<&str>) -> Result<()> {
 
 fn text(app: &App, event: &Event) -> String {
     let at = app.out.label(&local(event.at));
-    let mut lines: Vec<String> = event.changes.iter().map(|change| format!("{at} {}", change_text(app, change))).collect();
+    let mut lines: Vec<String> =
+        event.changes.iter().map(|change| format!("{at} {}", change_text(app, change))).collect();
     if event.more > 0 {
         lines.push(format!("{at} and {} more", event.more));
     }
@@ -72,7 +73,8 @@ fn text(app: &App, event: &Event) -> String {
 }
 
 fn change_text(app: &App, change: &Change) -> String {
-    let process = change.process_id.as_ref().map_or_else(String::new, |id| format!(" process {}", plain(id.as_str())));
+    let process =
+        change.process_id.as_ref().map_or_else(String::new, |id| format!(" process {}", plain(id.as_str())));
     let progress = change.progress.as_ref().map_or_else(String::new, |progress| {
         let total = progress.total.map_or_else(String::new, |total| format!("/{total}"));
         format!(" {}{total} {}", progress.done, plain(progress.message.as_deref().unwrap_or_default()))

@@ -16,7 +16,7 @@ mod show;
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, command: &JobsCommand) -> Result<Code> {
-    let queue = app.queue().await?;
+    let queue = app.queue()?;
     match command {
         JobsCommand::Ls(args) => ls(app, &queue, args).await,
         JobsCommand::Show { id } => show::show(app, &queue, id).await,
@@ -42,7 +42,11 @@ async fn ls(app: &App, queue: &Queue, args: &ListArgs) -> Result<Code> {
     app.out.list(&page.items, page.next, || table(app, &page.items))?;
     if page.items.is_empty() {
         let any = args.filter.is_empty() && args.cursor.is_none();
-        app.out.note(if any { "there are no jobs; add one: longhaul enqueue echo '{\"hello\":1}'" } else { "no jobs match" });
+        app.out.note(if any {
+            "there are no jobs; add one: longhaul enqueue echo '{\"hello\":1}'"
+        } else {
+            "no jobs match"
+        });
         // An empty store is an answer; a filter that finds nothing may be a mistake.
         return Ok(if any { Code::Ok } else { Code::NothingMatched });
     }
@@ -136,10 +140,13 @@ async fn confirm_bulk(app: &App, queue: &Queue, verb: &str, filter: &Filter) -> 
 async fn count(queue: &Queue, filter: &Filter) -> Result<u64> {
     // The maintained counters answer at once what they can answer.
     if filter.process_id.is_none() && filter.tag.is_none() && filter.search.is_none() {
-        let fits = |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
+        let fits =
+            |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
         let counts = queue.store().counts().await?;
         let matching = counts.iter().filter(|count| {
-            fits(&filter.queue, &count.queue) && fits(&filter.kind, &count.kind) && filter.states.contains(&count.state)
+            fits(&filter.queue, &count.queue)
+                && fits(&filter.kind, &count.kind)
+                && filter.states.contains(&count.state)
         });
         return Ok(matching.map(|count| count.jobs).sum());
     }
@@ -182,16 +189,20 @@ async fn retry(app: &App, queue: &Queue, args: &RetryArgs) -> Result<Code> {
     let keep_data = !args.reset;
     if args.jobs.ids.is_empty() {
         // Cancelled jobs come back only when named: somebody meant it.
-        let filter = narrowed(&args.jobs, &[State::Failed], |state| matches!(state, State::Failed | State::Cancelled));
+        let filter =
+            narrowed(&args.jobs, &[State::Failed], |state| matches!(state, State::Failed | State::Cancelled));
         confirm_bulk(app, queue, "retry", &filter).await?;
         return print_bulk(app, "retried", queue.retry_where(filter, keep_data).await?);
     }
     let ids = resolve_all(queue, &args.jobs.ids).await?;
-    let replies = queue.store().retry(RetryRequest { ids: ids.clone(), keep_data, now: SystemClock.now() }).await?;
+    let replies =
+        queue.store().retry(RetryRequest { ids: ids.clone(), keep_data, now: SystemClock.now() }).await?;
     let changes: Vec<Change> = ids
         .into_iter()
         .zip(replies)
-        .map(|(id, reply)| reply.map_or_else(|error| Change::refused(id, error), |state| Change::done(id, state)))
+        .map(|(id, reply)| {
+            reply.map_or_else(|error| Change::refused(id, error), |state| Change::done(id, state))
+        })
         .collect();
     print_changes(app, &changes)
 }

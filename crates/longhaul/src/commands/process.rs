@@ -17,7 +17,13 @@ pub(super) struct Counts(serde_json::Map<String, serde_json::Value>);
 
 impl From<[u64; 8]> for Counts {
     fn from(counts: [u64; 8]) -> Self {
-        Self(State::ALL.iter().zip(counts).map(|(state, count)| (state.as_str().to_owned(), count.into())).collect())
+        Self(
+            State::ALL
+                .iter()
+                .zip(counts)
+                .map(|(state, count)| (state.as_str().to_owned(), count.into()))
+                .collect(),
+        )
     }
 }
 
@@ -53,7 +59,7 @@ impl<'a> From<&'a ProcessInfo> for ProcessView<'a> {
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, command: &ProcessCommand) -> Result<Code> {
-    let queue = app.queue().await?;
+    let queue = app.queue()?;
     match command {
         ProcessCommand::Ls { limit, cursor } => ls(app, &queue, *limit, cursor.clone()).await,
         ProcessCommand::Show { id } => print(app, &queue.process(&id.as_str().into()).await?),
@@ -66,7 +72,9 @@ pub(crate) async fn run(app: &App, command: &ProcessCommand) -> Result<Code> {
         }
         ProcessCommand::Open { id } => {
             queue.open_process(id.as_str().into()).await?;
-            app.out.one(&serde_json::json!({ "id": id, "sealed": false }), || format!("process {id} is open for more jobs"))?;
+            app.out.one(&serde_json::json!({ "id": id, "sealed": false }), || {
+                format!("process {id} is open for more jobs")
+            })?;
             Ok(Code::Ok)
         }
     }
@@ -115,7 +123,12 @@ pub(super) fn print(app: &App, info: &ProcessInfo) -> Result<Code> {
 
 async fn cancel(app: &App, queue: &Queue, id: &ProcessId) -> Result<Code> {
     let info = queue.process(id).await?;
-    let helpers: u64 = State::ALL.iter().zip(info.helpers).filter(|(state, _)| !state.is_terminal()).map(|(_, count)| count).sum();
+    let helpers: u64 = State::ALL
+        .iter()
+        .zip(info.helpers)
+        .filter(|(state, _)| !state.is_terminal())
+        .map(|(_, count)| count)
+        .sum();
     let count = info.unfinished() + helpers;
     if count == 0 {
         return Err(Failure::new(Code::NothingMatched, format!("process {id} has no unfinished jobs")).into());
@@ -128,11 +141,13 @@ async fn cancel(app: &App, queue: &Queue, id: &ProcessId) -> Result<Code> {
 
 /// `consume ID`.
 pub(crate) async fn consume(app: &App, id: &str) -> Result<Code> {
-    let queue = app.queue().await?;
+    let queue = app.queue()?;
     let id = ProcessId::from(id);
     // A process that is not there is either a typing error or consumed already; both deserve to be told.
     queue.process(&id).await?;
     let deleted = queue.consume_process(&id).await?;
-    app.out.one(&serde_json::json!({ "deleted": deleted }), || format!("{deleted} jobs of process {id} deleted for good"))?;
+    app.out.one(&serde_json::json!({ "deleted": deleted }), || {
+        format!("{deleted} jobs of process {id} deleted for good")
+    })?;
     Ok(Code::Ok)
 }

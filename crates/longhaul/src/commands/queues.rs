@@ -15,15 +15,16 @@ use crate::parse::retention_text;
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, command: &QueuesCommand) -> Result<Code> {
-    let queue = app.queue().await?;
+    let queue = app.queue()?;
     match command {
         QueuesCommand::Ls => return ls(app, &queue.store().queues().await?),
         QueuesCommand::Pause { name } => queue.pause(name).await?,
         QueuesCommand::Resume { name } => queue.resume(name).await?,
         QueuesCommand::Set(args) => queue.set_queue(change(args)).await?,
     }
-    let (QueuesCommand::Pause { name } | QueuesCommand::Resume { name } | QueuesCommand::Set(QueueSetArgs { name, .. })) =
-        command
+    let (QueuesCommand::Pause { name }
+    | QueuesCommand::Resume { name }
+    | QueuesCommand::Set(QueueSetArgs { name, .. })) = command
     else {
         return Ok(Code::Ok);
     };
@@ -73,11 +74,25 @@ fn ls(app: &App, queues: &[QueueInfo]) -> Result<Code> {
 fn table(queues: &[QueueInfo]) -> Table {
     const SHOWN: [State; 8] = State::ALL;
     let mut table = Table::new(&[
-        "QUEUE", "STATUS", "BLOCKED", "SCHEDULED", "READY", "RUNNING", "PARKED", "SUCCEEDED", "FAILED", "CANCELLED", "LIMIT",
+        "QUEUE",
+        "STATUS",
+        "BLOCKED",
+        "SCHEDULED",
+        "READY",
+        "RUNNING",
+        "PARKED",
+        "SUCCEEDED",
+        "FAILED",
+        "CANCELLED",
+        "LIMIT",
         "RETENTION",
     ]);
     for info in queues {
-        let status = if info.paused { Cell::new("paused").style(state_style(State::Parked)) } else { Cell::new("open") };
+        let status = if info.paused {
+            Cell::new("paused").style(state_style(State::Parked))
+        } else {
+            Cell::new("open")
+        };
         let mut row = vec![Cell::new(&info.name), status];
         row.extend(SHOWN.iter().zip(info.counts).map(|(state, count)| {
             let style = if count > 0 { state_style(*state) } else { anstyle::Style::new().dimmed() };

@@ -24,7 +24,7 @@ const TORN_BYTES_MAX: u64 = 32_000_000;
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, args: &ResultsArgs) -> Result<Code> {
-    let queue = app.queue().await?;
+    let queue = app.queue()?;
     let process = ProcessId::from(args.process.as_str());
     queue.process(&process).await?;
     if args.wait {
@@ -59,7 +59,9 @@ async fn consume(queue: &Queue, items: &[JobResult]) -> Result<()> {
     }
     let deleted = queue.consume(items.iter().map(|item| item.id).collect()).await?;
     match deleted.refused.first() {
-        Some((id, error)) => Err(error.clone()).with_context(|| format!("deleting job {id} after its result was written")),
+        Some((id, error)) => {
+            Err(error.clone()).with_context(|| format!("deleting job {id} after its result was written"))
+        }
         None => Ok(()),
     }
 }
@@ -84,7 +86,8 @@ enum Sink {
 impl Sink {
     fn file(app: &App, path: &Path) -> Result<Self> {
         let context = || format!("opening {}", path.display());
-        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).with_context(context)?;
+        let mut file =
+            OpenOptions::new().read(true).append(true).create(true).open(path).with_context(context)?;
         mend(app, &mut file, path)?;
         let written = last_ids(&file).with_context(context)?;
         Ok(Self::File { file, written })
@@ -112,7 +115,9 @@ fn mend(app: &App, file: &mut File, path: &Path) -> Result<()> {
     }
     let start = length.saturating_sub(TORN_BYTES_MAX);
     let mut tail = Vec::new();
-    file.seek(SeekFrom::Start(start)).and_then(|_| file.read_to_end(&mut tail)).context("reading the file's end")?;
+    file.seek(SeekFrom::Start(start))
+        .and_then(|_| file.read_to_end(&mut tail))
+        .context("reading the file's end")?;
     if tail.last() == Some(&b'\n') {
         return Ok(());
     }
@@ -125,7 +130,11 @@ fn mend(app: &App, file: &mut File, path: &Path) -> Result<()> {
         let text = format!("{} ends in the middle of a line that is not a result", path.display());
         return Err(Failure::new(Code::Failure, text).hint("name another file with --out").into());
     }
-    app.out.warn(format_args!("{} ended with a torn line ({} bytes), which is cut off; its result follows", path.display(), torn.len()));
+    app.out.warn(format_args!(
+        "{} ended with a torn line ({} bytes), which is cut off; its result follows",
+        path.display(),
+        torn.len()
+    ));
     file.set_len(start + line_start as u64).context("cutting off the torn line")
 }
 

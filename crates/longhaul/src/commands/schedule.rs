@@ -19,7 +19,7 @@ const RUNS_SHOWN: usize = 3;
 /// Runs the command.
 pub(crate) async fn run(app: &App, command: &ScheduleCommand) -> Result<Code> {
     // A schedule may be the first thing that a new store gets.
-    let queue = if matches!(command, ScheduleCommand::Add(_)) { app.queue_or_new().await? } else { app.queue().await? };
+    let queue = if matches!(command, ScheduleCommand::Add(_)) { app.queue_or_new()? } else { app.queue()? };
     match command {
         ScheduleCommand::Ls => ls(app, &queue).await,
         ScheduleCommand::Add(args) => add(app, &queue, args).await,
@@ -32,7 +32,9 @@ async fn ls(app: &App, queue: &Queue) -> Result<Code> {
     let schedules = queue.store().schedules().await?;
     app.out.list(&schedules, None, || table(app, &schedules))?;
     if schedules.is_empty() {
-        app.out.note("there are no schedules; add one: longhaul schedule add NAME --cron '0 8 * * *' --kind KIND");
+        app.out.note(
+            "there are no schedules; add one: longhaul schedule add NAME --cron '0 8 * * *' --kind KIND",
+        );
     }
     Ok(Code::Ok)
 }
@@ -125,12 +127,15 @@ async fn rm(app: &App, queue: &Queue, name: &str) -> Result<Code> {
 
 async fn fire(app: &App, queue: &Queue, name: &str) -> Result<Code> {
     let schedules = queue.store().schedules().await?;
-    let schedule = schedules.into_iter().find(|schedule| schedule.name == name).ok_or_else(|| no_schedule(name))?;
+    let schedule =
+        schedules.into_iter().find(|schedule| schedule.name == name).ok_or_else(|| no_schedule(name))?;
     let enqueued = queue.enqueue(NewJob { id: None, ..schedule.job }).await?;
     app.out.one(&enqueued, || enqueued.id.to_string())?;
     Ok(Code::Ok)
 }
 
 fn no_schedule(name: &str) -> anyhow::Error {
-    Failure::new(Code::NothingMatched, format!("there is no schedule {name}")).hint("list them: longhaul schedule ls").into()
+    Failure::new(Code::NothingMatched, format!("there is no schedule {name}"))
+        .hint("list them: longhaul schedule ls")
+        .into()
 }

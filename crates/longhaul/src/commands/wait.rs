@@ -77,8 +77,14 @@ async fn jobs(app: &App, queue: &Queue, ids: &[JobId], deadline: Option<Instant>
         let open: Vec<JobId> = ids.iter().copied().filter(|id| !ended.contains_key(id)).collect();
         let running = look(queue, &open, &mut ended, seen).await?;
         seen = true;
-        let failed = ended.values().filter(|end| end.state.is_some_and(|state| state != State::Succeeded)).count();
-        progress.update(Status { done: ended.len() as u64, total: ids.len() as u64, failed: failed as u64, running });
+        let failed =
+            ended.values().filter(|end| end.state.is_some_and(|state| state != State::Succeeded)).count();
+        progress.update(Status {
+            done: ended.len() as u64,
+            total: ids.len() as u64,
+            failed: failed as u64,
+            running,
+        });
         if ended.len() == ids.len() || passed(deadline) {
             break;
         }
@@ -103,7 +109,8 @@ async fn look(queue: &Queue, open: &[JobId], ended: &mut HashMap<JobId, Ended>, 
         for id in ids {
             match found.get(id) {
                 Some(job) if job.state.is_terminal() => {
-                    let error = job.error.as_ref().filter(|_| job.state != State::Succeeded).map(ToString::to_string);
+                    let error =
+                        job.error.as_ref().filter(|_| job.state != State::Succeeded).map(ToString::to_string);
                     ended.insert(*id, Ended { id: *id, state: Some(job.state), error });
                 }
                 Some(job) => running += u64::from(job.state == State::Running),
@@ -111,7 +118,11 @@ async fn look(queue: &Queue, open: &[JobId], ended: &mut HashMap<JobId, Ended>, 
                 None if seen => {
                     ended.insert(*id, Ended { id: *id, state: None, error: None });
                 }
-                None => return Err(Failure::new(Code::NothingMatched, format!("there is no job {id}")).hint("list jobs with: longhaul jobs ls").into()),
+                None => {
+                    return Err(Failure::new(Code::NothingMatched, format!("there is no job {id}"))
+                        .hint("list jobs with: longhaul jobs ls")
+                        .into());
+                }
             }
         }
     }
@@ -122,15 +133,27 @@ fn print_ended(app: &App, list: &[&Ended]) -> Result<()> {
     app.out.list(list, None, || {
         let mut table = Table::new(&["ID", "STATE", "ERROR"]);
         for end in list {
-            let state = end.state.map_or_else(|| Cell::new("gone"), |state| Cell::new(state.as_str()).style(state_style(state)));
-            table.row(vec![Cell::new(end.id.to_string()), state, Cell::new(end.error.as_deref().unwrap_or_default())]);
+            let state = end.state.map_or_else(
+                || Cell::new("gone"),
+                |state| Cell::new(state.as_str()).style(state_style(state)),
+            );
+            table.row(vec![
+                Cell::new(end.id.to_string()),
+                state,
+                Cell::new(end.error.as_deref().unwrap_or_default()),
+            ]);
         }
         table
     })
 }
 
 /// Waits until a process has no unfinished job; `None` when the time is over.
-pub(crate) async fn process_ended(app: &App, queue: &Queue, id: &ProcessId, deadline: Option<Instant>) -> Result<Option<ProcessInfo>> {
+pub(crate) async fn process_ended(
+    app: &App,
+    queue: &Queue,
+    id: &ProcessId,
+    deadline: Option<Instant>,
+) -> Result<Option<ProcessInfo>> {
     let mut changes = queue.store().watch();
     let mut progress = app.progress()?;
     loop {

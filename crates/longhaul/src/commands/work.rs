@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use longhaul_queue::{
-    KindOptions, Maintenance, MaintenanceOptions, Queue, QueueShare, Shutdown, Worker, WorkerOptions, WorkerReport,
+    KindOptions, Maintenance, MaintenanceOptions, Queue, QueueShare, Shutdown, Worker, WorkerOptions,
+    WorkerReport,
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -18,7 +19,7 @@ use crate::{builtin, parse};
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
-    let queue = app.queue_or_new().await?;
+    let queue = app.queue_or_new()?;
     let options = options(app, args)?;
     let mut worker = Worker::new(queue.clone(), options.clone());
     match &args.exec {
@@ -60,7 +61,11 @@ fn options(app: &App, args: &WorkArgs) -> Result<WorkerOptions> {
     let settings = &app.settings;
     let grace = settings.read("worker.grace", parse::duration)?;
     Ok(WorkerOptions {
-        queues: settings.read("worker.queues", |text| Ok(list(text)))?.into_iter().map(QueueShare::from).collect(),
+        queues: settings
+            .read("worker.queues", |text| Ok(list(text)))?
+            .into_iter()
+            .map(QueueShare::from)
+            .collect(),
         kinds: (!args.kinds.is_empty()).then(|| args.kinds.clone()),
         concurrency: settings.read("worker.concurrency", concurrency)? as usize,
         lease: settings.read("worker.lease", lease)?,
@@ -80,15 +85,25 @@ fn host() -> String {
 fn register_exec(app: &App, worker: &mut Worker, command: &str, grace: Duration) -> Result<()> {
     let spawner = Spawner::start().context("starting the thread that starts commands")?;
     let exec = Arc::new(Exec { command: command.to_owned(), spawner, limits: app.limits()?, grace });
-    worker.handle_any(KindOptions::default(), move |context, payload| Arc::clone(&exec).run(context, payload));
+    worker
+        .handle_any(KindOptions::default(), move |context, payload| Arc::clone(&exec).run(context, payload));
     Ok(())
 }
 
 /// What one wants to see in the first lines of a log.
-fn introduce(app: &App, queue: &Queue, worker: &Worker, options: &WorkerOptions, args: &WorkArgs) -> Result<()> {
+fn introduce(
+    app: &App,
+    queue: &Queue,
+    worker: &Worker,
+    options: &WorkerOptions,
+    args: &WorkArgs,
+) -> Result<()> {
     let queues: Vec<&str> = options.queues.iter().map(|share| share.name.as_str()).collect();
     let kinds = options.kinds.as_ref().map_or_else(|| "all".to_owned(), |kinds| kinds.join(", "));
-    let handlers = args.exec.as_ref().map_or_else(|| "built-in: echo, sleep, fail".to_owned(), |command| format!("sh -c {command:?}"));
+    let handlers = args
+        .exec
+        .as_ref()
+        .map_or_else(|| "built-in: echo, sleep, fail".to_owned(), |command| format!("sh -c {command:?}"));
     app.out.note(format_args!("store        {}", app.settings.get("store.url")?.value));
     app.out.note(format_args!("durability   {}", queue.store().caps().durability));
     app.out.note(format_args!("worker       {} ({} slots)", worker.id(), options.concurrency));
@@ -109,8 +124,11 @@ fn summarise(app: &App, report: &WorkerReport) -> Result<()> {
         ("given back", report.released),
         ("lost", report.lost_leases),
     ];
-    let present: Vec<String> =
-        counts.iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!("{count} {name}")).collect();
+    let present: Vec<String> = counts
+        .iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|(name, count)| format!("{count} {name}"))
+        .collect();
     let text = if present.is_empty() { "no jobs".to_owned() } else { present.join(" · ") };
     if app.out.format == crate::output::Format::Text {
         app.out.note(format_args!("worker ended: {text}"));

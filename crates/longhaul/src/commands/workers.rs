@@ -12,11 +12,13 @@ pub(super) const SILENT_AFTER: std::time::Duration = std::time::Duration::from_s
 
 /// Lists workers.
 pub(crate) async fn ls(app: &App) -> Result<Code> {
-    let queue = app.queue().await?;
+    let queue = app.queue()?;
     let now = app.now();
     let workers = queue.store().workers(now).await?;
     app.out.list(&workers, None, || {
-        let mut table = Table::new(&["WORKER", "HOST", "PID", "VERSION", "BUSY", "SLOTS", "QUEUES", "KINDS", "UP", "SEEN"]);
+        let mut table = Table::new(&[
+            "WORKER", "HOST", "PID", "VERSION", "BUSY", "SLOTS", "QUEUES", "KINDS", "UP", "SEEN",
+        ]);
         for worker in &workers {
             let silent = now.since(worker.seen_at) > SILENT_AFTER;
             let style = if silent { state_style(State::Failed) } else { anstyle::Style::new() };

@@ -29,7 +29,8 @@ fn flag_beats_environment_beats_file_beats_default() {
 
 #[test]
 fn a_wrong_value_is_refused_with_its_source() {
-    let error = Settings::resolve(&[], env(&[("LONGHAUL_WORKER__LEASE", "soon")]), None).expect_err("not a duration");
+    let error =
+        Settings::resolve(&[], env(&[("LONGHAUL_WORKER__LEASE", "soon")]), None).expect_err("not a duration");
     let text = error.to_string();
     assert!(text.contains("worker.lease is \"soon\" from LONGHAUL_WORKER__LEASE"), "{text}");
     assert_eq!(crate::exit::code_of(&error), Code::Config);

@@ -39,7 +39,10 @@ impl<'a> Answer<'a> {
             return;
         }
         if let Err(problem) = self.obey(line).await {
-            let text = format!("control line refused: {problem}: {}", longhaul_queue::limits::shorten(line.trim(), 200));
+            let text = format!(
+                "control line refused: {problem}: {}",
+                longhaul_queue::limits::shorten(line.trim(), 200)
+            );
             self.context.log(&text);
             self.mistake.get_or_insert(text);
         }
@@ -69,13 +72,15 @@ impl<'a> Answer<'a> {
         Ok(())
     }
 
-    /// The outcome, now that the command has ended.
-    pub(super) fn into_outcome(self, end: End, stderr_tail: &str) -> Outcome {
+    /// The outcome, now that the command has ended; `told` when it had been asked to end.
+    pub(super) fn into_outcome(self, end: End, stderr_tail: &str, told: bool) -> Outcome {
         if let Some(outcome) = self.decided {
             return outcome;
         }
         match end {
             End::Exit(0) => {}
+            // It ended because it was asked to, which is no failure. Under a cancel this becomes `cancelled`.
+            End::Exit(_) | End::Signal(_) if told => return Outcome::Continue { after: None, data: None },
             End::Exit(code) => return retry(with_tail(&format!("exit code {code}"), stderr_tail)),
             End::Signal(name) => return retry(with_tail(&format!("killed by {name}"), stderr_tail)),
         }
@@ -85,7 +90,9 @@ impl<'a> Answer<'a> {
         }
         if self.too_long {
             let max = self.limits.value_bytes_max;
-            return retry(format!("stdout is longer than {max} bytes (store.value_bytes_max); write large output to a file and print its path as JSON"));
+            return retry(format!(
+                "stdout is longer than {max} bytes (store.value_bytes_max); write large output to a file and print its path as JSON"
+            ));
         }
         let text = self.result.trim();
         if text.is_empty() {
@@ -97,10 +104,16 @@ impl<'a> Answer<'a> {
 
 fn not_json(text: &str, error: &longhaul_queue::Error) -> Outcome {
     let start = longhaul_queue::limits::shorten(text, 200);
-    retry(format!("stdout is not one JSON value ({error}); to return text, pipe it through: jq -Rs . (stdout was: {start})"))
+    retry(format!(
+        "stdout is not one JSON value ({error}); to return text, pipe it through: jq -Rs . (stdout was: {start})"
+    ))
 }
 
 fn with_tail(what: &str, stderr_tail: &str) -> String {
     let tail = stderr_tail.trim();
-    if tail.is_empty() { format!("the command ended with {what} and said nothing on stderr") } else { format!("{what}: {tail}") }
+    if tail.is_empty() {
+        format!("the command ended with {what} and said nothing on stderr")
+    } else {
+        format!("{what}: {tail}")
+    }
 }

@@ -3,11 +3,14 @@
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Stdio;
+use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, kill_process_group};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
+
+pub(super) use rustix::process::Signal;
 
 use super::environment::{Environment, NAMES};
 
@@ -20,16 +23,20 @@ pub(super) enum End {
     Signal(String),
 }
 
-/// A running child. Dropping it kills its whole group.
+/// After a run was taken away from its command: between SIGTERM and SIGKILL.
+const ORPHAN_GRACE: Duration = Duration::from_secs(2);
+
+/// A running child. When it is dropped before its end, its group gets SIGTERM and soon afterwards SIGKILL.
 pub(super) struct Child {
-    child: tokio::process::Child,
-    group: Option<Pid>,
+    group: Option<Group>,
+    ended: bool,
 }
 
 impl Child {
     /// Its stdin, stdout and stderr; once.
     pub(super) fn pipes(&mut self) -> io::Result<(ChildStdin, ChildStdout, ChildStderr)> {
-        let pipes = (self.child.stdin.take(), self.child.stdout.take(), self.child.stderr.take());
+        let child = &mut self.group()?.child;
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
             return Err(io::Error::other("the child has no pipes"));
         };
@@ -38,35 +45,59 @@ impl Child {
 
     /// Waits for its end.
     pub(super) async fn wait(&mut self) -> io::Result<End> {
-        let status = self.child.wait().await?;
+        let status = self.group()?.child.wait().await?;
+        self.ended = true;
         Ok(match (status.code(), status.signal()) {
             (Some(code), _) => End::Exit(code),
             (None, signal) => End::Signal(signal_name(signal)),
         })
     }
 
-    /// Asks the group to end.
-    pub(super) fn terminate(&self) {
-        self.signal(Signal::TERM);
-    }
-
-    /// Ends the group.
-    pub(super) fn kill(&self) {
-        self.signal(Signal::KILL);
-    }
-
-    fn signal(&self, signal: Signal) {
-        if let Some(group) = self.group {
-            // The group may have ended by itself a moment ago.
-            let _ = kill_process_group(group, signal);
+    /// Sends a signal to the whole group.
+    pub(super) fn signal(&self, signal: Signal) {
+        if let Some(group) = &self.group {
+            group.signal(signal);
         }
+    }
+
+    fn group(&mut self) -> io::Result<&mut Group> {
+        self.group.as_mut().ok_or_else(|| io::Error::other("the child is gone"))
     }
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Also after a normal end: what the command left in the background holds no lease.
-        self.kill();
+        let Some(mut group) = self.group.take() else { return };
+        let Ok(runtime) = Handle::try_current() else { return };
+        if !self.ended {
+            group.signal(Signal::TERM);
+            runtime.spawn(async move {
+                // Whatever comes of the wait, the group is killed when it goes out of scope.
+                let _ = tokio::time::timeout(ORPHAN_GRACE, group.child.wait()).await;
+            });
+        }
+    }
+}
+
+/// A child and the group that it leads. Dropping it kills the group, also after a normal end: what a command left
+/// behind in the background holds no lease.
+struct Group {
+    child: tokio::process::Child,
+    id: Option<Pid>,
+}
+
+impl Group {
+    fn signal(&self, signal: Signal) {
+        if let Some(id) = self.id {
+            // The group may have ended by itself a moment ago.
+            let _ = kill_process_group(id, signal);
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
     }
 }
 
@@ -129,8 +160,8 @@ impl Spawner {
         let gone = || io::Error::other("the thread that starts commands has ended");
         self.requests.send(Request { command: child, reply }).map_err(|_| gone())?;
         let child = answer.await.map_err(|_| gone())??;
-        let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        Ok(Child { child, group })
+        let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        Ok(Child { group: Some(Group { child, id }), ended: false })
     }
 }
 
@@ -138,7 +169,8 @@ impl Spawner {
 #[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "pre_exec is unsafe; the closure makes one system call and allocates nothing")]
 fn die_with_parent(command: &mut Command) {
-    let die = || rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from);
+    let die =
+        || rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from);
     // SAFETY: between fork and exec only async-signal-safe calls are allowed; prctl is a plain system call.
     unsafe {
         command.pre_exec(die);

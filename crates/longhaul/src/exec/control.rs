@@ -29,14 +29,42 @@ pub(super) enum Control {
 #[derive(Debug, Deserialize)]
 #[serde(tag = "longhaul", rename_all = "snake_case", deny_unknown_fields)]
 enum Line {
-    Progress { done: u64, total: Option<u64>, message: Option<String> },
-    Log { text: String },
-    Save { data: serde_json::Value },
-    Continue { after: Option<String>, data: Option<serde_json::Value> },
-    Park { key: String, until: Option<String>, timeout: Option<String>, on_timeout: Option<OnTimeout>, data: Option<serde_json::Value> },
-    Retry { error: String, after: Option<String>, class: Option<Class>, data: Option<serde_json::Value> },
-    Fail { error: String },
-    Enqueue { job: serde_json::Value },
+    Progress {
+        done: u64,
+        total: Option<u64>,
+        message: Option<String>,
+    },
+    Log {
+        text: String,
+    },
+    Save {
+        #[serde(rename = "data")]
+        _data: serde_json::Value,
+    },
+    Continue {
+        after: Option<String>,
+        data: Option<serde_json::Value>,
+    },
+    Park {
+        key: String,
+        until: Option<String>,
+        timeout: Option<String>,
+        on_timeout: Option<OnTimeout>,
+        data: Option<serde_json::Value>,
+    },
+    Retry {
+        error: String,
+        after: Option<String>,
+        class: Option<Class>,
+        data: Option<serde_json::Value>,
+    },
+    Fail {
+        error: String,
+    },
+    Enqueue {
+        #[serde(rename = "job")]
+        _job: serde_json::Value,
+    },
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -63,7 +91,8 @@ struct Verbatim {
 
 /// Whether a line is for the queue: an object with the key `longhaul`.
 pub(super) fn is_control(line: &str) -> bool {
-    line.trim_start().starts_with('{') && serde_json::from_str::<Marked<'_>>(line).is_ok_and(|marked| marked.longhaul.is_some())
+    line.trim_start().starts_with('{')
+        && serde_json::from_str::<Marked<'_>>(line).is_ok_and(|marked| marked.longhaul.is_some())
 }
 
 /// Reads a control line.
@@ -89,18 +118,30 @@ pub(super) fn parse(line: &str, now: Timestamp) -> Result<Control, String> {
                 Some(Class::Throttle) => Reason::Throttle,
             };
             let error = JobError::new(reason, error);
-            Control::Decide(Outcome::Retry { error, after: wait(after.as_ref())?, data: data.and(verbatim.data) })
+            Control::Decide(Outcome::Retry {
+                error,
+                after: wait(after.as_ref())?,
+                data: data.and(verbatim.data),
+            })
         }
         Line::Fail { error } => Control::Decide(Outcome::Fail(JobError::new(Reason::Failure, error))),
         Line::Enqueue { .. } => {
             let job = verbatim.job.unwrap_or_else(Json::null);
             let defaults = NewJob::new("", Json::null());
-            Control::Enqueue(Box::new(JobSpec::parse(job.as_str())?.into_job(&defaults, &Refs::new(), now)?))
+            Control::Enqueue(Box::new(JobSpec::parse(job.as_str())?.into_job(
+                &defaults,
+                &Refs::new(),
+                now,
+            )?))
         }
     })
 }
 
-fn deadline(until: Option<&str>, timeout: Option<Duration>, now: Timestamp) -> Result<Option<Timestamp>, String> {
+fn deadline(
+    until: Option<&str>,
+    timeout: Option<Duration>,
+    now: Timestamp,
+) -> Result<Option<Timestamp>, String> {
     match (until, timeout) {
         (Some(_), Some(_)) => Err("`until` and `timeout` exclude each other".to_owned()),
         (Some(until), None) => parse::time(until, now).map(Some),

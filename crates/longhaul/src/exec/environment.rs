@@ -33,7 +33,8 @@ pub(super) fn of(context: &JobContext) -> io::Result<Environment> {
         variables.push(("TRACEPARENT", trace.into()));
     }
     let invalid = |error: longhaul_queue::Error| io::Error::other(error.to_string());
-    let parents = (!context.parents().is_empty()).then(|| Json::of(context.parents())).transpose().map_err(invalid)?;
+    let parents =
+        (!context.parents().is_empty()).then(|| Json::of(context.parents())).transpose().map_err(invalid)?;
     let wake = context.wake().map(Json::of).transpose().map_err(invalid)?;
     let values = [
         ("LONGHAUL_DATA", "LONGHAUL_DATA_FILE", context.data::<Json>().map_err(invalid)?),

@@ -49,7 +49,8 @@ fn a_refused_line_names_the_field() {
 fn a_local_name_stands_for_an_id() {
     let id = JobId::from_bytes([7; 16]);
     let refs = Refs::from([("a".to_owned(), id)]);
-    let spec = JobSpec::parse(r#"{"kind":"k","after":["@a",{"id":"@a","on_failure":"hold"}]}"#).expect("valid");
+    let spec =
+        JobSpec::parse(r#"{"kind":"k","after":["@a",{"id":"@a","on_failure":"hold"}]}"#).expect("valid");
     let job = spec.into_job(&NewJob::new("", Json::null()), &refs, NOW).expect("known");
     assert_eq!(job.depends_on[0], Dependency { job_id: id, on_failure: OnFailure::Cancel });
     assert_eq!(job.depends_on[1].on_failure, OnFailure::Hold);

@@ -57,15 +57,18 @@ impl Table {
         if self.rows.is_empty() {
             return String::new();
         }
-        let header: Vec<Cell> = self.header.iter().map(|text| Cell::new(text).style(Style::new().bold())).collect();
+        let header: Vec<Cell> =
+            self.header.iter().map(|text| Cell::new(text).style(Style::new().bold())).collect();
         let lines = || std::iter::once(&header).chain(&self.rows);
-        let width = |column: usize| lines().filter_map(|row| row.get(column)).map(|cell| cell.text.width()).max();
+        let width =
+            |column: usize| lines().filter_map(|row| row.get(column)).map(|cell| cell.text.width()).max();
         let widths: Vec<usize> = (0..self.header.len()).map(|column| width(column).unwrap_or(0)).collect();
         let mut out = String::new();
         for row in lines() {
             let mut line = String::new();
             for (column, cell) in row.iter().enumerate() {
-                let pad = " ".repeat(widths.get(column).map_or(0, |width| width.saturating_sub(cell.text.width())));
+                let pad =
+                    " ".repeat(widths.get(column).map_or(0, |width| width.saturating_sub(cell.text.width())));
                 let text = super::paint(&cell.text, cell.style, color && cell.style != Style::new());
                 let gap = if column == 0 { "" } else { "  " };
                 line += &if cell.right { format!("{gap}{pad}{text}") } else { format!("{gap}{text}{pad}") };

@@ -18,7 +18,14 @@ fn stored_text_cannot_drive_the_terminal() {
 
 #[test]
 fn durations_have_at_most_two_units() {
-    let cases = [(0, "0s"), (250, "250ms"), (1_200, "1s"), (65_000, "1m 5s"), (3_600_000, "1h"), (90_061_000, "1d 1h")];
+    let cases = [
+        (0, "0s"),
+        (250, "250ms"),
+        (1_200, "1s"),
+        (65_000, "1m 5s"),
+        (3_600_000, "1h"),
+        (90_061_000, "1d 1h"),
+    ];
     for (millis, text) in cases {
         assert_eq!(duration(Duration::from_millis(millis)), text);
     }

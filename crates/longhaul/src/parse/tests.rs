@@ -4,7 +4,14 @@ use super::*;
 
 #[test]
 fn durations_are_read_with_every_unit() {
-    let cases = [("250ms", 250), ("5s", 5_000), ("1h30m", 5_400_000), ("1.5d", 129_600_000), ("0", 0), ("2h 5s", 7_205_000)];
+    let cases = [
+        ("250ms", 250),
+        ("5s", 5_000),
+        ("1h30m", 5_400_000),
+        ("1.5d", 129_600_000),
+        ("0", 0),
+        ("2h 5s", 7_205_000),
+    ];
     for (text, millis) in cases {
         assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
     }
@@ -28,7 +35,8 @@ fn sizes_are_decimal_unless_they_say_otherwise() {
 #[test]
 fn times_may_be_absolute_local_or_relative() {
     let zone = TimeZone::get("Europe/Berlin").expect("bundled");
-    let at = |text: &str| Timestamp::from_millis(text.parse::<jiff::Timestamp>().expect("test").as_millisecond());
+    let at =
+        |text: &str| Timestamp::from_millis(text.parse::<jiff::Timestamp>().expect("test").as_millisecond());
     let now = at("2026-11-15T12:00:00Z");
     let cases = [
         ("2026-11-30T08:00:00Z", "2026-11-30T08:00:00Z"),
@@ -59,7 +67,10 @@ fn retention_survives_the_way_to_text_and_back() {
 #[test]
 fn retry_policies_take_a_cap_and_no_jitter() {
     let policy = retry("exponential:2s,cap=10m,no-jitter").expect("valid");
-    assert_eq!(policy, RetryPolicy::exponential(Duration::from_secs(2)).cap(Duration::from_secs(600)).without_jitter());
+    assert_eq!(
+        policy,
+        RetryPolicy::exponential(Duration::from_secs(2)).cap(Duration::from_secs(600)).without_jitter()
+    );
     assert_eq!(retry("list:1s,5s"), Ok(RetryPolicy::list([Duration::from_secs(1), Duration::from_secs(5)])));
     for text in ["", "fixed", "fixed:", "fixed:1s,2s", "linear:1s"] {
         assert!(retry(text).is_err(), "{text}");

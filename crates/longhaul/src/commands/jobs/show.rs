@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 use longhaul_queue::job::{LogLine, Run};
-use longhaul_queue::{Json, JobDetail, Queue, Timestamp};
+use longhaul_queue::{JobDetail, Json, Queue, Timestamp};
 
 use crate::app::{App, resolve};
 use crate::exit::Code;
@@ -45,17 +45,32 @@ fn text(app: &App, detail: &JobDetail, reason: &str) -> String {
         line("tags", plain(&job.options.tags.join(", ")));
     }
     line("created", app.out.detail_time(job.created_at, now));
-    let times = [("run at", Some(job.run_at)), ("started", job.started_at), ("lease until", job.lease_until), ("finished", job.finished_at), ("expires", job.expires_at)];
+    let times = [
+        ("run at", Some(job.run_at)),
+        ("started", job.started_at),
+        ("lease until", job.lease_until),
+        ("finished", job.finished_at),
+        ("expires", job.expires_at),
+    ];
     for (label, at) in times {
         if let Some(at) = at.filter(|at| *at != job.created_at) {
             line(label, app.out.detail_time(at, now));
         }
     }
     let spent = job.spent;
-    line("spent", format!("attempts {} · crashes {} · throttles {} · continues {} · parks {}", spent.attempt, spent.crashes, spent.throttles, spent.continues, spent.parks));
+    line(
+        "spent",
+        format!(
+            "attempts {} · crashes {} · throttles {} · continues {} · parks {}",
+            spent.attempt, spent.crashes, spent.throttles, spent.continues, spent.parks
+        ),
+    );
     if let Some(progress) = &detail.progress {
         let total = progress.total.map_or_else(String::new, |total| format!(" of {total}"));
-        line("progress", format!("{}{total} {}", progress.done, plain(progress.message.as_deref().unwrap_or_default())));
+        line(
+            "progress",
+            format!("{}{total} {}", progress.done, plain(progress.message.as_deref().unwrap_or_default())),
+        );
     }
     for parent in &detail.depends_on {
         let end = parent.ended.map_or_else(|| "unfinished".to_owned(), |state| state.to_string());
@@ -64,7 +79,11 @@ fn text(app: &App, detail: &JobDetail, reason: &str) -> String {
     if let Some(error) = &job.error {
         line("error", plain_lines(&error.to_string()));
     }
-    for (label, value) in [("payload", Some(&detail.payload)), ("data", detail.data.as_ref()), ("result", detail.result.as_ref())] {
+    for (label, value) in [
+        ("payload", Some(&detail.payload)),
+        ("data", detail.data.as_ref()),
+        ("result", detail.result.as_ref()),
+    ] {
         if let Some(value) = value {
             line(label, shown(value));
         }
@@ -78,10 +97,16 @@ fn shown(value: &Json) -> String {
 
 fn runs(app: &App, runs: &[Run], now: Timestamp) -> String {
     let skipped = runs.len().saturating_sub(RUNS_SHOWN_MAX);
-    let mut out = if skipped > 0 { format!("{} {skipped} earlier runs\n", app.out.label("runs")) } else { String::new() };
+    let mut out = if skipped > 0 {
+        format!("{} {skipped} earlier runs\n", app.out.label("runs"))
+    } else {
+        String::new()
+    };
     for run in &runs[skipped..] {
-        let outcome = serde_json::to_value(run.outcome).ok().and_then(|value| value.as_str().map(str::to_owned));
-        let error = run.error.as_ref().map_or_else(String::new, |error| format!(" · {}", plain(&error.to_string())));
+        let outcome =
+            serde_json::to_value(run.outcome).ok().and_then(|value| value.as_str().map(str::to_owned));
+        let error =
+            run.error.as_ref().map_or_else(String::new, |error| format!(" · {}", plain(&error.to_string())));
         let took = duration(run.ended_at.since(run.started_at));
         let _ = writeln!(
             out,
@@ -99,7 +124,9 @@ fn runs(app: &App, runs: &[Run], now: Timestamp) -> String {
 pub(super) async fn explain(app: &App, queue: &Queue, id: &str) -> Result<Code> {
     let explanation = queue.explain(resolve(queue, id).await?).await?;
     app.out.one(&explanation, || {
-        let until = explanation.until.map_or_else(String::new, |at| format!(", until {}", app.out.detail_time(at, app.now())));
+        let until = explanation
+            .until
+            .map_or_else(String::new, |at| format!(", until {}", app.out.detail_time(at, app.now())));
         format!("{}: {}{until}", app.out.state(explanation.state), plain(&explanation.reason))
     })?;
     if let Some(hint) = &explanation.hint {

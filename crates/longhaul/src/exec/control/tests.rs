@@ -26,7 +26,11 @@ fn decisions_become_outcomes() {
     assert_eq!(outcome, Outcome::Continue { after: Some(Duration::from_secs(5)), data });
 
     let outcome = decided(r#"{"longhaul":"park","key":"k","timeout":"1h","on_timeout":"fail"}"#);
-    let park = Park { key: "k".to_owned(), until: Some(NOW + Duration::from_secs(3600)), on_timeout: OnTimeout::Fail };
+    let park = Park {
+        key: "k".to_owned(),
+        until: Some(NOW + Duration::from_secs(3600)),
+        on_timeout: OnTimeout::Fail,
+    };
     assert_eq!(outcome, Outcome::Park { park, data: None });
 
     let outcome = decided(r#"{"longhaul":"retry","error":"429","after":"30s","class":"throttle"}"#);
@@ -55,7 +59,9 @@ fn a_wrong_line_is_refused_with_the_reason() {
 
 #[test]
 fn a_job_keeps_its_payload_to_the_letter() {
-    let Ok(Control::Enqueue(job)) = parse(r#"{"longhaul":"enqueue","job":{"kind":"k","payload":[1.10]}}"#, NOW) else {
+    let Ok(Control::Enqueue(job)) =
+        parse(r#"{"longhaul":"enqueue","job":{"kind":"k","payload":[1.10]}}"#, NOW)
+    else {
         panic!("not an enqueue");
     };
     assert_eq!(job.payload.as_str(), "[1.10]");
