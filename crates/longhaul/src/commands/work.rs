@@ -99,11 +99,11 @@ fn introduce(
     args: &WorkArgs,
 ) -> Result<()> {
     let queues: Vec<&str> = options.queues.iter().map(|share| share.name.as_str()).collect();
-    let kinds = options.kinds.as_ref().map_or_else(|| "all".to_owned(), |kinds| kinds.join(", "));
+    let kinds = options.kinds.as_ref().map_or_else(|| "any".to_owned(), |kinds| kinds.join(", "));
     let handlers = args
         .exec
         .as_ref()
-        .map_or_else(|| "built-in: echo, sleep, fail".to_owned(), |command| format!("sh -c {command:?}"));
+        .map_or_else(|| format!("built-in: {}", builtin::KINDS), |command| format!("sh -c {command:?}"));
     app.out.note(format_args!("store        {}", app.settings.get("store.url")?.value));
     app.out.note(format_args!("durability   {}", queue.store().caps().durability));
     app.out.note(format_args!("worker       {} ({} slots)", worker.id(), options.concurrency));
