@@ -12,8 +12,8 @@ use crate::job::{Job, JobDetail, JobId, JobResult, NewJob, ProcessId};
 use crate::limits::{INSERT_MAX, Limits, PAGE_MAX, check_name};
 use crate::state::State;
 use crate::store::{
-    CancelReply, Deleted, Enqueued, Filter, ListRequest, Page, ProcessInfo, QueueChange, RetryRequest, Signal, Store,
-    UnparkRequest, UnparkTarget, Unparked,
+    CancelReply, Deleted, Enqueued, Filter, ListRequest, Page, ProcessInfo, QueueChange, RetryRequest,
+    Signal, Store, UnparkRequest, UnparkTarget, Unparked,
 };
 
 mod explain;
@@ -78,7 +78,7 @@ impl Queue {
         enqueued
     }
 
-    fn prepare(&self, jobs: Vec<NewJob>) -> Result<Vec<NewJob>> {
+    pub(crate) fn prepare(&self, jobs: Vec<NewJob>) -> Result<Vec<NewJob>> {
         Self::prepare_jobs(jobs, &self.limits, self.clock.now())
     }
 
@@ -136,7 +136,8 @@ impl Queue {
         let mut pages = Pages::new(self, filter);
         while let Some(ids) = pages.next().await? {
             let replies = self.store.cancel(ids, self.clock.now()).await?;
-            let took = |reply: &&CancelReply| matches!(reply, CancelReply::Cancelled | CancelReply::Requested);
+            let took =
+                |reply: &&CancelReply| matches!(reply, CancelReply::Cancelled | CancelReply::Requested);
             cancelled += replies.iter().filter(took).count() as u64;
         }
         Ok(cancelled)
@@ -187,17 +188,21 @@ impl Queue {
         if let Signal::Resume(value) | Signal::Done(value) = &signal {
             self.limits.check_value("signal", value)?;
         }
-        self.store.unpark(UnparkRequest { target, signal, now: self.clock.now(), jitter: fastrand::f64() }).await
+        self.store
+            .unpark(UnparkRequest { target, signal, now: self.clock.now(), jitter: fastrand::f64() })
+            .await
     }
 
     /// Stops claims from a queue; what runs goes on.
     pub async fn pause(&self, queue: &str) -> Result<()> {
-        self.set_queue(QueueChange { name: queue.to_owned(), paused: Some(true), ..QueueChange::default() }).await
+        self.set_queue(QueueChange { name: queue.to_owned(), paused: Some(true), ..QueueChange::default() })
+            .await
     }
 
     /// Lets claims from a queue go on.
     pub async fn resume(&self, queue: &str) -> Result<()> {
-        self.set_queue(QueueChange { name: queue.to_owned(), paused: Some(false), ..QueueChange::default() }).await
+        self.set_queue(QueueChange { name: queue.to_owned(), paused: Some(false), ..QueueChange::default() })
+            .await
     }
 
     /// Changes a queue's settings.
@@ -209,7 +214,9 @@ impl Queue {
     /// How far a process has come.
     pub async fn process(&self, id: &ProcessId) -> Result<ProcessInfo> {
         let found = self.store.process(id.clone()).await?;
-        found.ok_or_else(|| Error::not_found(format!("there is no process {id}: it has no jobs, or all are consumed")))
+        found.ok_or_else(|| {
+            Error::not_found(format!("there is no process {id}: it has no jobs, or all are consumed"))
+        })
     }
 
     /// Leaves a process open for more jobs: what waits for it waits for [`Queue::seal`] too.
@@ -255,7 +262,8 @@ impl Queue {
     /// Deletes every ended job that matches, page by page, and says how many.
     pub async fn delete_where(&self, filter: Filter) -> Result<u64> {
         let states = if filter.states.is_empty() { State::ALL.to_vec() } else { filter.states.clone() };
-        let filter = Filter { states: states.into_iter().filter(|state| state.is_terminal()).collect(), ..filter };
+        let filter =
+            Filter { states: states.into_iter().filter(|state| state.is_terminal()).collect(), ..filter };
         if filter.states.is_empty() {
             return Ok(0);
         }
@@ -291,8 +299,12 @@ impl<'a> Pages<'a> {
         if self.done {
             return Ok(None);
         }
-        let request =
-            ListRequest { filter: self.filter.clone(), newest_first: false, cursor: self.cursor, limit: PAGE_MAX };
+        let request = ListRequest {
+            filter: self.filter.clone(),
+            newest_first: false,
+            cursor: self.cursor,
+            limit: PAGE_MAX,
+        };
         let page = self.queue.store.list(request).await?;
         self.cursor = page.next;
         self.done = page.next.is_none();

@@ -76,10 +76,12 @@ impl Heartbeat {
         });
         let (gone_sender, gone) = oneshot::channel();
         let of_thread = Arc::clone(&state);
+        // Read here: leases may be taken before the thread has got going.
+        let started_at = state.options.services.queue.clock().now();
         std::thread::Builder::new()
             .name("longhaul-heartbeat".to_owned())
             .spawn(move || {
-                runtime.block_on(of_thread.run());
+                runtime.block_on(of_thread.run(started_at));
                 let _ = gone_sender.send(());
             })
             .map_err(|error| Error::Unavailable(format!("the heartbeat's thread cannot start: {error}")))?;
@@ -108,20 +110,23 @@ impl Drop for Heartbeat {
 }
 
 impl HeartbeatState {
-    async fn run(&self) {
+    async fn run(&self, started_at: Timestamp) {
         let HeartbeatOptions { services, runs, lease, .. } = &self.options;
         let clock = services.queue.clock();
-        let mut beat_at = clock.now();
-        let mut renew_at = beat_at + *lease / 3;
+        let mut beat_at = started_at;
+        let third = *lease / 3;
+        let mut renew_at = beat_at + third;
         while !self.end.load(Ordering::Acquire) {
             let now = clock.now();
+            // A clock that was set back must not put off the next renewal.
+            (renew_at, beat_at) = (renew_at.min(now + third), beat_at.min(now + BEAT_EVERY));
             if now >= beat_at {
                 self.beat(now, false).await;
                 beat_at = now + BEAT_EVERY;
             }
             if now >= renew_at {
                 // After a failure soon again, while the leases still hold.
-                let wait = if self.renew(now).await { *lease / 3 } else { *lease / 12 };
+                let wait = if self.renew(now).await { third } else { third / 4 };
                 renew_at = now + wait;
             }
             // While the next moment is not known every newcomer rings, and a ring that nobody waits for is kept.

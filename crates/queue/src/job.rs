@@ -284,13 +284,25 @@ pub struct JobOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetryPolicy>,
     /// Hard time for one run; default 1 h.
-    #[serde(with = "crate::duration::millis_option", rename = "run_limit_ms", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        with = "crate::duration::millis_option",
+        rename = "run_limit_ms",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub run_limit: Option<Duration>,
     /// Longest silence without progress, save or log line; default off.
-    #[serde(with = "crate::duration::millis_option", rename = "idle_limit_ms", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        with = "crate::duration::millis_option",
+        rename = "idle_limit_ms",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub idle_limit: Option<Duration>,
     /// Wait before a `Continue` that names none; default 0.
-    #[serde(with = "crate::duration::millis_option", rename = "delay_ms", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        with = "crate::duration::millis_option",
+        rename = "delay_ms",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub delay: Option<Duration>,
     /// At most one unfinished job per key.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -420,7 +432,11 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 impl Retention {
     /// The rule for a job without one of its own, in a queue without one.
     pub fn default_for(has_process: bool) -> Self {
-        if has_process { Self::UntilConsumed { ttl: None } } else { Self::Keep { succeeded: DAY, failed: 7 * DAY } }
+        if has_process {
+            Self::UntilConsumed { ttl: None }
+        } else {
+            Self::Keep { succeeded: DAY, failed: 7 * DAY }
+        }
     }
 
     /// When a job that ends as `state` at `now` is removed.

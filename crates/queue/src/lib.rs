@@ -28,6 +28,8 @@ pub mod retry;
 pub mod shutdown;
 pub mod state;
 pub mod store;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod worker;
 
 pub use client::Queue;

@@ -86,7 +86,9 @@ impl Limits {
         for tag in &options.tags {
             check_name("tags", tag)?;
         }
-        for (field, value) in [("title", &options.title), ("owner", &options.owner), ("trace", &options.trace)] {
+        for (field, value) in
+            [("title", &options.title), ("owner", &options.owner), ("trace", &options.trace)]
+        {
             if let Some(value) = value {
                 check_name(field, value)?;
             }

@@ -1,5 +1,20 @@
 //! The in-memory store: the executable specification. One lock, plain collections, and each verb in a file of its
 //! own, so that a rule can be read where it acts. It promises nothing across a restart.
+//!
+//! Rules that are settled here because no document says them:
+//! - `waits_for` is the number of unsatisfied edges, and one more for the process, in every state. A satisfied edge
+//!   never changes again; an unsatisfied one learns of its parent's end even when the child has ended.
+//! - A cascade goes breadth first, children by `seq`; a cancelled child's error names the parent it fell with.
+//! - Follow-ups are inserted before their job's settlement is applied, so that they belong to the process before it
+//!   can be done. When a cancel request turns the settlement into `cancelled`, they are dropped.
+//! - A job whose unique key is taken is not stored, so a child that names it in the same submission is refused.
+//!   Within a submission, keys are given out in order, and a member counts as waiting whatever its parents do to it.
+//! - A repeated enqueue is compared with what was handed in, not with what became of it.
+//! - The value of a signal stays at hand over a crash and a release, until a run has answered.
+//! - Promotion cancels what has expired first, then moves the rest; each by time, then `seq`. A claim looks at what
+//!   was ready when it came to a queue.
+//! - `retry` starts the job now, and forgets an `expires_at` that has passed. A revived child keeps its `run_at`.
+//! - A key is asked for when it is needed: a window that has passed frees it, also before the pruner comes.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -106,7 +106,9 @@ impl RetryPolicy {
     /// The wait after a failure, with `failures` failures before it and `jitter` drawn from 0..1.
     pub fn delay(&self, failures: u32, jitter: f64) -> Duration {
         let raw = match &self.backoff {
-            Backoff::Exponential { base } => base.saturating_mul(1_u32.checked_shl(failures).unwrap_or(u32::MAX)),
+            Backoff::Exponential { base } => {
+                base.saturating_mul(1_u32.checked_shl(failures).unwrap_or(u32::MAX))
+            }
             Backoff::Quadratic { base } => base.saturating_mul(failures.saturating_add(1).saturating_pow(2)),
             Backoff::Fixed { delay } => *delay,
             Backoff::List { delays_ms } => {

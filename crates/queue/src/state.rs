@@ -365,6 +365,23 @@ pub struct Settlement {
 }
 
 impl Settlement {
+    /// Refuses a settlement that [`settle`] could not have made.
+    pub fn check(&self) -> Result<()> {
+        match self.state {
+            State::Blocked | State::Running => {
+                Err(Error::invalid(format!("a run cannot end as {}", self.state)))
+            }
+            State::Parked if self.park.is_none() => Err(Error::invalid("a park names no key")),
+            State::Scheduled if self.run_at.is_none() => Err(Error::invalid("a delay names no time")),
+            State::Scheduled
+            | State::Ready
+            | State::Parked
+            | State::Succeeded
+            | State::Failed
+            | State::Cancelled => Ok(()),
+        }
+    }
+
     /// What remains of this settlement when the job's cancellation was requested first: an end stands, everything
     /// else becomes `cancelled`.
     pub fn under_cancel(self) -> Self {
@@ -372,7 +389,14 @@ impl Settlement {
             return self;
         }
         let error = JobError::new(Reason::Cancelled, "cancelled on request while running");
-        Self { state: State::Cancelled, run_at: None, park: None, error: Some(error), outcome: RunOutcome::Cancel, ..self }
+        Self {
+            state: State::Cancelled,
+            run_at: None,
+            park: None,
+            error: Some(error),
+            outcome: RunOutcome::Cancel,
+            ..self
+        }
     }
 }
 
@@ -402,9 +426,21 @@ pub fn settle(event: Event, spent: Spent, policy: &Policy, now: Timestamp, jitte
         Event::Outcome(Outcome::Retry { error, after, data }) => {
             let base = Settlement { data, ..base };
             if error.reason == Reason::Throttle {
-                throttled(base, policy, error, after.unwrap_or_else(|| policy.retry.delay(spent.throttles, jitter)), now)
+                throttled(
+                    base,
+                    policy,
+                    error,
+                    after.unwrap_or_else(|| policy.retry.delay(spent.throttles, jitter)),
+                    now,
+                )
             } else {
-                failed_once(base, policy, error, after.unwrap_or_else(|| policy.retry.delay(spent.attempt, jitter)), now)
+                failed_once(
+                    base,
+                    policy,
+                    error,
+                    after.unwrap_or_else(|| policy.retry.delay(spent.attempt, jitter)),
+                    now,
+                )
             }
         }
         Event::Outcome(Outcome::Fail(error)) => fail(
@@ -443,7 +479,13 @@ fn parked(base: Settlement, policy: &Policy, park: Park) -> Settlement {
     Settlement { state: State::Parked, run_at: park.until, park: Some(park), spent, ..base }
 }
 
-fn failed_once(base: Settlement, policy: &Policy, error: JobError, delay: Duration, now: Timestamp) -> Settlement {
+fn failed_once(
+    base: Settlement,
+    policy: &Policy,
+    error: JobError,
+    delay: Duration,
+    now: Timestamp,
+) -> Settlement {
     let attempt = base.spent.attempt.saturating_add(1);
     let base = Settlement { spent: Spent { attempt, throttles: 0, ..base.spent }, ..base };
     if attempt >= policy.max_attempts {
@@ -452,7 +494,13 @@ fn failed_once(base: Settlement, policy: &Policy, error: JobError, delay: Durati
     start_after(Settlement { error: Some(error), outcome: RunOutcome::Retry, ..base }, delay, now)
 }
 
-fn throttled(base: Settlement, policy: &Policy, error: JobError, delay: Duration, now: Timestamp) -> Settlement {
+fn throttled(
+    base: Settlement,
+    policy: &Policy,
+    error: JobError,
+    delay: Duration,
+    now: Timestamp,
+) -> Settlement {
     let throttles = base.spent.throttles.saturating_add(1);
     let base = Settlement { spent: Spent { throttles, ..base.spent }, ..base };
     if throttles > policy.max_throttles {

@@ -14,7 +14,8 @@ use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::events::EventPage;
 use crate::job::{
-    Claimed, Job, JobDetail, JobId, JobResult, Lease, LogLine, NewJob, ProcessId, Progress, Retention, WorkerId,
+    Claimed, Job, JobDetail, JobId, JobResult, Lease, LogLine, NewJob, ProcessId, Progress, Retention,
+    WorkerId,
 };
 use crate::json::Json;
 use crate::state::{Event, JobError, Outcome, Settlement, State};
@@ -447,7 +448,12 @@ impl ProcessInfo {
 
     /// Jobs that have not ended, helpers left out.
     pub fn unfinished(&self) -> u64 {
-        State::ALL.iter().zip(self.counts).filter(|(state, _)| !state.is_terminal()).map(|(_, count)| count).sum()
+        State::ALL
+            .iter()
+            .zip(self.counts)
+            .filter(|(state, _)| !state.is_terminal())
+            .map(|(_, count)| count)
+            .sum()
     }
 }
 

@@ -44,7 +44,8 @@ async fn blocked(queue: &Queue, detail: &JobDetail) -> Result<Explanation> {
     for parent in &waiting {
         let held = parent.ended.is_some_and(|ended| edge(ended, parent.on_failure) == Edge::Holds);
         if let (true, Some(ended)) = (held, parent.ended) {
-            let mut explanation = because(State::Blocked, format!("held: its parent {} {ended}", parent.job_id));
+            let mut explanation =
+                because(State::Blocked, format!("held: its parent {} {ended}", parent.job_id));
             explanation.hint = Some(format!(
                 "retry the parent (longhaul jobs retry {}) or drop the edge (longhaul jobs unhold {})",
                 parent.job_id, detail.job.id
@@ -63,7 +64,11 @@ async fn blocked(queue: &Queue, detail: &JobDetail) -> Result<Explanation> {
         return Ok(because(State::Blocked, format!("waits for process {process_id}")));
     };
     if process.unfinished() > 0 {
-        let reason = format!("waits for process {process_id}: {} of {} jobs unfinished", process.unfinished(), process.total());
+        let reason = format!(
+            "waits for process {process_id}: {} of {} jobs unfinished",
+            process.unfinished(),
+            process.total()
+        );
         return Ok(because(State::Blocked, reason));
     }
     let mut explanation = because(State::Blocked, format!("waits for process {process_id} to be sealed"));
@@ -78,7 +83,10 @@ fn scheduled(job: &Job) -> Explanation {
             format!("throttled {} times in a row, waits to try again", job.spent.throttles)
         }
         Some(error) if error.reason == Reason::Crash => {
-            format!("its worker died {} of {} times, waits before the next start", job.spent.crashes, policy.max_crashes)
+            format!(
+                "its worker died {} of {} times, waits before the next start",
+                job.spent.crashes, policy.max_crashes
+            )
         }
         Some(_) if job.spent.attempt > 0 => {
             format!("failed {} of {} attempts, waits to try again", job.spent.attempt, policy.max_attempts)
@@ -95,22 +103,30 @@ async fn ready(queue: &Queue, job: &Job) -> Result<Explanation> {
         return Ok(explanation);
     }
     let workers = queue.store().workers(queue.clock().now()).await?;
-    let serves_kind = |kinds: &Option<Vec<String>>| kinds.as_ref().is_none_or(|kinds| kinds.contains(&job.kind));
-    let serving: Vec<_> =
-        workers.iter().filter(|worker| worker.queues.contains(&job.queue) && serves_kind(&worker.kinds)).collect();
+    let serves_kind =
+        |kinds: &Option<Vec<String>>| kinds.as_ref().is_none_or(|kinds| kinds.contains(&job.kind));
+    let serving: Vec<_> = workers
+        .iter()
+        .filter(|worker| worker.queues.contains(&job.queue) && serves_kind(&worker.kinds))
+        .collect();
     if serving.is_empty() {
         let mut explanation =
             because(State::Ready, format!("no worker serves queue {} and kind {}", job.queue, job.kind));
-        explanation.hint = Some(format!("start one: longhaul work --queue {} --kind {} …", job.queue, job.kind));
+        explanation.hint =
+            Some(format!("start one: longhaul work --queue {} --kind {} …", job.queue, job.kind));
         return Ok(explanation);
     }
     if job.spent.crashes > 0 {
-        let reason = format!("its worker died {} times; a worker runs one such job at a time", job.spent.crashes);
+        let reason =
+            format!("its worker died {} times; a worker runs one such job at a time", job.spent.crashes);
         return Ok(because(State::Ready, reason));
     }
     let slots: u32 = serving.iter().map(|worker| worker.concurrency).sum();
     let count = info.map_or(0, |info| info.counts[State::Ready as usize]);
-    Ok(because(State::Ready, format!("waits for a free slot: {count} jobs ready, {slots} slots serve its kind")))
+    Ok(because(
+        State::Ready,
+        format!("waits for a free slot: {count} jobs ready, {slots} slots serve its kind"),
+    ))
 }
 
 fn stopped_by_queue(info: &QueueInfo) -> Option<Explanation> {

@@ -78,7 +78,8 @@ impl Tables {
         if let (State::Succeeded, Some(Window::Success { length })) = (state, window) {
             unique.taken_until = Some(now + length);
         }
-        if !unique.is_taken(now) {
+        // Whether a window has passed is asked when the key is, so that a clock that steps back asks again.
+        if unique.taken_until.is_none() {
             self.uniques.remove(&scope);
         }
     }

@@ -162,7 +162,7 @@ impl Planner<'_> {
             return Err(Error::invalid(format!("a job of kind {} has no id", job.kind)));
         };
         if let Some(row) = self.tables.row(id) {
-            if !same_content(&row.submitted, job) {
+            if !same_content(row, job) {
                 return Err(Error::invalid(format!("job {id} exists with other content")));
             }
             return Ok(Step { id, seq: row.job.seq, how: How::Duplicate, gone: None });
@@ -207,11 +207,11 @@ fn second_enqueue(policy: UniquePolicy, holder: State) -> How {
     }
 }
 
-/// Whether a repeated enqueue means the same. Times count only where the repeat names them.
-fn same_content(stored: &NewJob, job: &NewJob) -> bool {
-    let run_at = job.run_at.or(stored.run_at);
-    let expires_at = job.expires_at.or(stored.expires_at);
-    *stored == NewJob { run_at, expires_at, ..job.clone() }
+/// Whether a repeated enqueue means the same. Times are not compared: they move while a job lives.
+fn same_content(row: &Row, job: &NewJob) -> bool {
+    let NewJob { run_at, expires_at, .. } = row.submitted;
+    NewJob { payload: row.payload.clone(), ..row.submitted.clone() }
+        == NewJob { run_at, expires_at, ..job.clone() }
 }
 
 pub(super) fn scope_of(job: &NewJob) -> Option<UniqueScope> {

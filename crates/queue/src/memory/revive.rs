@@ -23,7 +23,7 @@ impl Tables {
             return Err(Error::wrong_state(id, job.state, "retried"));
         }
         let seq = job.seq;
-        self.take_unique_again(seq, now)?;
+        self.take_unique_again(seq)?;
         self.update(seq, |row| {
             // Who retries a child does not want to wait for parents that have failed.
             for edge in row.edges.iter_mut().filter(|edge| edge.ended.is_some()) {
@@ -42,8 +42,6 @@ impl Tables {
 
     /// Makes an ended job blocked, without what its end left behind; what was learnt (data, history, fence) stays.
     fn reset(&mut self, seq: i64, now: Timestamp) {
-        let process_id = self.jobs.get(&seq).and_then(|row| row.submitted.after_process.clone());
-        let process_done = process_id.is_none_or(|id| self.is_done(&id));
         self.update(seq, |row| {
             let Spent { continues, parks, .. } = row.job.spent;
             row.job.state = State::Blocked;
@@ -54,7 +52,6 @@ impl Tables {
             row.job.expires_at = row.job.expires_at.filter(|at| *at > now);
             row.result = None;
             row.remove_at = None;
-            row.waits_for_process &= !process_done;
             row.recount();
         });
     }
@@ -65,7 +62,7 @@ impl Tables {
         while let Some(parent) = parents.pop_front() {
             let Some(id) = self.jobs.get(&parent).map(|row| row.job.id) else { continue };
             for seq in self.children_of(id) {
-                if self.reopen_edge(seq, id) && self.take_unique_again(seq, now).is_ok() {
+                if self.reopen_edge(seq, id) && self.take_unique_again(seq).is_ok() {
                     self.reset(seq, now);
                     parents.push_back(seq);
                 }
@@ -91,7 +88,7 @@ impl Tables {
     }
 
     /// Takes the job's unique key again, unless another unfinished job has it.
-    fn take_unique_again(&mut self, seq: i64, now: Timestamp) -> Result<()> {
+    fn take_unique_again(&mut self, seq: i64) -> Result<()> {
         let Some(row) = self.jobs.get(&seq) else { return Ok(()) };
         let Some(scope) = scope_of(&row.submitted) else { return Ok(()) };
         let job_id = row.job.id;
@@ -101,7 +98,7 @@ impl Tables {
                 other.job_id, scope.key
             )));
         }
-        let taken_until = enqueue_window_end(&row.submitted, row.job.created_at).filter(|until| *until > now);
+        let taken_until = enqueue_window_end(&row.submitted, row.job.created_at);
         self.uniques.insert(scope, UniqueRow { job_id, seq, ended: None, taken_until });
         Ok(())
     }

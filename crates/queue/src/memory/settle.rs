@@ -2,7 +2,6 @@
 
 use super::tables::{SignalRow, Tables};
 use crate::clock::Timestamp;
-use crate::error::Error;
 use crate::job::{JobId, Run, Wake};
 use crate::limits::{RUNS_KEPT_MAX, SIGNAL_KEPT};
 use crate::state::{Event, Policy, RunOutcome, Settlement, State, settle};
@@ -21,7 +20,7 @@ impl Tables {
         let Some(row) = self.held(&lease) else { return Settled::LostLease };
         let cancelled = row.job.cancel_requested && !settlement.state.is_terminal();
         let settlement = if cancelled { settlement.under_cancel() } else { settlement };
-        if let Err(error) = check(&settlement) {
+        if let Err(error) = settlement.check() {
             return Settled::Refused(error);
         }
         // What the handler planned before it was cancelled is not to happen.
@@ -158,22 +157,5 @@ impl Tables {
         let policy = Policy::default().with(&job.options);
         let settlement = settle(event, job.spent, &policy, now, jitter);
         self.apply(seq, settlement, now)
-    }
-}
-
-/// Refuses a settlement that [`settle`] could not have made.
-fn check(settlement: &Settlement) -> Result<(), Error> {
-    match settlement.state {
-        State::Blocked | State::Running => {
-            Err(Error::invalid(format!("a run cannot end as {}", settlement.state)))
-        }
-        State::Parked if settlement.park.is_none() => Err(Error::invalid("a park names no key")),
-        State::Scheduled if settlement.run_at.is_none() => Err(Error::invalid("a delay names no time")),
-        State::Scheduled
-        | State::Ready
-        | State::Parked
-        | State::Succeeded
-        | State::Failed
-        | State::Cancelled => Ok(()),
     }
 }

@@ -13,8 +13,9 @@ use crate::store::Swept;
 /// How long a removal waits that a held child forbids.
 const HELD_AGAIN: Duration = Duration::from_secs(24 * 3600);
 
-/// What a waiting job's time brings.
-#[derive(Clone, Copy)]
+/// What a waiting job's time brings, in the order in which a sweep does it: what has expired has done so whatever
+/// else happens in the same sweep.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
     Expire,
     Start,
@@ -26,10 +27,11 @@ impl Tables {
         self.sweep(
             now,
             limit,
-            |row| next_due(row).map(|(at, _)| at),
+            |row| next_due(row, now),
             |tables, seq| {
-                let due = tables.jobs.get(&seq).and_then(next_due).filter(|(at, _)| *at <= now);
-                let Some((_, due)) = due else { return false };
+                let due =
+                    tables.jobs.get(&seq).and_then(|row| next_due(row, now)).filter(|(_, at)| *at <= now);
+                let Some((due, _)) = due else { return false };
                 match due {
                     Due::Expire => tables.end(seq, State::Cancelled, Some(JobError::expired()), now),
                     Due::Start => tables.update(seq, |row| row.job.state = State::Ready),
@@ -62,7 +64,7 @@ impl Tables {
         self.sweep(
             now,
             limit,
-            |row| row.job.lease_until,
+            |row| Some(((), row.job.lease_until?)),
             |tables, seq| {
                 let Some(job) = tables.jobs.get(&seq).map(|row| &row.job) else { return false };
                 let policy = Policy::default().with(&job.options);
@@ -78,7 +80,7 @@ impl Tables {
         let mut swept = self.sweep(
             now,
             limit,
-            |row| row.remove_at,
+            |row| Some(((), row.remove_at?)),
             |tables, seq| {
                 let id: Option<JobId> = tables.jobs.get(&seq).map(|row| row.job.id);
                 if id.and_then(|id| tables.held_child(id)).is_some() {
@@ -101,36 +103,42 @@ impl Tables {
         swept
     }
 
-    /// Runs `act` on the rows that `time_of` says are due, most overdue first. An earlier one's cascade may have
-    /// settled a later one: `act` says whether there was something to do.
-    fn sweep(
+    /// Runs `act` on the rows that `time_of` says are due, by rank, then most overdue first, then by `seq`. An
+    /// earlier one's cascade may have settled a later one: `act` says whether there was something to do.
+    fn sweep<Rank: Ord>(
         &mut self,
         now: Timestamp,
         limit: usize,
-        time_of: impl Fn(&Row) -> Option<Timestamp>,
+        time_of: impl Fn(&Row) -> Option<(Rank, Timestamp)>,
         mut act: impl FnMut(&mut Self, i64) -> bool,
     ) -> Swept {
         let limit = limit.min(SWEEP_MAX);
-        let times = self.jobs.values().filter_map(|row| Some((time_of(row)?, row.job.seq)));
-        let mut due: Vec<_> = times.filter(|(at, _)| *at <= now).collect();
+        let mut due: Vec<(Rank, Timestamp, i64)> = Vec::new();
+        for row in self.jobs.values() {
+            due.extend(time_of(row).filter(|(_, at)| *at <= now).map(|(rank, at)| (rank, at, row.job.seq)));
+        }
         due.sort_unstable();
         let cut = due.len() > limit;
         due.truncate(limit);
-        let changed = due.into_iter().filter(|(_, seq)| act(self, *seq)).count() as u64;
-        let next_at = if cut { Some(now) } else { self.jobs.values().filter_map(time_of).min() };
+        let changed = due.into_iter().filter(|(_, _, seq)| act(self, *seq)).count() as u64;
+        let next_at =
+            if cut { Some(now) } else { self.jobs.values().filter_map(time_of).map(|(_, at)| at).min() };
         Swept { changed, next_at }
     }
 }
 
-/// When and how time moves a waiting job. Of two times the expiry wins if it has come.
-fn next_due(row: &Row) -> Option<(Timestamp, Due)> {
+/// When and how time moves a waiting job. An expiry that has come wins over a start that has come.
+fn next_due(row: &Row, now: Timestamp) -> Option<(Due, Timestamp)> {
     let job = &row.job;
     let start = match job.state {
-        State::Scheduled => Some((job.run_at, Due::Start)),
-        State::Parked => job.park.as_ref().and_then(|park| park.until).map(|until| (until, Due::EndPark)),
+        State::Scheduled => Some((Due::Start, job.run_at)),
+        State::Parked => job.park.as_ref().and_then(|park| park.until).map(|until| (Due::EndPark, until)),
         State::Blocked | State::Ready => None,
         State::Running | State::Succeeded | State::Failed | State::Cancelled => return None,
     };
-    let expiry = job.expires_at.map(|at| (at, Due::Expire));
-    [expiry, start].into_iter().flatten().min_by_key(|(at, _)| *at)
+    let expiry = job.expires_at.map(|at| (Due::Expire, at));
+    match expiry {
+        Some((_, at)) if at <= now => expiry,
+        _ => [expiry, start].into_iter().flatten().min_by_key(|(_, at)| *at),
+    }
 }

@@ -29,7 +29,8 @@ fn check(spent: Spent, event: Event, expected: &Expected) -> Settlement {
 }
 
 fn check_with(policy: &Policy, spent: Spent, event: Event, expected: &Expected) -> Settlement {
-    let settlement = settle(event.clone(), spent, policy, NOW, 0.0);
+    let what = format!("after {event:?} with {spent:?}");
+    let settlement = settle(event, spent, policy, NOW, 0.0);
     let found = Expected {
         state: settlement.state,
         after_ms: settlement.run_at.map(|at| at.as_millis() - NOW.as_millis()),
@@ -37,7 +38,7 @@ fn check_with(policy: &Policy, spent: Spent, event: Event, expected: &Expected) 
         reason: settlement.error.as_ref().map(|error| error.reason),
         outcome: settlement.outcome,
     };
-    assert_eq!(&found, expected, "after {event:?} with {spent:?}");
+    assert_eq!(&found, expected, "{what}");
     assert_eq!(settlement.park.is_some(), settlement.state == State::Parked);
     assert_eq!(settlement.result.is_some(), settlement.state == State::Succeeded);
     settlement

@@ -18,9 +18,8 @@ use crate::executor::{self, Ended, EndedSender};
 use crate::handler::Handler;
 use crate::job::Claimed;
 use crate::limits::CLAIM_MAX;
-use crate::live_run::{Group, LiveRun, LiveRuns, Stop};
+use crate::live_run::{LiveRun, LiveRuns};
 use crate::shutdown::{Level, Shutdown};
-use crate::state::{Event, State};
 use crate::store::{ClaimRequest, SettleItem, Settled, Store};
 
 use super::Identity;
@@ -28,26 +27,14 @@ use super::gathering::{Batch, Gathering};
 use super::options::WorkerReport;
 use super::settling::Settling;
 
+mod leaving;
+
+use leaving::Phase;
+
 /// Least time between two looks for work that only a change in the store suggests.
 const LOOK_GAP: Duration = Duration::from_millis(2);
-/// How long stopped handlers may take to let go, in real time. One that blocks its thread never does.
-const RELEASE_WAIT: Duration = Duration::from_secs(2);
-/// How long the last results may wait for a store that cannot be reached, in real time.
-const LAST_SETTLE_WAIT: Duration = Duration::from_secs(5);
 /// Ended runs taken from the channel at once.
 const TAKE_MAX: usize = 4096;
-
-/// How far the worker is on its way out.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Serving,
-    /// Claims no more; running jobs may end until then.
-    Draining(Timestamp),
-    /// Running jobs have been stopped and are given back.
-    Releasing(Instant),
-    /// Only results are left.
-    Leaving(Instant),
-}
 
 struct ClaimLoop {
     identity: Arc<Identity>,
@@ -125,34 +112,35 @@ impl ClaimLoop {
     async fn turn(&mut self) {
         let now = self.now();
         if self.pause_until.is_none_or(|until| until <= Instant::now()) {
+            let was_paused = self.pause_until.take().is_some();
             let items = self.settling.items();
-            let request = self.claim_request(!items.is_empty(), now);
-            if items.is_empty() && request.is_none() {
-                return self.start_batches(now);
-            }
-            self.pause_until = None;
-            let (settled_count, claim_limit) =
-                (items.len(), request.as_ref().map_or(0, |request| request.limit));
-            let store = Arc::clone(self.identity.services.queue.store());
-            let (settled, claimed) = tokio::join!(settle(&*store, items, now), claim(&*store, request));
-            let settled = self.settling.answered(settled_count, settled);
-            let claimed = claimed.map(|claimed| {
-                // A full answer means that there may be more; a short one that there is not, until something changes.
-                self.look = claim_limit == 0 && self.look || claim_limit > 0 && claimed.len() == claim_limit;
-                self.start(claimed);
-            });
-            self.judge(settled.and(claimed));
+            // Results that the store did not take go first: more work would only add to them.
+            let may_claim = items.is_empty() || !was_paused;
+            let request = self.claim_request(may_claim, !items.is_empty(), now);
+            self.exchange(items, request, now).await;
         }
         self.start_batches(now);
     }
 
-    /// Claims for the free slots, if there may be something and the store took the last results.
-    fn claim_request(&mut self, settles: bool, now: Timestamp) -> Option<ClaimRequest> {
+    async fn exchange(&mut self, items: Vec<SettleItem>, request: Option<ClaimRequest>, now: Timestamp) {
+        let (items_count, claim_limit) = (items.len(), request.as_ref().map_or(0, |request| request.limit));
+        let store = Arc::clone(self.identity.services.queue.store());
+        let (settled, claimed) = tokio::join!(settle(&*store, items, now), claim(&*store, request));
+        let settled = self.settling.answered(items_count, settled);
+        let claimed = claimed.map(|claimed| {
+            if claim_limit > 0 {
+                // A full answer means that there may be more; a short one that there is not, until something changes.
+                self.look = claimed.len() == claim_limit;
+            }
+            self.start(claimed);
+        });
+        self.judge(settled.and(claimed));
+    }
+
+    /// Claims for the free slots, if there may be something to claim.
+    fn claim_request(&mut self, may_claim: bool, settles: bool, now: Timestamp) -> Option<ClaimRequest> {
         let limit = self.free_slots().min(CLAIM_MAX);
-        let may_claim = self.phase == Phase::Serving && limit > 0 && (self.look || settles);
-        // Results that the store did not take are held first: more work would only add to them.
-        let holds_old_results = self.pause_until.is_some() && settles;
-        if !may_claim || holds_old_results {
+        if !may_claim || self.phase != Phase::Serving || limit == 0 || !(self.look || settles) {
             return None;
         }
         self.changes.mark_unchanged();
@@ -174,44 +162,48 @@ impl ClaimLoop {
         let identity = Arc::clone(&self.identity);
         let now = self.now();
         let mut runs = Vec::with_capacity(claimed.len());
-        let mut starts = Vec::with_capacity(claimed.len());
+        let mut singles = Vec::with_capacity(claimed.len());
+        let mut batches = Vec::new();
         for claimed in claimed {
             let Some(registered) = identity.registry.find(&claimed.job.kind) else {
-                // The claim asked for known kinds only; an unknown one waits for a worker that knows it.
+                // The claim asked for known kinds only; an unknown one is left to the rescuer.
                 error!(job_id = %claimed.job.id, kind = claimed.job.kind, "the store handed out an unknown kind");
                 continue;
             };
-            let suspect = claimed.job.spent.crashes > 0;
-            let group: Arc<Group> = match &registered.handler {
-                Handler::Batch(options, handler) if !suspect => {
-                    self.gathering.group(&claimed.job.kind, *options, handler, now)
-                }
-                Handler::Batch(..) | Handler::One(_) => Arc::default(),
-            };
-            let policy = registered.policy.with(&claimed.job.options);
-            let run = Arc::new(LiveRun::new(claimed, policy, group, Arc::clone(&identity.services)));
+            let is_suspect = claimed.job.spent.crashes > 0;
             self.in_use += 1;
-            self.suspects += usize::from(suspect);
-            runs.push(Arc::clone(&run));
-            starts.push((run, &registered.handler));
+            self.suspects += usize::from(is_suspect);
+            let policy = registered.policy.with(&claimed.job.options);
+            let new_run = |claimed, group| {
+                Arc::new(LiveRun::new(claimed, policy, group, Arc::clone(&identity.services)))
+            };
+            match &registered.handler {
+                Handler::One(handler) => {
+                    let run = new_run(claimed, Arc::default());
+                    runs.push(Arc::clone(&run));
+                    singles.push((run, handler));
+                }
+                Handler::Batch(_, handler) if is_suspect => {
+                    let run = new_run(claimed, Arc::default());
+                    runs.push(Arc::clone(&run));
+                    batches.push((vec![run], Arc::clone(handler)));
+                }
+                Handler::Batch(options, handler) => {
+                    let group = self.gathering.group(&claimed.job.kind, (*options, handler), now);
+                    let run = new_run(claimed, group);
+                    runs.push(Arc::clone(&run));
+                    batches.extend(self.gathering.add(run).map(|batch| (batch.runs, batch.handler)));
+                }
+            }
         }
         // Before any of them can end: the end takes it out again.
         self.runs.insert(&runs);
-        for (run, handler) in starts {
-            match handler {
-                Handler::One(handler) => {
-                    run.begin(now);
-                    tokio::spawn(executor::run_one(run, Arc::clone(handler), self.ended_sender.clone()));
-                }
-                Handler::Batch(_, handler) if run.is_suspect() => {
-                    self.start_batch(vec![run], Arc::clone(handler))
-                }
-                Handler::Batch(..) => {
-                    if let Some(Batch { runs, handler, .. }) = self.gathering.add(run) {
-                        self.start_batch(runs, handler);
-                    }
-                }
-            }
+        for (run, handler) in singles {
+            run.begin(now);
+            tokio::spawn(executor::run_one(run, Arc::clone(handler), self.ended_sender.clone()));
+        }
+        for (runs, handler) in batches {
+            self.start_batch(runs, handler);
         }
     }
 
@@ -241,7 +233,6 @@ impl ClaimLoop {
             Err(error) => {
                 error!(%error, "claiming failed for good, the worker drains");
                 self.fatal = Some(error);
-                self.shutdown.drain();
             }
         }
     }
@@ -259,75 +250,6 @@ impl ClaimLoop {
             self.suspects -= usize::from(ended.run.is_suspect());
             self.settling.add(ended);
         }
-    }
-
-    fn advance_phase(&mut self) {
-        if self.phase == Phase::Serving && self.shutdown.level() >= Level::Drain {
-            debug!(in_use = self.in_use, "worker drains");
-            self.phase = Phase::Draining(self.now() + self.identity.options.drain_grace);
-        }
-        if let Phase::Draining(until) = self.phase
-            && (self.shutdown.level() == Level::Stop || self.now() >= until)
-        {
-            self.runs.all().iter().for_each(|run| run.stop(Stop::Release));
-            self.phase = Phase::Releasing(Instant::now() + RELEASE_WAIT);
-        }
-        if let Phase::Releasing(until) = self.phase
-            && Instant::now() >= until
-        {
-            self.abandon();
-            self.phase = Phase::Leaving(Instant::now() + LAST_SETTLE_WAIT);
-        }
-    }
-
-    /// Gives back the jobs of handlers that do not let go. Whatever they answer later is nobody's any more.
-    fn abandon(&mut self) {
-        for run in self.runs.all() {
-            if run.end() {
-                warn!(job_id = %run.job.id, kind = run.job.kind, "handler does not end, its job is given back");
-                let item = executor::settle_with(&run, Event::Release, Vec::new());
-                self.in_use -= 1;
-                self.suspects -= usize::from(run.is_suspect());
-                self.settling.add(Ended { run, item: Some(item) });
-            }
-        }
-    }
-
-    async fn is_over(&mut self) -> bool {
-        let nothing_held = self.in_use == 0 && self.settling.is_empty();
-        match self.phase {
-            Phase::Serving => {
-                let idle = nothing_held && !self.look && self.identity.options.until_empty;
-                if idle && self.nothing_left().await {
-                    return true;
-                }
-                false
-            }
-            Phase::Draining(_) | Phase::Releasing(_) => nothing_held,
-            Phase::Leaving(until) => {
-                if !nothing_held && Instant::now() >= until {
-                    error!("the store cannot be reached, the last outcomes are dropped");
-                }
-                nothing_held || Instant::now() >= until
-            }
-        }
-    }
-
-    /// Whether no job is left that this worker could move.
-    async fn nothing_left(&self) -> bool {
-        let store = self.identity.services.queue.store();
-        let (Ok(counts), Ok(queues)) = tokio::join!(store.counts(), store.queues()) else { return false };
-        let is_paused = |name: &str| queues.iter().any(|queue| queue.name == name && queue.paused);
-        let served = |name: &str| self.identity.options.queues.iter().any(|share| share.name == name);
-        let known = |kind: &String| self.identity.kinds.as_ref().is_none_or(|kinds| kinds.contains(kind));
-        let left = |state: State, queue: &str| match state {
-            State::Ready | State::Scheduled => !is_paused(queue),
-            State::Running => true,
-            State::Blocked | State::Parked | State::Succeeded | State::Failed | State::Cancelled => false,
-        };
-        !counts.iter().any(|count| {
-            count.jobs > 0 && served(&count.queue) && known(&count.kind) && left(count.state, &count.queue)
-        })
     }
 
     /// Waits for a reason for the next turn.

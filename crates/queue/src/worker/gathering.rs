@@ -27,8 +27,7 @@ impl Gathering {
     pub(super) fn group(
         &mut self,
         kind: &str,
-        options: BatchOptions,
-        handler: &BatchHandler,
+        (options, handler): (BatchOptions, &BatchHandler),
         now: Timestamp,
     ) -> Arc<Group> {
         let new = || Batch {
@@ -43,8 +42,8 @@ impl Gathering {
 
     /// Adds a job to its kind's batch, and hands the batch out when it is full.
     pub(super) fn add(&mut self, run: Arc<LiveRun>) -> Option<Batch> {
-        let batch = self.open.get_mut(&run.job.kind)?;
         let kind = run.job.kind.clone();
+        let batch = self.open.get_mut(&kind)?;
         batch.runs.push(run);
         if batch.runs.len() < batch.size_max { None } else { self.open.remove(&kind) }
     }

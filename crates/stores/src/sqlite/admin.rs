@@ -4,7 +4,9 @@ use longhaul_queue::graph::{Edge, edge};
 use longhaul_queue::job::JobId;
 use longhaul_queue::limits::SIGNAL_KEPT;
 use longhaul_queue::state::{JobError, Reason};
-use longhaul_queue::store::{CancelReply, Deleted, RetryRequest, Signal, UnparkRequest, UnparkTarget, Unparked};
+use longhaul_queue::store::{
+    CancelReply, Deleted, RetryRequest, Signal, UnparkRequest, UnparkTarget, Unparked,
+};
 use longhaul_queue::{Error, Result, State, Timestamp};
 
 use super::error::DbResult;
@@ -13,7 +15,7 @@ use super::rows::{
 };
 use super::settle::{apply, cancel_waiting, wake_with};
 use super::tx::Tx;
-use super::{graph, insert, unique};
+use super::{graph, insert, sweep, unique};
 
 /// Cancels waiting jobs and asks running ones to end.
 pub(super) fn cancel(tx: &mut Tx<'_>, ids: &[JobId], now: Timestamp) -> DbResult<Vec<CancelReply>> {
@@ -32,6 +34,10 @@ pub(super) fn cancel(tx: &mut Tx<'_>, ids: &[JobId], now: Timestamp) -> DbResult
             }
             State::Running => {
                 tx.run("UPDATE lh_jobs SET cancel = 1 WHERE seq = ?1", [row.seq])?;
+                tx.run(
+                    "INSERT INTO lh_cancels (worker, seq) VALUES (?1, ?2) ON CONFLICT DO NOTHING",
+                    (row.worker.as_deref().unwrap_or(""), row.seq),
+                )?;
                 tx.touch();
                 CancelReply::Requested
             }
@@ -55,35 +61,41 @@ fn retry_one(tx: &mut Tx<'_>, id: JobId, request: &RetryRequest) -> DbResult<Sta
         return Err(Error::not_found(format!("there is no job {id}")).into());
     };
     if !matches!(row.state, State::Failed | State::Cancelled) {
-        let text = format!("job {id} is {} and cannot be retried; only failed and cancelled jobs can", row.state);
-        return Err(Error::Invalid(text).into());
+        return Err(Error::wrong_state(id, row.state, "retried").into());
     }
     unique::retake(tx, &row, &Body::read(tx.connection(), row.seq)?.options)?;
     if !request.keep_data && row.has(flag::DATA) {
         tx.run("DELETE FROM lh_data WHERE seq = ?1", [row.seq])?;
         tx.run("UPDATE lh_jobs SET flags = flags & ~?2 WHERE seq = ?1", (row.seq, flag::DATA))?;
     }
-    // A person's will: parents that have failed count no more. Unfinished ones still do.
+    // Who retries a child does not want to wait for parents that have failed. Unfinished ones still count.
     tx.run("UPDATE lh_edges SET satisfied = 1 WHERE child = ?1 AND ended IS NOT NULL", [row.seq])?;
-    let state = revive(tx, &row, request.now)?;
+    tx.run("UPDATE lh_jobs SET run_at = ?2 WHERE seq = ?1", (row.seq, request.now.as_millis()))?;
+    let state = revive(tx, &JobRow { run_at: request.now, ..row.clone() }, request.now)?;
     revive_children(tx, &row, request.now)?;
     Ok(state)
 }
 
 /// Brings an ended job back: blocked by its open edges, or ready.
 fn revive(tx: &mut Tx<'_>, row: &JobRow, now: Timestamp) -> DbResult<State> {
+    graph::recheck_wait(tx, row.seq)?;
     let sql = "SELECT (SELECT count(*) FROM lh_edges WHERE child = ?1 AND satisfied = 0)
                     + (SELECT count(*) FROM lh_waiters WHERE child = ?1 AND satisfied = 0)";
     let waits_for: u32 = tx.one(sql, [row.seq], |row| row.get(0))?.unwrap_or(0);
     let state = insert::start_state(waits_for > 0, row.run_at, now);
-    let wake_at = (state == State::Scheduled).then_some(row.run_at.as_millis());
+    let due_at = (state == State::Scheduled).then_some(row.run_at.as_millis());
+    // A job that has expired would be cancelled again before it could run.
+    let expires_at = row.expires_at.filter(|expires_at| *expires_at > now);
     tx.run(
         "UPDATE lh_jobs SET state = ?2, waits_for = ?3, attempt = 0, crashes = 0, throttles = 0, finished_at = NULL,
-             delete_at = NULL, wake_at = ?4
+             due_at = ?4, expires_at = ?5
          WHERE seq = ?1",
-        (row.seq, state_number(state), waits_for, wake_at),
+        (row.seq, state_number(state), waits_for, due_at, expires_at.map(Timestamp::as_millis)),
     )?;
     tx.run("DELETE FROM lh_results WHERE seq = ?1", [row.seq])?;
+    if let Some(expires_at) = expires_at {
+        sweep::remind_at(tx, expires_at, row.seq)?;
+    }
     tx.moved(row.subject(), Some(row.state), Some(state));
     Ok(state)
 }
@@ -98,7 +110,7 @@ fn revive_children(tx: &mut Tx<'_>, parent: &JobRow, now: Timestamp) -> DbResult
         tx.run("UPDATE lh_edges SET ended = NULL WHERE parent = ?1 AND satisfied = 0", [parent.seq])?;
         let sql = "SELECT child FROM lh_edges WHERE parent = ?1 AND satisfied = 0 AND on_failure = 0 ORDER BY child";
         for child in tx.all(sql, [parent.seq], |row| row.get::<_, i64>(0))? {
-            let Some(row) = job_by_seq(tx.connection(), child)? else { continue };
+            let Some(row) = job_by_seq(tx, child)? else { continue };
             if cancelled_by_parent(tx, &row)? && !forbidden(tx, child)? {
                 let options = Body::read(tx.connection(), child)?.options;
                 // A key taken in the meantime leaves the child cancelled.
@@ -122,7 +134,8 @@ fn cancelled_by_parent(tx: &Tx<'_>, row: &JobRow) -> DbResult<bool> {
 
 /// Whether a failed parent still cancels this child.
 fn forbidden(tx: &Tx<'_>, child: i64) -> DbResult<bool> {
-    let sql = "SELECT 1 FROM lh_edges WHERE child = ?1 AND satisfied = 0 AND on_failure = 0 AND ended IS NOT NULL";
+    let sql =
+        "SELECT 1 FROM lh_edges WHERE child = ?1 AND satisfied = 0 AND on_failure = 0 AND ended IS NOT NULL";
     Ok(tx.one(sql, [child], |_| Ok(()))?.is_some())
 }
 
@@ -135,15 +148,19 @@ pub(super) fn unhold(tx: &mut Tx<'_>, id: JobId, now: Timestamp) -> DbResult<Sta
     let edges = tx.all(sql, [row.seq], |row| {
         Ok((row.get::<_, usize>(0)?, read_state(row, 1)?, read_on_failure(row, 2)?))
     })?;
-    let holding: Vec<_> = edges.into_iter().filter(|(_, ended, policy)| edge(*ended, *policy) == Edge::Holds).collect();
-    if row.state != State::Blocked || holding.is_empty() {
-        return Err(Error::invalid(format!("job {id} is {} and no failed parent holds it", row.state)).into());
+    let holding: Vec<_> =
+        edges.into_iter().filter(|(_, ended, policy)| edge(*ended, *policy) == Edge::Holds).collect();
+    if row.state != State::Blocked {
+        return Err(Error::wrong_state(id, row.state, "released from a hold").into());
+    }
+    if holding.is_empty() {
+        return Err(Error::invalid(format!("job {id} is blocked, but no failed parent holds it")).into());
     }
     for (position, ended, _) in holding {
         graph::satisfy(tx, row.seq, position, ended, None)?;
         graph::one_less(tx, row.seq, now)?;
     }
-    Ok(job_by_seq(tx.connection(), row.seq)?.map_or(row.state, |row| row.state))
+    Ok(job_by_seq(tx, row.seq)?.map_or(row.state, |row| row.state))
 }
 
 /// Ends the wait of parked jobs.
@@ -155,8 +172,9 @@ pub(super) fn unpark(tx: &mut Tx<'_>, request: UnparkRequest) -> DbResult<Unpark
                 return Ok(Unparked::default());
             }
             // Index lh_parks_key.
-            let seqs = tx.all("SELECT seq FROM lh_parks WHERE key = ?1 ORDER BY seq", [key], |row| row.get(0))?;
-            seqs.into_iter().map(|seq: i64| job_by_seq(tx.connection(), seq)).collect::<DbResult<Vec<_>>>()?
+            let seqs =
+                tx.all("SELECT seq FROM lh_parks WHERE key = ?1 ORDER BY seq", [key], |row| row.get(0))?;
+            seqs.into_iter().map(|seq: i64| job_by_seq(tx, seq)).collect::<DbResult<Vec<_>>>()?
         }
         UnparkTarget::Ids(ids) => {
             ids.iter().map(|id| job_by_id(tx.connection(), *id)).collect::<DbResult<Vec<_>>>()?
@@ -187,13 +205,16 @@ pub(super) fn delete(tx: &mut Tx<'_>, ids: &[JobId]) -> DbResult<Deleted> {
         let Some(row) = job_by_id(tx.connection(), *id)? else { continue };
         let refusal = if row.state.is_terminal() {
             held_child(tx, &row)?.map(|child| {
-                format!("job {id} holds job {child}; retry it, or drop the edge with `longhaul jobs unhold {child}`")
+                Error::invalid(format!(
+                    "job {id} is {} and cannot be deleted: it holds job {child}; retry it, or unhold or cancel {child}",
+                    row.state
+                ))
             })
         } else {
-            Some(format!("job {id} is {} and cannot be deleted; cancel it first", row.state))
+            Some(Error::wrong_state(*id, row.state, "deleted"))
         };
         match refusal {
-            Some(text) => deleted.refused.push((*id, Error::Invalid(text))),
+            Some(error) => deleted.refused.push((*id, error)),
             None => {
                 delete_row(tx, &row)?;
                 deleted.deleted += 1;
@@ -220,7 +241,7 @@ pub(super) fn delete_row(tx: &mut Tx<'_>, row: &JobRow) -> DbResult<()> {
             tx.run("DELETE FROM lh_tags WHERE tag = ?1 AND seq = ?2", (tag, row.seq))?;
         }
     }
-    let side_tables: [(i64, &[&str]); 7] = [
+    let side_tables: [(i64, &[&'static str]); 7] = [
         (flag::PARENTS, &["DELETE FROM lh_edges WHERE child = ?1"]),
         (flag::AFTER, &["DELETE FROM lh_waiters WHERE child = ?1"]),
         (flag::DATA, &["DELETE FROM lh_data WHERE seq = ?1"]),
@@ -234,6 +255,7 @@ pub(super) fn delete_row(tx: &mut Tx<'_>, row: &JobRow) -> DbResult<()> {
             tx.run(sql, [row.seq])?;
         }
     }
+    tx.retire_seq(row.seq)?;
     tx.run("DELETE FROM lh_bodies WHERE seq = ?1", [row.seq])?;
     tx.run("DELETE FROM lh_jobs WHERE seq = ?1", [row.seq])?;
     tx.moved(row.subject(), Some(row.state), None);

@@ -10,28 +10,23 @@ use longhaul_queue::{Claimed, State};
 use rusqlite::Connection;
 
 use super::error::DbResult;
-use super::rows::{Body, JobRow, job_by_seq};
+use super::rows::{JobRow, job_with_body};
 use super::settle::cancel_waiting;
 use super::tx::Tx;
-use super::graph;
+use super::{graph, sweep};
 
 /// A ready job's place in the claim's order: priority, `run_at`, `seq`.
 type Head = (i32, i64, i64);
 
 /// Index lh_jobs_ready: an index-only scan that stops at the limit.
-pub(super) const READY_HEADS: &str = "SELECT priority, run_at, seq FROM lh_jobs
-     WHERE state = 2 AND crashes = 0 AND queue = ?1 AND kind = ?2
-     ORDER BY priority, run_at, seq LIMIT ?3";
-
-/// Index lh_jobs_suspect.
-pub(super) const SUSPECT_HEADS: &str = "SELECT priority, run_at, seq FROM lh_jobs
-     WHERE state = 2 AND crashes > 0 AND queue = ?1 AND kind = ?2
-     ORDER BY priority, run_at, seq LIMIT ?3";
+pub(super) const HEADS: &str = "SELECT priority, run_at, seq FROM lh_jobs
+     WHERE state = 2 AND queue = ?1 AND kind = ?2 AND suspect = ?3
+     ORDER BY priority, run_at, seq LIMIT ?4";
 
 /// Whether there may be anything to claim: asked before the write lock is taken, so idle workers cost no lock.
 pub(super) fn anything_ready(connection: &Connection, queues: &[String]) -> DbResult<bool> {
-    let mut statement =
-        connection.prepare_cached("SELECT 1 FROM lh_counts WHERE queue = ?1 AND state = 2 AND jobs > 0 LIMIT 1")?;
+    let mut statement = connection
+        .prepare_cached("SELECT 1 FROM lh_counts WHERE queue = ?1 AND state = 2 AND jobs > 0 LIMIT 1")?;
     for queue in queues {
         if statement.exists([queue])? {
             return Ok(true);
@@ -44,7 +39,7 @@ pub(super) fn anything_ready(connection: &Connection, queues: &[String]) -> DbRe
 pub(super) fn claim(tx: &mut Tx<'_>, request: &ClaimRequest) -> DbResult<Vec<Claimed>> {
     let limit = request.limit.min(CLAIM_MAX);
     let mut claimed = Vec::with_capacity(limit);
-    let mut suspects_left = request.suspects_max;
+    let mut suspects_left = request.suspects_max.min(CLAIM_MAX);
     for queue in &request.queues {
         // Expired jobs are cancelled instead of handed out, so one look may not fill the request.
         loop {
@@ -76,7 +71,8 @@ fn room(tx: &mut Tx<'_>, queue: &str, limit: usize) -> DbResult<usize> {
     }
     let Some(max_running) = settings.max_running else { return Ok(limit) };
     let sql = "SELECT coalesce(sum(jobs), 0) FROM lh_counts WHERE queue = ?1 AND state = 3";
-    let running: i64 = tx.one(sql, [queue], |row| row.get(0))?.unwrap_or(0) + tx.booked(queue, State::Running);
+    let running: i64 =
+        tx.one(sql, [queue], |row| row.get(0))?.unwrap_or(0) + tx.booked(queue, State::Running);
     let free = i64::from(max_running) - running;
     Ok(limit.min(usize::try_from(free.max(0)).unwrap_or(0)))
 }
@@ -100,12 +96,12 @@ fn heads(
     };
     let mut heads: Vec<Head> = Vec::new();
     for kind in kinds {
-        heads.extend(read_heads(tx, READY_HEADS, queue, kind, limit)?);
+        heads.extend(read_heads(tx, queue, kind, false, limit)?);
     }
     if suspects_max > 0 {
         let mut suspects = Vec::new();
         for kind in kinds {
-            suspects.extend(read_heads(tx, SUSPECT_HEADS, queue, kind, suspects_max)?);
+            suspects.extend(read_heads(tx, queue, kind, true, suspects_max)?);
         }
         suspects.sort_unstable();
         suspects.truncate(suspects_max);
@@ -116,13 +112,13 @@ fn heads(
     Ok(heads)
 }
 
-fn read_heads(tx: &Tx<'_>, sql: &str, queue: &str, kind: &str, limit: usize) -> DbResult<Vec<Head>> {
-    tx.all(sql, (queue, kind, limit), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+fn read_heads(tx: &Tx<'_>, queue: &str, kind: &str, suspect: bool, limit: usize) -> DbResult<Vec<Head>> {
+    tx.all(HEADS, (queue, kind, suspect, limit), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
 }
 
 /// Makes one job running; `None` when it had expired.
 fn take(tx: &mut Tx<'_>, seq: i64, request: &ClaimRequest) -> DbResult<Option<Claimed>> {
-    let Some(row) = job_by_seq(tx.connection(), seq)? else { return Ok(None) };
+    let Some((row, body)) = job_with_body(tx, seq)? else { return Ok(None) };
     if row.expires_at.is_some_and(|expires_at| expires_at <= request.now) {
         cancel_waiting(tx, &row, &JobError::expired(), request.now)?;
         graph::ended(tx, &JobRow { state: State::Cancelled, ..row }, None, request.now)?;
@@ -132,32 +128,34 @@ fn take(tx: &mut Tx<'_>, seq: i64, request: &ClaimRequest) -> DbResult<Option<Cl
     let now = request.now.max(tx.locked_at());
     let until = now + request.lease_for;
     tx.run(
-        "UPDATE lh_jobs SET state = 3, fence = fence + 1, lease_until = ?2, worker = ?3, started_at = ?4, cancel = 0
+        "UPDATE lh_jobs SET state = 3, fence = fence + 1, due_at = ?2, worker = ?3, started_at = ?4, cancel = 0
          WHERE seq = ?1",
         (seq, until.as_millis(), request.worker.as_str(), now.as_millis()),
     )?;
+    sweep::forget(tx, &row)?;
     tx.moved(row.subject(), Some(row.state), Some(State::Running));
     let row = JobRow {
         state: State::Running,
         fence: row.fence + 1,
-        lease_until: Some(until),
+        due_at: Some(until),
         worker: Some(request.worker.as_str().to_owned()),
         started_at: Some(now),
         cancel: false,
         ..row
     };
-    let body = Body::read(tx.connection(), seq)?;
     row.into_claimed(tx.connection(), body).map(Some)
 }
 
 /// Renews leases. Expiry alone revokes nothing: a renewal that comes before the rescue is good.
 pub(super) fn extend(tx: &Tx<'_>, request: &ExtendRequest) -> DbResult<Vec<Renewal>> {
     let until = request.now.max(tx.locked_at()) + request.lease_for;
-    let sql = "UPDATE lh_jobs SET lease_until = ?3 WHERE seq = ?1 AND fence = ?2 AND state = 3 RETURNING cancel";
+    let sql = "UPDATE lh_jobs SET due_at = ?3 WHERE seq = ?1 AND fence = ?2 AND state = 3 RETURNING cancel";
     let mut renewals = Vec::with_capacity(request.leases.len());
     for lease in &request.leases {
         let cancel = tx.one(sql, (lease.seq, lease.fence, until.as_millis()), |row| row.get::<_, bool>(0))?;
-        renewals.push(cancel.map_or(Renewal::Lost, |cancel_requested| Renewal::Extended { until, cancel_requested }));
+        renewals.push(
+            cancel.map_or(Renewal::Lost, |cancel_requested| Renewal::Extended { until, cancel_requested }),
+        );
     }
     Ok(renewals)
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use longhaul_queue::store::Enqueued;
 use longhaul_queue::{Clock, Error, NewJob, Queue, Result, SystemClock, Timestamp};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use super::error::{DbError, DbResult, corrupt};
@@ -159,7 +160,9 @@ impl Db {
         let kept = self.readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let connection = match kept {
             Some(connection) => connection,
-            None => open_reader(&self.path).map_err(|error| name_file(DbError::from(error).into(), &self.path))?,
+            None => {
+                open_reader(&self.path).map_err(|error| name_file(DbError::from(error).into(), &self.path))?
+            }
         };
         let value = work(&connection)?;
         let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -190,7 +193,8 @@ impl Db {
             let text = |sql| connection.query_row(sql, [], |row| row.get::<_, String>(0));
             let number = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
             let mut statement = connection.prepare("PRAGMA quick_check(20)")?;
-            let found = statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<String>>>()?;
+            let found =
+                statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<String>>>()?;
             Ok(DbCheck {
                 schema_version: schema_version(connection)?.unwrap_or(0),
                 journal_mode: text("PRAGMA journal_mode")?,
@@ -236,8 +240,9 @@ impl Transaction<'_, '_> {
 
 fn create_folder(path: &Path) -> Result<()> {
     let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else { return Ok(()) };
-    std::fs::create_dir_all(folder)
-        .map_err(|error| Error::Unavailable(format!("the folder {} cannot be made: {error}", folder.display())))
+    std::fs::create_dir_all(folder).map_err(|error| {
+        Error::Unavailable(format!("the folder {} cannot be made: {error}", folder.display()))
+    })
 }
 
 fn name_file(error: Error, path: &Path) -> Error {
@@ -252,8 +257,7 @@ fn name_file(error: Error, path: &Path) -> Error {
 
 fn open_writer(path: &Path) -> DbResult<Connection> {
     let mut connection = Connection::open(path)?;
-    connection.busy_handler(Some(wait_for_lock))?;
-    connection.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
+    prepare_connection(&mut connection)?;
     // Asked and read back: a misspelt or refused journal mode would cost every commit several fsyncs.
     let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if mode != "wal" {
@@ -267,12 +271,21 @@ fn open_writer(path: &Path) -> DbResult<Connection> {
 }
 
 fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
     let mut connection = Connection::open_with_flags(path, flags)?;
-    connection.busy_handler(Some(wait_for_lock))?;
-    connection.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
+    prepare_connection(&mut connection)?;
     connection.pragma_update(None, "cache_size", -READER_CACHE_KIB)?;
     Ok(connection)
+}
+
+fn prepare_connection(connection: &mut Connection) -> rusqlite::Result<()> {
+    connection.busy_handler(Some(wait_for_lock))?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
+    // Without this SQLite parses a statement anew at each binding that might suit a partial index: that costs more
+    // than the statement itself, and our plans must not depend on values anyway.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    Ok(())
 }
 
 /// Short, jittered waits: SQLite's own handler sleeps up to 100 ms, during which the lock stands idle.

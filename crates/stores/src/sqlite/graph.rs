@@ -1,13 +1,15 @@
 //! Dependencies: released, cancelled or held inside the transaction that ends the parent.
 
+use std::collections::VecDeque;
+
 use longhaul_queue::graph::{Edge, edge};
 use longhaul_queue::job::{JobId, OnFailure};
 use longhaul_queue::state::JobError;
-use longhaul_queue::{Error, Json, State, Timestamp};
+use longhaul_queue::{Json, State, Timestamp};
 
 use super::error::{DbResult, corrupt};
 use super::insert::start_state;
-use super::rows::{JobRow, flag, job_by_seq, read_on_failure, state_number};
+use super::rows::{JobRow, flag, job_by_seq, read_on_failure, read_state, state_number};
 use super::settle::cancel_waiting;
 use super::tx::Tx;
 
@@ -20,9 +22,11 @@ struct OpenEdge {
 
 /// Tells the children that a job has ended, and theirs in turn when that cancels them.
 pub(super) fn ended(tx: &mut Tx<'_>, parent: &JobRow, result: Option<&Json>, now: Timestamp) -> DbResult<()> {
-    let mut cancelled = Vec::new();
+    // Breadth first, so that the nearest parent is the one that a child's error names; a list, because chains may be
+    // long.
+    let mut cancelled = VecDeque::new();
     tell_children(tx, parent, result, now, &mut cancelled)?;
-    while let Some(child) = cancelled.pop() {
+    while let Some(child) = cancelled.pop_front() {
         tell_children(tx, &child, None, now, &mut cancelled)?;
     }
     Ok(())
@@ -33,7 +37,7 @@ fn tell_children(
     parent: &JobRow,
     result: Option<&Json>,
     now: Timestamp,
-    cancelled: &mut Vec<JobRow>,
+    cancelled: &mut VecDeque<JobRow>,
 ) -> DbResult<()> {
     if !parent.has(flag::CHILDREN) {
         return Ok(());
@@ -52,22 +56,23 @@ fn tell_children(
                 one_less(tx, open.child, now)?;
             }
             Edge::Cancels => {
-                mark_ended(tx, &open, parent.state)?;
+                mark_ended(tx, open.child, open.position, parent.state)?;
                 let child = stored(tx, open.child)?;
                 if child.state == State::Blocked {
-                    cancelled.push(cancel_child(tx, child, parent.id, parent.state, now)?);
+                    cancelled.push_back(cancel_child(tx, child, parent.id, parent.state, now)?);
                 }
             }
-            Edge::Holds => mark_ended(tx, &open, parent.state)?,
+            Edge::Holds => mark_ended(tx, open.child, open.position, parent.state)?,
         }
     }
     Ok(())
 }
 
-fn mark_ended(tx: &Tx<'_>, open: &OpenEdge, state: State) -> DbResult<()> {
+/// Notes a parent's end that does not satisfy its edge.
+pub(super) fn mark_ended(tx: &Tx<'_>, child: i64, position: usize, state: State) -> DbResult<()> {
     tx.run(
         "UPDATE lh_edges SET ended = ?3 WHERE child = ?1 AND position = ?2",
-        (open.child, open.position, state_number(state)),
+        (child, position, state_number(state)),
     )?;
     Ok(())
 }
@@ -89,24 +94,24 @@ pub(super) fn satisfy(
 
 /// Takes one dependency off a job and releases it when that was the last.
 pub(super) fn one_less(tx: &mut Tx<'_>, child: i64, now: Timestamp) -> DbResult<()> {
-    let sql = "UPDATE lh_jobs SET waits_for = waits_for - 1 WHERE seq = ?1 AND state = 0 RETURNING waits_for";
-    let left: Option<u32> = tx.one(sql, [child], |row| row.get(0))?;
-    if left == Some(0) {
+    let sql = "UPDATE lh_jobs SET waits_for = waits_for - 1 WHERE seq = ?1 RETURNING waits_for, state";
+    let left: Option<(u32, State)> = tx.one(sql, [child], |row| Ok((row.get(0)?, read_state(row, 1)?)))?;
+    if left == Some((0, State::Blocked)) {
         release(tx, child, now)?;
     }
     Ok(())
 }
 
 /// Lets a blocked job go: ready, or scheduled when its time has not come.
-pub(super) fn release(tx: &mut Tx<'_>, child: i64, now: Timestamp) -> DbResult<State> {
+pub(super) fn release(tx: &mut Tx<'_>, child: i64, now: Timestamp) -> DbResult<()> {
     let row = stored(tx, child)?;
     let state = start_state(false, row.run_at, now);
     tx.run(
-        "UPDATE lh_jobs SET state = ?2, waits_for = 0, wake_at = ?3 WHERE seq = ?1",
+        "UPDATE lh_jobs SET state = ?2, waits_for = 0, due_at = ?3 WHERE seq = ?1",
         (child, state_number(state), (state == State::Scheduled).then_some(row.run_at.as_millis())),
     )?;
     tx.moved(row.subject(), Some(row.state), Some(state));
-    Ok(state)
+    Ok(())
 }
 
 /// Cancels a new job whose parent had failed before, and what depends on it.
@@ -116,14 +121,14 @@ pub(super) fn cancel_by_parent(
     parent: JobId,
     parent_state: State,
     now: Timestamp,
-) -> DbResult<State> {
+) -> DbResult<()> {
     let row = stored(tx, child)?;
     // Another parent of the same submission may have taken it along already.
     if row.state == State::Blocked {
         let row = cancel_child(tx, row, parent, parent_state, now)?;
         ended(tx, &row, None, now)?;
     }
-    Ok(State::Cancelled)
+    Ok(())
 }
 
 fn cancel_child(
@@ -139,18 +144,31 @@ fn cancel_child(
 }
 
 fn stored(tx: &Tx<'_>, seq: i64) -> DbResult<JobRow> {
-    job_by_seq(tx.connection(), seq)?.ok_or_else(|| corrupt("an edge", format!("job number {seq} is missing")))
+    job_by_seq(tx, seq)?.ok_or_else(|| corrupt("an edge", format!("job number {seq} is missing")))
 }
 
-/// Makes a new job wait for a process, unless that has ended already.
-pub(super) fn wait_for_process(tx: &mut Tx<'_>, child: i64, process: &str) -> DbResult<()> {
-    let sealed: Option<bool> = tx.one("SELECT sealed FROM lh_processes WHERE id = ?1", [process], |row| row.get(0))?;
-    let Some(sealed) = sealed else {
-        let text = format!("after_process names {process}, which has no jobs; enqueue them first or open the process");
-        return Err(Error::invalid(text).into());
-    };
+/// Makes a new job wait for a process, unless that has ended already; false when there is no such process.
+pub(super) fn wait_for_process(tx: &mut Tx<'_>, child: i64, process: &str) -> DbResult<bool> {
+    let sealed: Option<bool> =
+        tx.one("SELECT sealed FROM lh_processes WHERE id = ?1", [process], |row| row.get(0))?;
+    let Some(sealed) = sealed else { return Ok(false) };
     let satisfied = sealed && unfinished(tx, process)? + tx.booked_unfinished(process) == 0;
-    tx.run("INSERT INTO lh_waiters (child, process, satisfied) VALUES (?1, ?2, ?3)", (child, process, satisfied))?;
+    tx.run(
+        "INSERT INTO lh_waiters (child, process, satisfied) VALUES (?1, ?2, ?3)",
+        (child, process, satisfied),
+    )?;
+    Ok(true)
+}
+
+/// Looks again whether the process that an ended job waited for has ended in the meantime.
+pub(super) fn recheck_wait(tx: &Tx<'_>, child: i64) -> DbResult<()> {
+    let sql = "SELECT process FROM lh_waiters WHERE child = ?1 AND satisfied = 0";
+    let Some(process) = tx.one(sql, [child], |row| row.get::<_, String>(0))? else { return Ok(()) };
+    let sql = "SELECT sealed FROM lh_processes WHERE id = ?1";
+    let sealed: bool = tx.one(sql, [&process], |row| row.get(0))?.unwrap_or(true);
+    if sealed && unfinished(tx, &process)? + tx.booked_unfinished(&process) == 0 {
+        tx.run("UPDATE lh_waiters SET satisfied = 1 WHERE child = ?1", [child])?;
+    }
     Ok(())
 }
 
@@ -166,7 +184,8 @@ fn unfinished(tx: &Tx<'_>, process: &str) -> DbResult<i64> {
 
 /// A process's counters or seal have changed: releases who waits for its end, and forgets it when it is empty.
 pub(super) fn process_changed(tx: &mut Tx<'_>, process: &str) -> DbResult<()> {
-    let sealed: Option<bool> = tx.one("SELECT sealed FROM lh_processes WHERE id = ?1", [process], |row| row.get(0))?;
+    let sealed: Option<bool> =
+        tx.one("SELECT sealed FROM lh_processes WHERE id = ?1", [process], |row| row.get(0))?;
     if sealed != Some(true) || unfinished(tx, process)? > 0 {
         return Ok(());
     }

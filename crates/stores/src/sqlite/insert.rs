@@ -1,7 +1,5 @@
 //! Enqueue: jobs, their edges and unique keys, all or none.
 
-use std::collections::HashMap;
-
 use longhaul_queue::graph::{self as rules, Edge};
 use longhaul_queue::job::{Dependency, JobId, NewJob};
 use longhaul_queue::store::{Enqueued, How};
@@ -9,52 +7,46 @@ use longhaul_queue::{Error, State, Timestamp};
 
 use super::error::{DbResult, corrupt};
 use super::rows::{
-    Body, JobRow, flag, job_by_id, on_failure_number, options_text, read_on_failure, read_result, state_number,
+    Body, JobRow, flag, job_by_id, job_by_seq, on_failure_number, options_text, read_on_failure, read_result,
+    state_number,
 };
 use super::tx::{Subject, Tx};
-use super::{graph, unique};
+use super::{graph, sweep, unique};
 
 /// Stores jobs in the order given; parents may stand after their children.
 pub(super) fn insert(tx: &mut Tx<'_>, jobs: Vec<NewJob>, now: Timestamp) -> DbResult<Vec<Enqueued>> {
     rules::check(&jobs)?;
-    let first_seq = tx.take_seqs(jobs.len())?;
-    let mut places: HashMap<JobId, i64> = HashMap::new();
-    if jobs.iter().any(|job| !job.depends_on.is_empty()) {
-        places = jobs.iter().zip(first_seq..).filter_map(|(job, seq)| job.id.map(|id| (id, seq))).collect();
-    }
     let mut enqueued = Vec::with_capacity(jobs.len());
-    let mut edges = Vec::new();
-    for (job, seq) in jobs.into_iter().zip(first_seq..) {
+    let mut waiting = Vec::new();
+    for job in jobs {
         let Some(id) = job.id else {
-            return Err(Error::invalid("a job without an id reached the store").into());
+            return Err(Error::invalid(format!("a job of kind {} has no id", job.kind)).into());
         };
         if let Some(holder) = unique::holder(tx, id, &job, now)? {
             enqueued.push(holder);
             continue;
         }
+        let seq = tx.next_seq()?;
         let Some(state) = insert_one(tx, id, seq, &job, now)? else {
             enqueued.push(duplicate(tx, id, &job)?);
             continue;
         };
-        if !job.depends_on.is_empty() || job.after_process.is_some() {
-            edges.push((enqueued.len(), seq, job.depends_on, job.after_process));
-        }
+        tx.take_seq(seq);
         enqueued.push(Enqueued { id, seq, state, how: How::Inserted });
+        if state == State::Blocked {
+            waiting.push((seq, job));
+        }
     }
     // Edges come last, when every member of the submission has its row.
-    for (_, seq, dependencies, _) in &edges {
-        link(tx, *seq, dependencies, &places)?;
+    for (seq, job) in &waiting {
+        link(tx, *seq, job)?;
     }
-    for (index, seq, dependencies, after_process) in edges {
-        if let Some(process) = after_process {
-            graph::wait_for_process(tx, seq, process.as_str())?;
-        }
-        enqueued[index].state = resolve(tx, seq, &dependencies, now)?;
+    for (seq, job) in &waiting {
+        resolve(tx, *seq, &job.depends_on, now)?;
     }
-    // A cancelled child may stand before the job it was cancelled with.
-    for entry in enqueued.iter_mut().filter(|entry| entry.state == State::Blocked) {
-        if let Some(row) = job_by_id(tx.connection(), entry.id)? {
-            entry.state = row.state;
+    if !waiting.is_empty() {
+        for entry in &mut enqueued {
+            entry.state = job_by_seq(tx, entry.seq)?.map_or(entry.state, |row| row.state);
         }
     }
     Ok(enqueued)
@@ -67,7 +59,7 @@ fn duplicate(tx: &Tx<'_>, id: JobId, job: &NewJob) -> DbResult<Enqueued> {
     };
     let body = Body::read(tx.connection(), row.seq)?;
     if !same_content(tx, &row, &body, job)? {
-        return Err(Error::invalid(format!("job {id} exists with other content; draw a new id")).into());
+        return Err(Error::invalid(format!("job {id} exists with other content")).into());
     }
     Ok(Enqueued { id, seq: row.seq, state: row.state, how: How::Duplicate })
 }
@@ -76,12 +68,7 @@ fn same_content(tx: &Tx<'_>, row: &JobRow, body: &Body, job: &NewJob) -> DbResul
     let parents: Vec<Dependency> = tx.all(
         "SELECT parent_id, on_failure FROM lh_edges WHERE child = ?1 ORDER BY position",
         [row.seq],
-        |row| {
-            Ok(Dependency {
-                job_id: JobId::from_bytes(row.get(0)?),
-                on_failure: read_on_failure(row, 1)?,
-            })
-        },
+        |row| Ok(Dependency { job_id: JobId::from_bytes(row.get(0)?), on_failure: read_on_failure(row, 1)? }),
     )?;
     let after: Option<String> =
         tx.one("SELECT process FROM lh_waiters WHERE child = ?1", [row.seq], |row| row.get(0))?;
@@ -91,7 +78,6 @@ fn same_content(tx: &Tx<'_>, row: &JobRow, body: &Body, job: &NewJob) -> DbResul
         && row.has(flag::HELPER) == job.helper
         && row.process.as_deref() == job.process_id.as_ref().map(|process| process.as_str())
         && after.as_deref() == job.after_process.as_ref().map(|process| process.as_str())
-        && job.expires_at.is_none_or(|expires_at| row.expires_at == Some(expires_at))
         && body.payload == job.payload
         && body.options == job.options
         && parents == job.depends_on)
@@ -106,7 +92,7 @@ fn insert_one(tx: &mut Tx<'_>, id: JobId, seq: i64, job: &NewJob, now: Timestamp
     let process = job.process_id.as_ref().map(|process| process.as_str());
     let inserted = tx.run(
         "INSERT INTO lh_jobs (seq, id, queue, kind, state, priority, run_at, fence, flags, process, attempt, crashes,
-             throttles, continues, parks, waits_for, cancel, created_at, expires_at, wake_at)
+             throttles, continues, parks, waits_for, cancel, created_at, expires_at, due_at)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, ?9, 0, 0, 0, 0, 0, 0, 0, ?10, ?11, ?12)
          ON CONFLICT (id) DO NOTHING",
         (
@@ -133,6 +119,9 @@ fn insert_one(tx: &mut Tx<'_>, id: JobId, seq: i64, job: &NewJob, now: Timestamp
     )?;
     if process.is_some() {
         tx.run("INSERT INTO lh_processes (id, sealed) VALUES (?1, 1) ON CONFLICT DO NOTHING", [process])?;
+    }
+    if let Some(expires_at) = job.expires_at {
+        sweep::remind_at(tx, expires_at, seq)?;
     }
     for tag in &options.tags {
         tx.run("INSERT INTO lh_tags (tag, seq) VALUES (?1, ?2) ON CONFLICT DO NOTHING", (tag, seq))?;
@@ -168,56 +157,67 @@ pub(super) fn start_state(waits: bool, run_at: Timestamp, now: Timestamp) -> Sta
     }
 }
 
-fn link(tx: &mut Tx<'_>, child: i64, dependencies: &[Dependency], places: &HashMap<JobId, i64>) -> DbResult<()> {
-    for (position, dependency) in dependencies.iter().enumerate() {
-        let id = dependency.job_id;
-        let stored = || -> DbResult<Option<i64>> {
-            tx.one("SELECT seq FROM lh_jobs WHERE id = ?1", [id.as_bytes()], |row| row.get(0))
-        };
-        let parent = match places.get(&id) {
-            // A member that was there before, or that a unique key turned into another job, has no row at its place.
-            Some(&seq) if tx.one("SELECT 1 FROM lh_jobs WHERE seq = ?1", [seq], |_| Ok(()))?.is_some() => Some(seq),
-            _ => stored()?,
-        };
+/// Writes what a new job waits for; all of it must be stored by now.
+fn link(tx: &mut Tx<'_>, child: i64, job: &NewJob) -> DbResult<()> {
+    let id = job.id.unwrap_or_else(|| JobId::from_bytes([0; 16]));
+    for (position, dependency) in job.depends_on.iter().enumerate() {
+        let parent_id = dependency.job_id;
+        let sql = "UPDATE lh_jobs SET flags = flags | ?2 WHERE id = ?1 RETURNING seq";
+        let parent: Option<i64> = tx.one(sql, (parent_id.as_bytes(), flag::CHILDREN), |row| row.get(0))?;
         let Some(parent) = parent else {
-            let text = format!("depends_on names {id}, which is neither stored nor part of this submission");
+            let text = format!("job {id} depends on {parent_id}, which does not exist");
             return Err(Error::invalid(text).into());
         };
         tx.run(
             "INSERT INTO lh_edges (child, position, parent, parent_id, on_failure, satisfied) VALUES (?1, ?2, ?3, ?4, ?5, 0)",
-            (child, position, parent, id.as_bytes(), on_failure_number(dependency.on_failure)),
+            (child, position, parent, parent_id.as_bytes(), on_failure_number(dependency.on_failure)),
         )?;
-        tx.run("UPDATE lh_jobs SET flags = flags | ?2 WHERE seq = ?1 AND flags & ?2 = 0", (parent, flag::CHILDREN))?;
     }
+    if let Some(process) = &job.after_process {
+        if job.process_id.as_ref() == Some(process) && !job.helper {
+            let text = format!("job {id} would wait for its own process {process}; make it a helper");
+            return Err(Error::invalid(text).into());
+        }
+        if !graph::wait_for_process(tx, child, process.as_str())? {
+            let text = format!("job {id} waits for process {process}, which does not exist");
+            return Err(Error::invalid(text).into());
+        }
+    }
+    let waits_for = job.depends_on.len() + usize::from(graph::waits_for_process(tx, child)?);
+    tx.run("UPDATE lh_jobs SET waits_for = ?2 WHERE seq = ?1", (child, waits_for))?;
     Ok(())
 }
 
-/// Looks at parents that have ended before, and says where the child stands.
-fn resolve(tx: &mut Tx<'_>, child: i64, dependencies: &[Dependency], now: Timestamp) -> DbResult<State> {
-    let mut waits_for = 0_u32;
+/// Lets a new job find out what its parents and its process have done before.
+fn resolve(tx: &mut Tx<'_>, child: i64, dependencies: &[Dependency], now: Timestamp) -> DbResult<()> {
     let mut cancelled_by = None;
     for (position, dependency) in dependencies.iter().enumerate() {
         let Some(parent) = job_by_id(tx.connection(), dependency.job_id)? else { continue };
+        let open = "SELECT 1 FROM lh_edges WHERE child = ?1 AND position = ?2 AND satisfied = 0";
+        // A member of the same submission that was cancelled a moment ago has told its children.
+        if tx.one(open, (child, position), |_| Ok(()))?.is_none() {
+            continue;
+        }
         match rules::edge(parent.state, dependency.on_failure) {
-            Edge::Open => waits_for += 1,
+            Edge::Open => {}
             Edge::Satisfied => {
                 let result = read_result(tx.connection(), parent.seq)?;
                 graph::satisfy(tx, child, position, parent.state, result.as_ref())?;
+                graph::one_less(tx, child, now)?;
             }
-            Edge::Cancels => cancelled_by = Some((parent.id, parent.state)),
-            Edge::Holds => waits_for += 1,
-        }
-        if rules::edge(parent.state, dependency.on_failure) != Edge::Satisfied && parent.state.is_terminal() {
-            tx.run(
-                "UPDATE lh_edges SET ended = ?3 WHERE child = ?1 AND position = ?2",
-                (child, position, state_number(parent.state)),
-            )?;
+            Edge::Cancels => {
+                graph::mark_ended(tx, child, position, parent.state)?;
+                cancelled_by = cancelled_by.or(Some((parent.id, parent.state)));
+            }
+            Edge::Holds => graph::mark_ended(tx, child, position, parent.state)?,
         }
     }
-    waits_for += u32::from(graph::waits_for_process(tx, child)?);
-    tx.run("UPDATE lh_jobs SET waits_for = ?2 WHERE seq = ?1", (child, waits_for))?;
     if let Some((parent, state)) = cancelled_by {
         return graph::cancel_by_parent(tx, child, parent, state, now);
     }
-    if waits_for == 0 { graph::release(tx, child, now) } else { Ok(State::Blocked) }
+    let waits_for_nothing = |row: &JobRow| row.state == State::Blocked && row.waits_for == 0;
+    if job_by_seq(tx, child)?.is_some_and(|row| waits_for_nothing(&row)) {
+        graph::release(tx, child, now)?;
+    }
+    Ok(())
 }

@@ -25,9 +25,9 @@ use async_trait::async_trait;
 use longhaul_queue::events::EventPage;
 use longhaul_queue::job::{Claimed, Job, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId};
 use longhaul_queue::store::{
-    CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExtendRequest, Firing, LedgerRow, ListRequest, Page,
-    ProcessInfo, QueueChange, QueueInfo, Renewal, RetryRequest, Save, Schedule, SettleItem, Settled, Swept,
-    UnparkRequest, Unparked, WorkerInfo,
+    CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExtendRequest, Firing, LedgerRow, ListRequest,
+    Page, ProcessInfo, QueueChange, QueueInfo, Renewal, RetryRequest, Save, Schedule, SettleItem, Settled,
+    Swept, UnparkRequest, Unparked, WorkerInfo,
 };
 use longhaul_queue::{Result, State, Store, Timestamp};
 use tokio::sync::watch;
@@ -37,9 +37,9 @@ pub use error::{DbError, DbResult};
 use writer::Treatment;
 
 /// Needs its own fsync, where that is the level.
-const DURABLE: Treatment = Treatment { volatile: false, reads_counts: false };
+const DURABLE: Treatment = Treatment { volatile: false, reads_counts: false, prompt: false };
 /// May be lost in a power cut, which ends its holder too.
-const VOLATILE: Treatment = Treatment { volatile: true, reads_counts: false };
+const VOLATILE: Treatment = Treatment { volatile: true, ..DURABLE };
 
 /// Jobs in a SQLite file.
 #[derive(Clone)]
@@ -84,7 +84,7 @@ impl Store for SqliteStore {
     }
 
     async fn insert(&self, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {
-        let treatment = Treatment { reads_counts: waits_for_processes(&jobs), ..DURABLE };
+        let treatment = Treatment { reads_counts: waits_for_processes(&jobs), prompt: true, ..DURABLE };
         self.db.writer.write(treatment, move |tx| insert::insert(tx, jobs, now)).await
     }
 
@@ -102,7 +102,7 @@ impl Store for SqliteStore {
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
         let queues = request.queues.clone();
-        let treatment = Treatment { volatile: true, reads_counts: true };
+        let treatment = Treatment { reads_counts: true, ..VOLATILE };
         self.db
             .writer
             .write_unless(

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use longhaul_queue::events::{Event, EventPage};
-use longhaul_queue::job::{Job, JobDetail, JobId, JobResult, LogLine, ParentStatus, ProcessId, Run, WorkerId};
+use longhaul_queue::job::{
+    Job, JobDetail, JobId, JobResult, LogLine, ParentStatus, ProcessId, Run, WorkerId,
+};
 use longhaul_queue::limits::{PAGE_MAX, RUNS_KEPT_MAX, WORKER_KEPT};
 use longhaul_queue::state::RunOutcome;
 use longhaul_queue::store::{
@@ -15,8 +17,8 @@ use rusqlite::{Connection, OptionalExtension, Params, Row};
 
 use super::error::DbResult;
 use super::rows::{
-    Body, JobRow, flag, from_text, job_by_id, job_columns, read_data, read_on_failure, read_options, read_result,
-    read_state, state_number,
+    Body, JobRow, flag, from_text, job_by_id, job_columns, read_data, read_on_failure, read_options,
+    read_result, read_state, state_number,
 };
 
 fn all<T>(
@@ -66,7 +68,8 @@ fn detail(connection: &Connection, row: JobRow) -> DbResult<JobDetail> {
 }
 
 fn parents(connection: &Connection, seq: i64) -> DbResult<Vec<ParentStatus>> {
-    let sql = "SELECT parent_id, on_failure, satisfied, ended FROM lh_edges WHERE child = ?1 ORDER BY position";
+    let sql =
+        "SELECT parent_id, on_failure, satisfied, ended FROM lh_edges WHERE child = ?1 ORDER BY position";
     all(connection, sql, [seq], |row| {
         Ok(ParentStatus {
             job_id: JobId::from_bytes(row.get(0)?),
@@ -114,7 +117,15 @@ fn runs(connection: &Connection, row: &JobRow) -> DbResult<Vec<Run>> {
         if runs.last().is_none_or(|run| run.fence < row.fence) {
             let worker = WorkerId::from(worker.as_str());
             let outcome = RunOutcome::Done;
-            runs.push(Run { fence: row.fence, worker, started_at, ended_at, outcome, error: None, usage: None });
+            runs.push(Run {
+                fence: row.fence,
+                worker,
+                started_at,
+                ended_at,
+                outcome,
+                error: None,
+                usage: None,
+            });
         }
     }
     let surplus = runs.len().saturating_sub(RUNS_KEPT_MAX);
@@ -141,7 +152,11 @@ pub(super) fn list(connection: &Connection, request: &ListRequest) -> DbResult<P
 fn list_sql(filter: &Filter, newest_first: bool, cursor: Option<i64>, limit: usize) -> (String, Vec<Value>) {
     let mut sql = format!(
         "SELECT {}, b.options FROM lh_jobs j JOIN lh_bodies b ON b.seq = j.seq WHERE 1",
-        job_columns!().split(", ").map(|column| format!("j.{}", column.trim())).collect::<Vec<_>>().join(", ")
+        job_columns!()
+            .split(", ")
+            .map(|column| format!("j.{}", column.trim()))
+            .collect::<Vec<_>>()
+            .join(", ")
     );
     let mut params: Vec<Value> = Vec::new();
     let mut condition = |text: &str, value: Value| {
@@ -173,7 +188,8 @@ fn list_sql(filter: &Filter, newest_first: bool, cursor: Option<i64>, limit: usi
         );
     }
     if !filter.states.is_empty() {
-        let numbers: Vec<String> = filter.states.iter().map(|state| state_number(*state).to_string()).collect();
+        let numbers: Vec<String> =
+            filter.states.iter().map(|state| state_number(*state).to_string()).collect();
         let _ = write!(sql, " AND j.state IN ({})", numbers.join(", "));
         if filter.states.iter().all(|state| matches!(state, State::Failed | State::Cancelled)) {
             // The very words of lh_jobs_ended_badly, so that the planner may use it.
@@ -186,7 +202,12 @@ fn list_sql(filter: &Filter, newest_first: bool, cursor: Option<i64>, limit: usi
 }
 
 /// Ended jobs of a process, in `seq` order.
-pub(super) fn results(connection: &Connection, process: &str, after: i64, limit: usize) -> DbResult<Page<JobResult>> {
+pub(super) fn results(
+    connection: &Connection,
+    process: &str,
+    after: i64,
+    limit: usize,
+) -> DbResult<Page<JobResult>> {
     let limit = limit.clamp(1, PAGE_MAX);
     // Index lh_jobs_process.
     let sql = "SELECT j.seq, j.id, j.kind, j.state, r.result, r.error
@@ -213,9 +234,10 @@ pub(super) fn results(connection: &Connection, process: &str, after: i64, limit:
     Ok(Page { items, next })
 }
 
-/// This worker's running jobs that somebody wants to end. Index lh_jobs_cancelling.
+/// This worker's running jobs that somebody wants to end.
 pub(super) fn cancelling(connection: &Connection, worker: &WorkerId) -> DbResult<Vec<JobId>> {
-    let sql = "SELECT id FROM lh_jobs WHERE state = 3 AND cancel = 1 AND worker = ?1";
+    let sql =
+        "SELECT j.id FROM lh_cancels c JOIN lh_jobs j ON j.seq = c.seq WHERE c.worker = ?1 AND j.state = 3";
     all(connection, sql, [worker.as_str()], |row| Ok(JobId::from_bytes(row.get(0)?)))
 }
 
@@ -254,10 +276,15 @@ pub(super) fn queues(connection: &Connection) -> DbResult<Vec<QueueInfo>> {
 }
 
 /// Processes by id.
-pub(super) fn processes(connection: &Connection, after: Option<&ProcessId>, limit: usize) -> DbResult<Vec<ProcessInfo>> {
+pub(super) fn processes(
+    connection: &Connection,
+    after: Option<&ProcessId>,
+    limit: usize,
+) -> DbResult<Vec<ProcessInfo>> {
     let after = after.map_or("", |process| process.as_str());
     let sql = "SELECT id, sealed FROM lh_processes WHERE id > ?1 ORDER BY id LIMIT ?2";
-    let found = all(connection, sql, (after, limit.clamp(1, PAGE_MAX)), |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let found =
+        all(connection, sql, (after, limit.clamp(1, PAGE_MAX)), |row| Ok((row.get(0)?, row.get(1)?)))?;
     found.into_iter().map(|(id, sealed): (String, bool)| process_info(connection, id, sealed)).collect()
 }
 
@@ -301,10 +328,17 @@ pub(super) fn events(connection: &Connection, after: Option<u64>, limit: usize) 
         connection.prepare_cached("SELECT min(id) FROM lh_events")?.query_row([], |row| row.get(0))?;
     let sql = match after {
         Some(_) => "SELECT id, at, changes, more FROM lh_events WHERE id > ?1 ORDER BY id LIMIT ?2",
-        None => "SELECT * FROM (SELECT id, at, changes, more FROM lh_events WHERE id > ?1 ORDER BY id DESC LIMIT ?2) ORDER BY id",
+        None => {
+            "SELECT * FROM (SELECT id, at, changes, more FROM lh_events WHERE id > ?1 ORDER BY id DESC LIMIT ?2) ORDER BY id"
+        }
     };
     let rows = all(connection, sql, (after.unwrap_or(0), limit), |row| {
-        Ok((row.get::<_, u64>(0)?, row.get::<_, i64>(1)?, row.get::<_, Option<String>>(2)?, row.get::<_, u64>(3)?))
+        Ok((
+            row.get::<_, u64>(0)?,
+            row.get::<_, i64>(1)?,
+            row.get::<_, Option<String>>(2)?,
+            row.get::<_, u64>(3)?,
+        ))
     })?;
     let mut events = Vec::with_capacity(rows.len());
     for (id, at, changes, more) in rows {

@@ -1,12 +1,14 @@
 //! Rows of `lh_jobs` and its side tables, to and from the queue's types.
 
-use longhaul_queue::job::{Claimed, Job, JobId, JobOptions, Lease, OnFailure, ParentResult, ProcessId, Wake, WorkerId};
+use longhaul_queue::job::{
+    Claimed, Job, JobId, JobOptions, Lease, OnFailure, ParentResult, ProcessId, Wake, WorkerId,
+};
 use longhaul_queue::state::{JobError, Park, Spent};
 use longhaul_queue::{Json, State, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::error::{DbResult, corrupt};
-use super::tx::Subject;
+use super::tx::{Subject, Tx};
 
 /// Bits of `lh_jobs.flags`: what stands in the side tables, so that most jobs are spared the look-up.
 pub(super) mod flag {
@@ -40,7 +42,7 @@ pub(super) mod flag {
 macro_rules! job_columns {
     () => {
         "seq, id, queue, kind, state, priority, run_at, fence, flags, process, attempt, crashes, throttles, continues, \
-         parks, waits_for, cancel, created_at, started_at, finished_at, expires_at, lease_until, worker"
+         parks, waits_for, cancel, created_at, started_at, finished_at, expires_at, worker, due_at"
     };
 }
 pub(super) use job_columns;
@@ -65,8 +67,8 @@ pub(super) struct JobRow {
     pub(super) started_at: Option<Timestamp>,
     pub(super) finished_at: Option<Timestamp>,
     pub(super) expires_at: Option<Timestamp>,
-    pub(super) lease_until: Option<Timestamp>,
     pub(super) worker: Option<String>,
+    pub(super) due_at: Option<Timestamp>,
 }
 
 impl JobRow {
@@ -97,8 +99,8 @@ impl JobRow {
             started_at: time(18)?,
             finished_at: time(19)?,
             expires_at: time(20)?,
-            lease_until: time(21)?,
-            worker: row.get(22)?,
+            worker: row.get(21)?,
+            due_at: time(22)?,
         })
     }
 
@@ -136,7 +138,7 @@ impl JobRow {
             expires_at: self.expires_at,
             spent: self.spent,
             fence: self.fence,
-            lease_until: self.lease_until,
+            lease_until: self.due_at.filter(|_| self.state == State::Running),
             worker: self.worker.map(WorkerId::from),
             cancel_requested: self.cancel,
             waits_for: self.waits_for,
@@ -156,9 +158,16 @@ impl JobRow {
             seq: self.seq,
             fence: self.fence,
             worker: WorkerId::from(self.worker.clone().unwrap_or_default()),
-            until: self.lease_until.unwrap_or_default(),
+            until: self.due_at.unwrap_or_default(),
         };
-        Ok(Claimed { job: self.into_job(connection, body.options)?, lease, payload: body.payload, data, parents, wake })
+        Ok(Claimed {
+            job: self.into_job(connection, body.options)?,
+            lease,
+            payload: body.payload,
+            data,
+            parents,
+            wake,
+        })
     }
 }
 
@@ -170,7 +179,8 @@ pub(super) struct Body {
 
 impl Body {
     pub(super) fn read(connection: &Connection, seq: i64) -> DbResult<Self> {
-        let mut statement = connection.prepare_cached("SELECT payload, options FROM lh_bodies WHERE seq = ?1")?;
+        let mut statement =
+            connection.prepare_cached("SELECT payload, options FROM lh_bodies WHERE seq = ?1")?;
         let (payload, options): (String, Option<String>) =
             statement.query_row([seq], |row| Ok((row.get(0)?, row.get(1)?)))?;
         Ok(Self { payload: Json::trusted(payload), options: read_options(options)? })
@@ -193,9 +203,22 @@ pub(super) fn options_text(options: &JobOptions) -> DbResult<Option<String>> {
 }
 
 /// A row of `lh_jobs` by its place.
-pub(super) fn job_by_seq(connection: &Connection, seq: i64) -> DbResult<Option<JobRow>> {
-    let sql = concat!("SELECT ", job_columns!(), " FROM lh_jobs WHERE seq = ?1");
-    Ok(connection.prepare_cached(sql)?.query_row([seq], JobRow::read).optional()?)
+pub(super) fn job_by_seq(tx: &Tx<'_>, seq: i64) -> DbResult<Option<JobRow>> {
+    tx.one(concat!("SELECT ", job_columns!(), " FROM lh_jobs WHERE seq = ?1"), [seq], JobRow::read)
+}
+
+/// A row of `lh_jobs` and what was written at enqueue, in one look.
+pub(super) fn job_with_body(tx: &Tx<'_>, seq: i64) -> DbResult<Option<(JobRow, Body)>> {
+    let sql = concat!(
+        "SELECT ",
+        job_columns!(),
+        ", payload, options FROM lh_jobs JOIN lh_bodies USING (seq) WHERE seq = ?1"
+    );
+    let read = |row: &Row<'_>| {
+        Ok((JobRow::read(row)?, row.get::<_, String>(23)?, row.get::<_, Option<String>>(24)?))
+    };
+    let Some((row, payload, options)) = tx.one(sql, [seq], read)? else { return Ok(None) };
+    Ok(Some((row, Body { payload: Json::trusted(payload), options: read_options(options)? })))
 }
 
 /// A row of `lh_jobs` by its id.
@@ -232,7 +255,8 @@ pub(super) fn read_on_failure(row: &Row<'_>, index: usize) -> rusqlite::Result<O
 }
 
 fn side_value(connection: &Connection, sql: &str, seq: i64) -> DbResult<Option<String>> {
-    let value = connection.prepare_cached(sql)?.query_row([seq], |row| row.get::<_, Option<String>>(0)).optional()?;
+    let value =
+        connection.prepare_cached(sql)?.query_row([seq], |row| row.get::<_, Option<String>>(0)).optional()?;
     Ok(value.flatten())
 }
 
@@ -272,7 +296,10 @@ fn read_parents(connection: &Connection, seq: i64) -> DbResult<Vec<ParentResult>
 }
 
 /// A JSON column that may be NULL.
-pub(super) fn from_text<T: serde::de::DeserializeOwned>(what: &str, text: Option<String>) -> DbResult<Option<T>> {
+pub(super) fn from_text<T: serde::de::DeserializeOwned>(
+    what: &str,
+    text: Option<String>,
+) -> DbResult<Option<T>> {
     text.map(|text| serde_json::from_str(&text).map_err(|error| corrupt(what, error))).transpose()
 }
 

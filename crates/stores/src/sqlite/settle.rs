@@ -11,7 +11,7 @@ use super::admin::delete_row;
 use super::error::{DbError, DbResult};
 use super::rows::{Body, JobRow, flag, from_text, job_by_seq, read_data, state_number, to_text};
 use super::tx::Tx;
-use super::{graph, insert, unique};
+use super::{graph, insert, sweep, unique};
 
 /// Applies settlements and answers each.
 pub(super) fn settle(tx: &mut Tx<'_>, items: Vec<SettleItem>, now: Timestamp) -> DbResult<Vec<Settled>> {
@@ -19,23 +19,40 @@ pub(super) fn settle(tx: &mut Tx<'_>, items: Vec<SettleItem>, now: Timestamp) ->
 }
 
 fn settle_one(tx: &mut Tx<'_>, item: SettleItem, now: Timestamp) -> DbResult<Settled> {
-    let Some(row) = held(tx, &item.lease)? else { return Ok(Settled::LostLease) };
-    if !item.follow_ups.is_empty() {
-        let follow_ups = item.follow_ups;
+    let SettleItem { lease, settlement, follow_ups } = item;
+    let Some(mut row) = held(tx, &lease)? else { return Ok(Settled::LostLease) };
+    let cancelled = row.cancel && !settlement.state.is_terminal();
+    if let Err(error) = settlement.check() {
+        return Ok(Settled::Refused(error));
+    }
+    // What the handler planned before it was cancelled is not to happen. Otherwise follow-ups come first: they belong
+    // to the process before this job's end could complete it.
+    if !follow_ups.is_empty() && !cancelled {
         if let Err(error) = tx.attempt(|tx| insert::insert(tx, follow_ups, now))? {
             return Ok(Settled::Refused(error));
         }
+        // One of them may depend on this job.
+        row = held(tx, &lease)?.unwrap_or(row);
     }
-    let settlement = if row.cancel { item.settlement.under_cancel() } else { item.settlement };
-    let mut row = row;
+    let settlement = under_cancel(tx, &row, settlement)?;
     write_run(tx, &mut row, &settlement, now)?;
     let (settlement, wake) = take_signal(tx, &row, settlement, now)?;
     apply(tx, row, settlement, wake, now).map(Settled::Applied)
 }
 
+/// A cancellation that was requested first wins over everything but an end.
+pub(super) fn under_cancel(tx: &Tx<'_>, row: &JobRow, settlement: Settlement) -> DbResult<Settlement> {
+    if !row.cancel {
+        return Ok(settlement);
+    }
+    let worker = row.worker.as_deref().unwrap_or("");
+    tx.run("DELETE FROM lh_cancels WHERE worker = ?1 AND seq = ?2", (worker, row.seq))?;
+    Ok(settlement.under_cancel())
+}
+
 /// The row, if it is still this holder's: running, and not claimed again since.
 fn held(tx: &Tx<'_>, lease: &Lease) -> DbResult<Option<JobRow>> {
-    let row = job_by_seq(tx.connection(), lease.seq)?;
+    let row = job_by_seq(tx, lease.seq)?;
     Ok(row.filter(|row| row.id == lease.job_id && row.state == State::Running && row.fence == lease.fence))
 }
 
@@ -62,9 +79,13 @@ fn take_signal(
     };
     let sql = "SELECT signal FROM lh_signals WHERE key = ?1 AND expires_at > ?2";
     let signal = tx.one(sql, (&park.key, now.as_millis()), |row| row.get::<_, String>(0))?;
-    let Some(signal) = from_text::<Signal>("a signal", signal)? else { return Ok((settlement, WakeColumn::Clear)) };
+    let Some(signal) = from_text::<Signal>("a signal", signal)? else {
+        return Ok((settlement, WakeColumn::Clear));
+    };
     let (woken, wake) = wake_with(tx, row, settlement.spent, signal, now, 0.5)?;
-    Ok((Settlement { data: settlement.data, ..woken }, wake))
+    // The park came first, if only for a moment: what it wrote stays.
+    let run_at = woken.run_at.or(settlement.run_at);
+    Ok((Settlement { run_at, data: settlement.data, ..woken }, wake))
 }
 
 /// What a signal does to a parked job.
@@ -117,6 +138,11 @@ pub(super) fn apply(
         if needs_options { Body::read(tx.connection(), row.seq)?.options } else { JobOptions::default() };
     let removal = removal(tx, &row, options.retention, state, now)?;
     write_row(tx, &row, &settlement, removal, now)?;
+    if from == State::Running && !state.is_terminal() {
+        sweep::remind(tx, &row)?;
+    } else if from == State::Parked && state.is_terminal() {
+        sweep::forget(tx, &row)?;
+    }
     tx.moved(row.subject(), Some(from), Some(state));
     if state.is_terminal() {
         row.state = state;
@@ -137,19 +163,15 @@ fn write_row(
     now: Timestamp,
 ) -> DbResult<()> {
     let spent = settlement.spent;
-    let wake_at = match settlement.state {
+    let due_at = match settlement.state {
         State::Scheduled => settlement.run_at,
         State::Parked => settlement.park.as_ref().and_then(|park| park.until),
-        State::Blocked | State::Ready | State::Running | State::Succeeded | State::Failed | State::Cancelled => None,
-    };
-    let delete_at = match removal {
-        Removal::At(at) => Some(at.as_millis()),
-        Removal::Never | Removal::Now => None,
+        State::Succeeded | State::Failed | State::Cancelled => pruned_at(removal),
+        State::Blocked | State::Ready | State::Running => None,
     };
     tx.run(
         "UPDATE lh_jobs SET state = ?2, run_at = coalesce(?3, run_at), flags = ?4, attempt = ?5, crashes = ?6,
-             throttles = ?7, continues = ?8, parks = ?9, finished_at = ?10, wake_at = ?11, delete_at = ?12,
-             lease_until = NULL
+             throttles = ?7, continues = ?8, parks = ?9, finished_at = ?10, due_at = ?11, cancel = 0
          WHERE seq = ?1",
         (
             row.seq,
@@ -162,8 +184,7 @@ fn write_row(
             spent.continues,
             spent.parks,
             settlement.state.is_terminal().then_some(now.as_millis()),
-            wake_at.map(Timestamp::as_millis),
-            delete_at,
+            due_at.map(Timestamp::as_millis),
         ),
     )?;
     Ok(())
@@ -191,7 +212,12 @@ fn write_park(tx: &Tx<'_>, row: &mut JobRow, settlement: &Settlement, wake: Wake
 }
 
 /// Adds the run to the history. A plain success is told by the job row itself, which spares it a row.
-pub(super) fn write_run(tx: &Tx<'_>, row: &mut JobRow, settlement: &Settlement, now: Timestamp) -> DbResult<()> {
+pub(super) fn write_run(
+    tx: &Tx<'_>,
+    row: &mut JobRow,
+    settlement: &Settlement,
+    now: Timestamp,
+) -> DbResult<()> {
     if settlement.outcome == RunOutcome::Done && settlement.usage.is_none() {
         return Ok(());
     }
@@ -254,8 +280,9 @@ pub(super) fn save(tx: &mut Tx<'_>, lease: &Lease, save: &Save) -> DbResult<()> 
 }
 
 fn write_log(tx: &Tx<'_>, seq: i64, save: &Save) -> DbResult<()> {
-    let last: i64 =
-        tx.one("SELECT coalesce(max(line), 0) FROM lh_logs WHERE seq = ?1", [seq], |row| row.get(0))?.unwrap_or(0);
+    let last: i64 = tx
+        .one("SELECT coalesce(max(line), 0) FROM lh_logs WHERE seq = ?1", [seq], |row| row.get(0))?
+        .unwrap_or(0);
     for (line, number) in save.log.iter().zip(last + 1..) {
         tx.run(
             "INSERT INTO lh_logs (seq, line, at, text) VALUES (?1, ?2, ?3, ?4)",
@@ -286,28 +313,39 @@ pub(super) fn write_error(tx: &Tx<'_>, seq: i64, error: &JobError) -> DbResult<(
 }
 
 /// Ends a job that is not running: cancelled on request, by expiry or with its parent. Its children are the caller's.
-pub(super) fn cancel_waiting(tx: &mut Tx<'_>, row: &JobRow, error: &JobError, now: Timestamp) -> DbResult<()> {
+pub(super) fn cancel_waiting(
+    tx: &mut Tx<'_>,
+    row: &JobRow,
+    error: &JobError,
+    now: Timestamp,
+) -> DbResult<()> {
     let options = if row.has(flag::UNIQUE | flag::RETENTION) {
         Body::read(tx.connection(), row.seq)?.options
     } else {
         JobOptions::default()
     };
-    let delete_at = match removal(tx, row, options.retention, State::Cancelled, now)? {
-        Removal::At(at) => Some(at.as_millis()),
-        Removal::Never | Removal::Now => None,
-    };
+    let due_at = pruned_at(removal(tx, row, options.retention, State::Cancelled, now)?);
     if row.has(flag::PARK) {
         tx.run("DELETE FROM lh_parks WHERE seq = ?1", [row.seq])?;
     }
     tx.run(
-        "UPDATE lh_jobs SET state = 7, finished_at = ?2, wake_at = NULL, delete_at = ?3, flags = (flags | ?4) & ~?5
+        "UPDATE lh_jobs SET state = 7, finished_at = ?2, due_at = ?3, flags = (flags | ?4) & ~?5
          WHERE seq = ?1",
-        (row.seq, now.as_millis(), delete_at, flag::RESULT, flag::PARK),
+        (row.seq, now.as_millis(), due_at.map(Timestamp::as_millis), flag::RESULT, flag::PARK),
     )?;
     write_error(tx, row.seq, error)?;
+    sweep::forget(tx, row)?;
     unique::free(tx, row, &options, State::Cancelled, now)?;
     tx.moved(row.subject(), Some(row.state), Some(State::Cancelled));
     Ok(())
+}
+
+/// When the pruner must look.
+fn pruned_at(removal: Removal) -> Option<Timestamp> {
+    match removal {
+        Removal::At(at) => Some(at),
+        Removal::Never | Removal::Now => None,
+    }
 }
 
 /// When an ended job's row goes: by its own rule, its queue's, or the default.

@@ -2,8 +2,10 @@
 //! before it takes the write lock.
 
 use longhaul_queue::job::Wake;
-use longhaul_queue::limits::{EVENTS_KEPT_MAX, WORKER_KEPT};
-use longhaul_queue::state::{Event, JobError, OnTimeout, Outcome, Policy, Settlement, settle as judge};
+use longhaul_queue::limits::{EVENTS_KEPT_MAX, SWEEP_MAX, WORKER_KEPT};
+use longhaul_queue::state::{
+    Event, JobError, OnTimeout, Outcome, Policy, RunOutcome, Settlement, settle as judge,
+};
 use longhaul_queue::store::Swept;
 use longhaul_queue::{State, Timestamp};
 use rusqlite::{Connection, OptionalExtension};
@@ -12,21 +14,41 @@ use super::admin::{delete_row, held_child};
 use super::error::DbResult;
 use super::graph;
 use super::rows::{Body, JobRow, flag, job_by_seq, job_columns, read_park, state_number};
-use super::settle::{WakeColumn, apply, cancel_waiting, write_run};
+use super::settle::{WakeColumn, apply, cancel_waiting, under_cancel, write_run};
 use super::tx::Tx;
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
+/// States that the promoter ends by time.
+const WAITING: [State; 2] = [State::Scheduled, State::Parked];
+const ENDED: [State; 3] = [State::Succeeded, State::Failed, State::Cancelled];
 
-/// The earliest of each sweep's index, or nothing.
-const NEXT_WAKE: &str = "SELECT min(wake_at) FROM lh_jobs WHERE wake_at IS NOT NULL";
-const NEXT_EXPIRY: &str =
-    "SELECT min(expires_at) FROM lh_jobs WHERE expires_at IS NOT NULL AND state IN (0, 1, 2, 4)";
-const NEXT_LEASE: &str = "SELECT min(lease_until) FROM lh_jobs WHERE state = 3";
-const NEXT_DELETE: &str = "SELECT min(delete_at) FROM lh_jobs WHERE delete_at IS NOT NULL";
+/// Index lh_jobs_due.
+const DUE: &str = concat!(
+    "SELECT ",
+    job_columns!(),
+    " FROM lh_jobs WHERE due_at IS NOT NULL AND state = ?1 AND due_at <= ?2 ORDER BY due_at, seq LIMIT ?3"
+);
 
-fn next(connection: &Connection, sql: &str) -> DbResult<Option<Timestamp>> {
-    let millis: Option<Option<i64>> = connection.prepare_cached(sql)?.query_row([], |row| row.get(0)).optional()?;
-    Ok(millis.flatten().map(Timestamp::from_millis))
+fn due(tx: &Tx<'_>, state: State, now: Timestamp, limit: usize) -> DbResult<Vec<JobRow>> {
+    tx.all(DUE, (state_number(state), now.as_millis(), limit), JobRow::read)
+}
+
+/// The earliest row of a state that a sweep must look at. Index lh_jobs_due.
+fn next_due(connection: &Connection, states: &[State]) -> DbResult<Option<Timestamp>> {
+    let mut statement = connection
+        .prepare_cached("SELECT min(due_at) FROM lh_jobs WHERE due_at IS NOT NULL AND state = ?1")?;
+    let mut next_at = None;
+    for state in states {
+        let millis: Option<i64> = statement.query_row([state_number(*state)], |row| row.get(0))?;
+        next_at = earlier(next_at, millis.map(Timestamp::from_millis));
+    }
+    Ok(next_at)
+}
+
+fn next_promotion(connection: &Connection) -> DbResult<Option<Timestamp>> {
+    let sql = "SELECT look_at FROM lh_expiries ORDER BY look_at LIMIT 1";
+    let expiry: Option<i64> = connection.prepare_cached(sql)?.query_row([], |row| row.get(0)).optional()?;
+    Ok(earlier(next_due(connection, &WAITING)?, expiry.map(Timestamp::from_millis)))
 }
 
 fn earlier(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
@@ -41,45 +63,65 @@ fn nothing_due(next_at: Option<Timestamp>, now: Timestamp) -> Option<Swept> {
 
 /// Whether `promote` has anything to do.
 pub(super) fn promote_idle(connection: &Connection, now: Timestamp) -> DbResult<Option<Swept>> {
-    Ok(nothing_due(earlier(next(connection, NEXT_WAKE)?, next(connection, NEXT_EXPIRY)?), now))
+    Ok(nothing_due(next_promotion(connection)?, now))
 }
 
-/// Scheduled jobs to ready, parked ones as their park says, expired ones to cancelled.
+/// Scheduled jobs to ready, parked ones as their park says, expired ones to cancelled. Expiries come first: a job that
+/// is due and expired is not run.
 pub(super) fn promote(tx: &mut Tx<'_>, now: Timestamp, limit: usize) -> DbResult<Swept> {
+    let limit = limit.min(SWEEP_MAX);
+    let expired = "SELECT seq FROM lh_expiries WHERE look_at <= ?1 ORDER BY look_at, seq LIMIT ?2";
+    let mut found = tx.all(expired, (now.as_millis(), limit + 1), |row| row.get::<_, i64>(0))?;
+    let mut starts = Vec::new();
+    for state in WAITING {
+        starts.append(&mut due(tx, state, now, limit + 1)?);
+    }
+    starts.retain(|row| row.expires_at.is_none_or(|expires_at| expires_at > now));
+    found.extend(starts.iter().map(|row| row.seq));
+    let cut = found.len() > limit;
     let mut changed = 0;
-    // Expiry first: a job that is due and expired is not run. Index lh_jobs_expiry.
-    let sql = concat!(
-        "SELECT ",
-        job_columns!(),
-        " FROM lh_jobs WHERE expires_at IS NOT NULL AND state IN (0, 1, 2, 4) AND expires_at <= ?1
-          ORDER BY expires_at, seq LIMIT ?2"
-    );
-    for row in tx.all(sql, (now.as_millis(), limit), JobRow::read)? {
-        // One that ended with its parent a moment ago needs nothing more.
-        if job_by_seq(tx.connection(), row.seq)?.is_some_and(|row| !row.state.is_terminal()) {
-            cancel_waiting(tx, &row, &JobError::expired(), now)?;
-            graph::ended(tx, &JobRow { state: State::Cancelled, ..row }, None, now)?;
-        }
-        changed += 1;
+    for seq in found.into_iter().take(limit) {
+        changed += u64::from(promote_one(tx, seq, now)?);
     }
-    // Index lh_jobs_wake.
-    let sql = concat!(
-        "SELECT ",
-        job_columns!(),
-        " FROM lh_jobs WHERE wake_at IS NOT NULL AND wake_at <= ?1 ORDER BY wake_at, seq LIMIT ?2"
-    );
-    for row in tx.all(sql, (now.as_millis(), limit.saturating_sub(changed)), JobRow::read)? {
-        if row.state == State::Parked {
-            park_timed_out(tx, row, now)?;
-        } else {
-            let ready = "UPDATE lh_jobs SET state = ?2, wake_at = NULL WHERE seq = ?1";
-            tx.run(ready, (row.seq, state_number(State::Ready)))?;
-            tx.moved(row.subject(), Some(row.state), Some(State::Ready));
-        }
-        changed += 1;
+    let next_at = if cut { Some(now) } else { next_promotion(tx.connection())? };
+    Ok(Swept { changed, next_at })
+}
+
+/// False when an earlier one's cascade has settled this one.
+fn promote_one(tx: &mut Tx<'_>, seq: i64, now: Timestamp) -> DbResult<bool> {
+    let Some(row) = job_by_seq(tx, seq)?.filter(|row| !row.state.is_terminal()) else { return Ok(false) };
+    if row.expires_at.is_some_and(|expires_at| expires_at <= now) {
+        cancel_waiting(tx, &row, &JobError::expired(), now)?;
+        graph::ended(tx, &JobRow { state: State::Cancelled, ..row }, None, now)?;
+    } else if row.state == State::Parked {
+        park_timed_out(tx, row, now)?;
+    } else {
+        let ready = "UPDATE lh_jobs SET state = ?2, due_at = NULL WHERE seq = ?1";
+        tx.run(ready, (row.seq, state_number(State::Ready)))?;
+        tx.moved(row.subject(), Some(row.state), Some(State::Ready));
     }
-    let next_at = earlier(next(tx.connection(), NEXT_WAKE)?, next(tx.connection(), NEXT_EXPIRY)?);
-    Ok(Swept { changed: changed as u64, next_at: next_at.map(|at| if changed >= limit { at.min(now) } else { at }) })
+    Ok(true)
+}
+
+/// Reminds the promoter of a waiting job's expiry.
+pub(super) fn remind_at(tx: &Tx<'_>, expires_at: Timestamp, seq: i64) -> DbResult<()> {
+    let sql = "INSERT INTO lh_expiries (look_at, seq) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+    tx.run(sql, (expires_at.as_millis(), seq))?;
+    Ok(())
+}
+
+/// A job waits again.
+pub(super) fn remind(tx: &Tx<'_>, row: &JobRow) -> DbResult<()> {
+    row.expires_at.map_or(Ok(()), |expires_at| remind_at(tx, expires_at, row.seq))
+}
+
+/// A job waits no more.
+pub(super) fn forget(tx: &Tx<'_>, row: &JobRow) -> DbResult<()> {
+    if let Some(expires_at) = row.expires_at {
+        let sql = "DELETE FROM lh_expiries WHERE look_at = ?1 AND seq = ?2";
+        tx.run(sql, (expires_at.as_millis(), row.seq))?;
+    }
+    Ok(())
 }
 
 fn park_timed_out(tx: &mut Tx<'_>, row: JobRow, now: Timestamp) -> DbResult<()> {
@@ -89,7 +131,9 @@ fn park_timed_out(tx: &mut Tx<'_>, row: JobRow, now: Timestamp) -> DbResult<()> 
     let error = JobError::park_timeout(&key);
     let (event, wake) = match on_timeout {
         OnTimeout::Resume => (Event::Release, WakeColumn::Set(Wake::TimedOut)),
-        OnTimeout::Retry => (Event::Outcome(Outcome::Retry { error, after: None, data: None }), WakeColumn::Clear),
+        OnTimeout::Retry => {
+            (Event::Outcome(Outcome::Retry { error, after: None, data: None }), WakeColumn::Clear)
+        }
         OnTimeout::Fail => (Event::Outcome(Outcome::Fail(error)), WakeColumn::Clear),
     };
     let settlement = judge(event, row.spent, &policy, now, 0.5);
@@ -99,70 +143,68 @@ fn park_timed_out(tx: &mut Tx<'_>, row: JobRow, now: Timestamp) -> DbResult<()> 
 
 /// Whether `rescue` has anything to do.
 pub(super) fn rescue_idle(connection: &Connection, now: Timestamp) -> DbResult<Option<Swept>> {
-    Ok(nothing_due(next(connection, NEXT_LEASE)?, now))
+    Ok(nothing_due(next_due(connection, &[State::Running])?, now))
 }
 
 /// Takes expired leases away. The job goes back with its checkpoint, and a normal claim resumes it.
 pub(super) fn rescue(tx: &mut Tx<'_>, now: Timestamp, limit: usize) -> DbResult<Swept> {
-    // Index lh_jobs_lease.
-    let sql = concat!(
-        "SELECT ",
-        job_columns!(),
-        " FROM lh_jobs WHERE state = 3 AND lease_until <= ?1 ORDER BY lease_until, seq LIMIT ?2"
-    );
-    let rows = tx.all(sql, (now.as_millis(), limit), JobRow::read)?;
-    let changed = rows.len();
-    for mut row in rows {
+    let limit = limit.min(SWEEP_MAX);
+    let rows = due(tx, State::Running, now, limit + 1)?;
+    let cut = rows.len() > limit;
+    let mut changed = 0;
+    for mut row in rows.into_iter().take(limit) {
+        changed += 1;
         let policy = Policy::default().with(&Body::read(tx.connection(), row.seq)?.options);
-        let mut settlement: Settlement = judge(Event::Crash, row.spent, &policy, now, 0.5);
-        if row.cancel {
-            settlement = settlement.under_cancel();
-        }
+        let settlement = under_cancel(tx, &row, judge(Event::Crash, row.spent, &policy, now, 0.5))?;
+        // Also of a job that was to be cancelled, the history says that its worker died.
+        let settlement = Settlement { outcome: RunOutcome::Crash, ..settlement };
         write_run(tx, &mut row, &settlement, now)?;
         apply(tx, row, settlement, WakeColumn::Keep, now)?;
     }
-    let next_at = next(tx.connection(), NEXT_LEASE)?;
-    Ok(Swept { changed: changed as u64, next_at: next_at.map(|at| if changed >= limit { at.min(now) } else { at }) })
+    let next_at = if cut { Some(now) } else { next_due(tx.connection(), &[State::Running])? };
+    Ok(Swept { changed, next_at })
 }
 
 /// Whether `prune` has anything to do that cannot wait.
 pub(super) fn prune_idle(connection: &Connection, now: Timestamp) -> DbResult<Option<Swept>> {
-    let next_at = next(connection, NEXT_DELETE)?;
-    let housekeeping = "SELECT EXISTS (SELECT 1 FROM lh_uniques WHERE held = 0 AND expires_at <= ?1)
+    let next_at = next_due(connection, &ENDED)?;
+    let housekeeping =
+        "SELECT EXISTS (SELECT 1 FROM lh_uniques WHERE ended IS NOT NULL AND taken_until <= ?1)
              OR EXISTS (SELECT 1 FROM lh_signals WHERE expires_at <= ?1)
              OR (SELECT max(id) - min(id) >= ?2 FROM lh_events)
              OR EXISTS (SELECT 1 FROM lh_workers WHERE seen_at <= ?3)";
     let kept = i64::try_from(EVENTS_KEPT_MAX).unwrap_or(i64::MAX);
     let params = (now.as_millis(), kept, (now - WORKER_KEPT).as_millis());
-    let needed: Option<bool> = connection.prepare_cached(housekeeping)?.query_row(params, |row| row.get(0))?;
+    let needed: Option<bool> =
+        connection.prepare_cached(housekeeping)?.query_row(params, |row| row.get(0))?;
     Ok(if needed == Some(true) { None } else { nothing_due(next_at, now) })
 }
 
 /// Deletes what retention no longer keeps.
 pub(super) fn prune(tx: &mut Tx<'_>, now: Timestamp, limit: usize) -> DbResult<Swept> {
-    // Index lh_jobs_prune.
-    let sql = concat!(
-        "SELECT ",
-        job_columns!(),
-        " FROM lh_jobs WHERE delete_at IS NOT NULL AND delete_at <= ?1 ORDER BY delete_at, seq LIMIT ?2"
-    );
-    let rows = tx.all(sql, (now.as_millis(), limit), JobRow::read)?;
-    let found = rows.len();
+    let limit = limit.min(SWEEP_MAX);
+    let mut rows = Vec::new();
+    for state in ENDED {
+        rows.append(&mut due(tx, state, now, limit + 1)?);
+    }
+    rows.sort_unstable_by_key(|row| (row.due_at, row.seq));
+    let cut = rows.len() > limit;
     let mut changed = 0;
-    for row in rows {
+    for row in rows.into_iter().take(limit) {
         if row.has(flag::CHILDREN) && held_child(tx, &row)?.is_some() {
             // A child waits for this one to be retried: look again tomorrow.
-            tx.run("UPDATE lh_jobs SET delete_at = ?2 WHERE seq = ?1", (row.seq, now.as_millis() + DAY_MS))?;
+            tx.run("UPDATE lh_jobs SET due_at = ?2 WHERE seq = ?1", (row.seq, now.as_millis() + DAY_MS))?;
         } else {
             delete_row(tx, &row)?;
             changed += 1;
         }
     }
-    changed += tx.run("DELETE FROM lh_uniques WHERE held = 0 AND expires_at <= ?1", [now.as_millis()])?;
+    changed +=
+        tx.run("DELETE FROM lh_uniques WHERE ended IS NOT NULL AND taken_until <= ?1", [now.as_millis()])?;
     changed += tx.run("DELETE FROM lh_signals WHERE expires_at <= ?1", [now.as_millis()])?;
-    let kept = i64::try_from(EVENTS_KEPT_MAX).unwrap_or(i64::MAX);
-    changed += tx.run("DELETE FROM lh_events WHERE id <= (SELECT max(id) FROM lh_events) - ?1", [kept])?;
     changed += tx.run("DELETE FROM lh_workers WHERE seen_at <= ?1", [(now - WORKER_KEPT).as_millis()])?;
-    let next_at = next(tx.connection(), NEXT_DELETE)?;
-    Ok(Swept { changed: changed as u64, next_at: next_at.map(|at| if found >= limit { at.min(now) } else { at }) })
+    let kept = i64::try_from(EVENTS_KEPT_MAX).unwrap_or(i64::MAX);
+    tx.run("DELETE FROM lh_events WHERE id <= (SELECT max(id) FROM lh_events) - ?1", [kept])?;
+    let next_at = if cut { Some(now) } else { next_due(tx.connection(), &ENDED)? };
+    Ok(Swept { changed: changed as u64, next_at })
 }

@@ -1,13 +1,14 @@
 //! One transaction of the writer: statements, and the bookkeeping that every change of a job carries along: maintained
 //! counters, the ledger, events, and the end of processes. All of it is written once a group, not once a job.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 
 use longhaul_queue::events::Change;
 use longhaul_queue::job::{JobId, ProcessId, Progress, Retention};
 use longhaul_queue::limits::EVENT_CHANGES_MAX;
 use longhaul_queue::{Error, State, Timestamp};
-use rusqlite::{Connection, OptionalExtension, Params, Row};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row};
 
 use super::error::{DbError, DbResult, corrupt};
 use super::graph;
@@ -18,9 +19,9 @@ const DAY_MS: i64 = 24 * 3600 * 1000;
 /// The transaction that a command runs in.
 pub(super) struct Tx<'a> {
     connection: &'a Connection,
+    statements: RefCell<Vec<(&'static str, CachedStatement<'a>)>>,
     locked_at: Timestamp,
     next_seq: Option<i64>,
-    seq_changed: bool,
     settings: HashMap<String, QueueSettings>,
     /// Of the command that runs now; forgotten when it fails.
     own: Changes,
@@ -71,9 +72,9 @@ impl<'a> Tx<'a> {
     pub(super) fn new(connection: &'a Connection, locked_at: Timestamp) -> Self {
         Self {
             connection,
+            statements: RefCell::new(Vec::with_capacity(16)),
             locked_at,
             next_seq: None,
-            seq_changed: false,
             settings: HashMap::new(),
             own: Changes::default(),
             kept: Changes::default(),
@@ -92,43 +93,80 @@ impl<'a> Tx<'a> {
     }
 
     /// Runs a statement and says how many rows it changed.
-    pub(super) fn run(&self, sql: &str, params: impl Params) -> DbResult<usize> {
-        Ok(self.connection.prepare_cached(sql)?.execute(params)?)
+    pub(super) fn run(&self, sql: &'static str, params: impl Params) -> DbResult<usize> {
+        self.with_statement(sql, |statement| statement.execute(params))
+    }
+
+    /// Uses a prepared statement. Most commands run a few statements hundreds of times, so they are kept at hand by
+    /// the address of their text: hashing the text each time would cost a tenth of the whole transaction.
+    fn with_statement<T>(
+        &self,
+        sql: &'static str,
+        work: impl FnOnce(&mut CachedStatement<'a>) -> rusqlite::Result<T>,
+    ) -> DbResult<T> {
+        let mut statements = self.statements.borrow_mut();
+        let known = statements.iter().position(|(text, _)| std::ptr::eq(*text, sql));
+        let index = match known {
+            Some(index) => index,
+            None => {
+                statements.push((sql, self.connection.prepare_cached(sql)?));
+                statements.len() - 1
+            }
+        };
+        Ok(work(&mut statements[index].1)?)
     }
 
     /// The first row, if any.
     pub(super) fn one<T>(
         &self,
-        sql: &str,
+        sql: &'static str,
         params: impl Params,
         read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
     ) -> DbResult<Option<T>> {
-        Ok(self.connection.prepare_cached(sql)?.query_row(params, read).optional()?)
+        self.with_statement(sql, |statement| statement.query_row(params, read).optional())
     }
 
     /// All rows.
     pub(super) fn all<T>(
         &self,
-        sql: &str,
+        sql: &'static str,
         params: impl Params,
         read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
     ) -> DbResult<Vec<T>> {
-        let mut statement = self.connection.prepare_cached(sql)?;
-        let rows = statement.query_map(params, read)?;
-        Ok(rows.collect::<rusqlite::Result<_>>()?)
+        self.with_statement(sql, |statement| statement.query_map(params, read)?.collect())
     }
 
-    /// The next `count` places in submission order.
-    pub(super) fn take_seqs(&mut self, count: usize) -> DbResult<i64> {
-        let first = match self.next_seq {
+    /// The next place in submission order.
+    pub(super) fn next_seq(&mut self) -> DbResult<i64> {
+        let next = match self.next_seq {
             Some(next) => next,
             None => self
-                .one("SELECT value FROM lh_meta WHERE key = 'next_seq'", [], |row| row.get(0))?
-                .ok_or_else(|| corrupt("next_seq", "it is missing"))?,
+                .one(
+                    "SELECT 1 + max(value, (SELECT coalesce(max(seq), 0) FROM lh_jobs))
+                     FROM lh_meta WHERE key = 'deleted_seq'",
+                    [],
+                    |row| row.get(0),
+                )?
+                .ok_or_else(|| corrupt("deleted_seq", "it is missing"))?,
         };
-        self.next_seq = Some(first + i64::try_from(count).unwrap_or(i64::MAX));
-        self.seq_changed = true;
-        Ok(first)
+        self.next_seq = Some(next);
+        Ok(next)
+    }
+
+    /// That place is taken.
+    pub(super) fn take_seq(&mut self, seq: i64) {
+        self.next_seq = Some(seq + 1);
+    }
+
+    /// Remembers the place of a job that is deleted, if it is the last one, so that it is never given again. Reads
+    /// cursors depend on that; and it spares every enqueue the upkeep of a counter.
+    pub(super) fn retire_seq(&self, seq: i64) -> DbResult<()> {
+        self.run(
+            "UPDATE lh_meta SET value = ?1
+             WHERE key = 'deleted_seq' AND value < ?1 AND ?1 >= (SELECT max(seq) FROM lh_jobs)",
+            [seq],
+        )?;
+        Ok(())
     }
 
     /// A queue's settings, read once a transaction.
@@ -137,7 +175,8 @@ impl<'a> Tx<'a> {
             return Ok(*settings);
         }
         let sql = "SELECT paused, max_running, retention FROM lh_queues WHERE name = ?1";
-        let row = self.one(sql, [queue], |row| Ok((row.get(0)?, row.get(1)?, row.get::<_, Option<String>>(2)?)))?;
+        let row =
+            self.one(sql, [queue], |row| Ok((row.get(0)?, row.get(1)?, row.get::<_, Option<String>>(2)?)))?;
         let settings = match row {
             None => QueueSettings::default(),
             Some((paused, max_running, retention)) => QueueSettings {
@@ -208,13 +247,18 @@ impl<'a> Tx<'a> {
 
     /// Runs `work` in a savepoint of its own: when the queue's rules refuse it, nothing of it remains and the error is
     /// the answer.
-    pub(super) fn attempt<T>(&mut self, work: impl FnOnce(&mut Self) -> DbResult<T>) -> DbResult<Result<T, Error>> {
+    pub(super) fn attempt<T>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> DbResult<T>,
+    ) -> DbResult<Result<T, Error>> {
         let before = self.own.clone();
         self.run("SAVEPOINT attempt", [])?;
         let outcome = work(self);
         if outcome.is_err() {
             self.run("ROLLBACK TO attempt", [])?;
             self.own = before;
+            // Read anew: places of jobs that were rolled back are free.
+            self.next_seq = None;
         }
         self.run("RELEASE attempt", [])?;
         match outcome {
@@ -233,7 +277,12 @@ impl<'a> Tx<'a> {
     /// Unfinished jobs of a process that this command has booked but not written, helpers left out.
     pub(super) fn booked_unfinished(&self, process: &str) -> i64 {
         let unfinished = |delta: &ProcessDelta| {
-            State::ALL.iter().zip(delta[0]).filter(|(state, _)| !state.is_terminal()).map(|(_, jobs)| jobs).sum()
+            State::ALL
+                .iter()
+                .zip(delta[0])
+                .filter(|(state, _)| !state.is_terminal())
+                .map(|(_, jobs)| jobs)
+                .sum()
         };
         self.own.processes.get(process).map_or(0, unfinished)
     }
@@ -252,6 +301,7 @@ impl<'a> Tx<'a> {
     pub(super) fn keep_changes(&mut self, keep: bool) {
         let own = std::mem::take(&mut self.own);
         if !keep {
+            self.next_seq = None;
             return;
         }
         let kept = &mut self.kept;
@@ -265,17 +315,22 @@ impl<'a> Tx<'a> {
         }
         kept.more_events += own.more_events;
         for event in own.events {
-            if kept.events.len() < EVENT_CHANGES_MAX { kept.events.push(event) } else { kept.more_events += 1 }
+            if kept.events.len() < EVENT_CHANGES_MAX {
+                kept.events.push(event)
+            } else {
+                kept.more_events += 1
+            }
         }
     }
 
     /// Writes the counters of the commands so far, so that the next one reads them.
     pub(super) fn flush_counts(&mut self) -> DbResult<()> {
-        for delta in self.kept.counts.drain(..).filter(|delta| delta.jobs != 0) {
-            let sql = "INSERT INTO lh_counts (queue, state, kind, jobs) VALUES (?1, ?2, ?3, ?4)
-                       ON CONFLICT DO UPDATE SET jobs = jobs + excluded.jobs";
-            let params = (delta.queue, state_number(delta.state), delta.kind, delta.jobs);
-            self.connection.prepare_cached(sql)?.execute(params)?;
+        for delta in std::mem::take(&mut self.kept.counts).iter().filter(|delta| delta.jobs != 0) {
+            self.run(
+                "INSERT INTO lh_counts (queue, state, kind, jobs) VALUES (?1, ?2, ?3, ?4)
+                 ON CONFLICT DO UPDATE SET jobs = jobs + excluded.jobs",
+                (&delta.queue, state_number(delta.state), &delta.kind, delta.jobs),
+            )?;
         }
         // A process ends when its counters say so; releasing its waiters moves jobs, and so counters, again.
         while !self.kept.processes.is_empty() {
@@ -307,9 +362,6 @@ impl<'a> Tx<'a> {
     /// Writes all bookkeeping before the commit; true when others should look.
     pub(super) fn finish(&mut self) -> DbResult<bool> {
         self.flush_counts()?;
-        if let (true, Some(next)) = (self.seq_changed, self.next_seq) {
-            self.run("UPDATE lh_meta SET value = ?1 WHERE key = 'next_seq'", [next])?;
-        }
         let day = self.locked_at.as_millis().div_euclid(DAY_MS);
         for delta in &self.kept.ledger {
             self.run(
@@ -319,7 +371,8 @@ impl<'a> Tx<'a> {
             )?;
         }
         if !self.kept.events.is_empty() {
-            let changes = serde_json::to_string(&self.kept.events).map_err(|error| corrupt("an event", error))?;
+            let changes =
+                serde_json::to_string(&self.kept.events).map_err(|error| corrupt("an event", error))?;
             self.run(
                 "INSERT INTO lh_events (at, changes, more) VALUES (?1, ?2, ?3)",
                 (self.locked_at.as_millis(), changes, self.kept.more_events),
@@ -337,7 +390,12 @@ fn add(deltas: &mut Vec<CountDelta>, subject: Subject<'_>, state: State, jobs: i
     match deltas.iter_mut().find(same) {
         Some(delta) => delta.jobs += jobs,
         None => {
-            deltas.push(CountDelta { queue: subject.queue.to_owned(), kind: subject.kind.to_owned(), state, jobs });
+            deltas.push(CountDelta {
+                queue: subject.queue.to_owned(),
+                kind: subject.kind.to_owned(),
+                state,
+                jobs,
+            });
         }
     }
 }

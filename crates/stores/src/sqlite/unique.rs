@@ -5,9 +5,9 @@ use longhaul_queue::job::{JobId, JobOptions, NewJob, Unique, UniquePolicy, Windo
 use longhaul_queue::store::{Enqueued, How};
 use longhaul_queue::{Error, State, Timestamp};
 
-use super::error::{DbError, DbResult};
+use super::error::DbResult;
 use super::insert::start_state;
-use super::rows::{JobRow, job_by_id, job_by_seq, state_number};
+use super::rows::{JobRow, job_by_id, job_by_seq, read_state, state_number};
 use super::tx::Tx;
 
 /// The job that holds the key of `job`, after the key's policy was applied to it; `None` when the key is free.
@@ -17,24 +17,28 @@ pub(super) fn holder(tx: &mut Tx<'_>, id: JobId, job: &NewJob, now: Timestamp) -
     if job_by_id(tx.connection(), id)?.is_some() {
         return Ok(None);
     }
-    let sql = "SELECT job_id, seq, held, expires_at FROM lh_uniques WHERE queue = ?1 AND kind = ?2 AND key = ?3";
+    let sql =
+        "SELECT job_id, seq, ended, taken_until FROM lh_uniques WHERE queue = ?1 AND kind = ?2 AND key = ?3";
     let holder = tx.one(sql, (&job.queue, &job.kind, &unique.key), |row| {
-        Ok((JobId::from_bytes(row.get(0)?), row.get::<_, i64>(1)?, row.get::<_, bool>(2)?, row.get::<_, Option<i64>>(3)?))
+        let ended = if row.get::<_, Option<i64>>(2)?.is_some() { Some(read_state(row, 2)?) } else { None };
+        Ok((JobId::from_bytes(row.get(0)?), row.get::<_, i64>(1)?, ended, row.get::<_, Option<i64>>(3)?))
     })?;
-    let Some((id, seq, held, expires_at)) = holder else { return Ok(None) };
-    if !held && expires_at.is_none_or(|expires_at| expires_at <= now.as_millis()) {
+    let Some((id, seq, ended, taken_until)) = holder else { return Ok(None) };
+    if ended.is_some() && taken_until.is_none_or(|until| until <= now.as_millis()) {
         return Ok(None);
     }
-    let Some(row) = job_by_seq(tx.connection(), seq)? else {
-        // The window outlives the job, which was consumed: it can only have succeeded or been given up.
-        return Ok(Some(Enqueued { id, seq, state: State::Succeeded, how: How::Skipped }));
+    let Some(row) = job_by_seq(tx, seq)? else {
+        // The window outlives the job, which was consumed.
+        return Ok(Some(Enqueued { id, seq, state: ended.unwrap_or(State::Succeeded), how: How::Skipped }));
     };
     let how = match unique.policy {
         UniquePolicy::Skip => How::Skipped,
         UniquePolicy::Replace => replace(tx, &row, job)?,
-        UniquePolicy::Debounce { wait, cap } => debounce(tx, &row, (now + wait).min(row.created_at + cap), now)?,
+        UniquePolicy::Debounce { wait, cap } => {
+            debounce(tx, &row, (now + wait).min(row.created_at + cap), now)?
+        }
     };
-    let state = job_by_seq(tx.connection(), seq)?.map_or(row.state, |row| row.state);
+    let state = job_by_seq(tx, seq)?.map_or(row.state, |row| row.state);
     Ok(Some(Enqueued { id, seq, state, how }))
 }
 
@@ -54,7 +58,7 @@ fn debounce(tx: &mut Tx<'_>, holder: &JobRow, run_at: Timestamp, now: Timestamp)
         State::Scheduled | State::Ready => {
             let state = start_state(false, run_at, now);
             tx.run(
-                "UPDATE lh_jobs SET state = ?2, run_at = ?3, wake_at = ?4 WHERE seq = ?1",
+                "UPDATE lh_jobs SET state = ?2, run_at = ?3, due_at = ?4 WHERE seq = ?1",
                 (
                     holder.seq,
                     state_number(state),
@@ -75,47 +79,64 @@ fn debounce(tx: &mut Tx<'_>, holder: &JobRow, run_at: Timestamp, now: Timestamp)
 
 /// Takes the key for a new job.
 pub(super) fn hold(tx: &Tx<'_>, unique: &Unique, job: &NewJob, seq: i64, now: Timestamp) -> DbResult<()> {
-    let expires_at = match unique.window {
-        Some(Window::Enqueue { length }) => Some((now + length).as_millis()),
-        Some(Window::Success { .. }) | None => None,
-    };
-    tx.run(
-        "INSERT INTO lh_uniques (queue, kind, key, job_id, seq, held, expires_at) VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6)
-         ON CONFLICT DO UPDATE SET job_id = excluded.job_id, seq = excluded.seq, held = 1, expires_at = excluded.expires_at",
-        (&job.queue, &job.kind, &unique.key, job.id.map(|id| *id.as_bytes()), seq, expires_at),
-    )?;
+    let id = job.id.map(|id| *id.as_bytes());
+    tx.run(TAKE, (&job.queue, &job.kind, &unique.key, id, seq, enqueue_window_end(unique, now)))?;
     Ok(())
 }
 
-/// Takes the key for a job that comes back to life; refused when another unfinished job holds it.
+const TAKE: &str =
+    "INSERT INTO lh_uniques (queue, kind, key, job_id, seq, taken_until) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+     ON CONFLICT DO UPDATE SET job_id = excluded.job_id, seq = excluded.seq, ended = NULL,
+         taken_until = excluded.taken_until";
+
+/// Until when the key stays taken whatever becomes of the job.
+fn enqueue_window_end(unique: &Unique, created_at: Timestamp) -> Option<i64> {
+    match unique.window? {
+        Window::Enqueue { length } => Some((created_at + length).as_millis()),
+        Window::Success { .. } => None,
+    }
+}
+
+/// Takes the key for a job that comes back to life; refused when another unfinished job has it.
 pub(super) fn retake(tx: &Tx<'_>, row: &JobRow, options: &JobOptions) -> DbResult<()> {
     let Some(unique) = &options.unique else { return Ok(()) };
-    let sql = "SELECT job_id FROM lh_uniques WHERE queue = ?1 AND kind = ?2 AND key = ?3 AND held = 1 AND seq <> ?4";
-    let other = tx.one(sql, (&row.queue, &row.kind, &unique.key, row.seq), |row| Ok(JobId::from_bytes(row.get(0)?)))?;
+    let sql = "SELECT job_id FROM lh_uniques WHERE queue = ?1 AND kind = ?2 AND key = ?3 AND ended IS NULL";
+    let other =
+        tx.one(sql, (&row.queue, &row.kind, &unique.key), |row| Ok(JobId::from_bytes(row.get(0)?)))?;
     if let Some(other) = other {
-        let text = format!("job {} cannot run again: job {other} holds its unique key {:?}", row.id, unique.key);
-        return Err(DbError::Queue(Error::Invalid(text)));
+        let (id, key) = (row.id, &unique.key);
+        let text = format!("job {id} cannot be retried: unfinished job {other} has its unique key {key:?}");
+        return Err(Error::Invalid(text).into());
     }
-    tx.run(
-        "INSERT INTO lh_uniques (queue, kind, key, job_id, seq, held, expires_at) VALUES (?1, ?2, ?3, ?4, ?5, 1, NULL)
-         ON CONFLICT DO UPDATE SET job_id = excluded.job_id, seq = excluded.seq, held = 1",
-        (&row.queue, &row.kind, &unique.key, row.id.as_bytes(), row.seq),
-    )?;
+    let window_end = enqueue_window_end(unique, row.created_at);
+    tx.run(TAKE, (&row.queue, &row.kind, &unique.key, row.id.as_bytes(), row.seq, window_end))?;
     Ok(())
 }
 
-/// Frees the key of a job that has ended, or keeps it for its window.
-pub(super) fn free(tx: &Tx<'_>, row: &JobRow, options: &JobOptions, state: State, now: Timestamp) -> DbResult<()> {
+/// Frees the key of a job that has ended, unless a window keeps it.
+pub(super) fn free(
+    tx: &Tx<'_>,
+    row: &JobRow,
+    options: &JobOptions,
+    state: State,
+    now: Timestamp,
+) -> DbResult<()> {
     let Some(unique) = &options.unique else { return Ok(()) };
     let cooldown = match unique.window {
         Some(Window::Success { length }) if state == State::Succeeded => Some((now + length).as_millis()),
         Some(Window::Success { .. } | Window::Enqueue { .. }) | None => None,
     };
+    let scope = (&row.queue, &row.kind, &unique.key, row.seq);
     tx.run(
-        "UPDATE lh_uniques SET held = 0, expires_at = coalesce(?5, expires_at, 0)
+        "UPDATE lh_uniques SET ended = ?5, taken_until = coalesce(?6, taken_until)
          WHERE queue = ?1 AND kind = ?2 AND key = ?3 AND seq = ?4",
-        (&row.queue, &row.kind, &unique.key, row.seq, cooldown),
+        (scope.0, scope.1, scope.2, scope.3, state_number(state), cooldown),
+    )?;
+    // Whether a window has passed is asked when the key is, so that a clock that steps back asks again.
+    tx.run(
+        "DELETE FROM lh_uniques
+         WHERE queue = ?1 AND kind = ?2 AND key = ?3 AND seq = ?4 AND ended IS NOT NULL AND taken_until IS NULL",
+        scope,
     )?;
     Ok(())
 }
-

@@ -2,7 +2,7 @@
 
 -- The narrow row that a claim touches. Values live beside it, so that a claim or settle never rewrites a payload.
 CREATE TABLE lh_jobs (
-    seq         INTEGER PRIMARY KEY,        -- submission order, from lh_meta.next_seq, never reused
+    seq         INTEGER PRIMARY KEY,        -- submission order, never reused; see lh_meta.deleted_seq
     id          BLOB    NOT NULL,           -- UUID, 16 bytes
     queue       TEXT    NOT NULL,
     kind        TEXT    NOT NULL,
@@ -23,30 +23,33 @@ CREATE TABLE lh_jobs (
     started_at  INTEGER,
     finished_at INTEGER,
     expires_at  INTEGER,
-    lease_until INTEGER,
-    worker      TEXT,
-    wake_at     INTEGER,                    -- when the promoter must look: scheduled, or parked with an end
-    delete_at   INTEGER                     -- when the pruner must look: ended jobs that are not kept for ever
+    worker      TEXT,                       -- who runs it, or ran it last
+    -- When a sweep must look at the row: the promoter at a scheduled or parked job, the rescuer at a running one (this
+    -- is the end of its lease), the pruner at an ended one. A job is one of these at a time, so one column and one
+    -- index serve all three, and every index less is felt in each enqueue, claim and settle.
+    due_at      INTEGER,
+    suspect     INTEGER GENERATED ALWAYS AS (crashes > 0) VIRTUAL
 ) STRICT;
 
 CREATE UNIQUE INDEX lh_jobs_id ON lh_jobs (id);
 
 -- The claim's order. It leads with the kind as well as the queue, so that a worker for one kind never walks over the
--- backlog of another, and it is partial, so that neither ended nor waiting jobs slow a claim.
-CREATE INDEX lh_jobs_ready ON lh_jobs (queue, kind, priority, run_at) WHERE state = 2 AND crashes = 0;
--- Jobs whose worker died are claimed one at a time, so they stand apart.
-CREATE INDEX lh_jobs_suspect ON lh_jobs (queue, kind, priority, run_at) WHERE state = 2 AND crashes > 0;
+-- backlog of another; jobs whose worker died stand apart, because they are claimed one at a time; and it is partial,
+-- so that neither ended nor waiting jobs slow a claim.
+CREATE INDEX lh_jobs_ready ON lh_jobs (queue, kind, suspect, priority, run_at) WHERE state = 2;
 
--- One index for each sweep: promoter, expiry, rescuer, pruner. Nothing is swept inside a claim.
-CREATE INDEX lh_jobs_wake ON lh_jobs (wake_at) WHERE wake_at IS NOT NULL;
-CREATE INDEX lh_jobs_expiry ON lh_jobs (expires_at) WHERE expires_at IS NOT NULL AND state IN (0, 1, 2, 4);
-CREATE INDEX lh_jobs_lease ON lh_jobs (lease_until) WHERE state = 3;
-CREATE INDEX lh_jobs_prune ON lh_jobs (delete_at) WHERE delete_at IS NOT NULL;
+-- Nothing is swept inside a claim: promoter, rescuer and pruner come here.
+CREATE INDEX lh_jobs_due ON lh_jobs (state, due_at) WHERE due_at IS NOT NULL;
 
 CREATE INDEX lh_jobs_process ON lh_jobs (process) WHERE process IS NOT NULL;
-CREATE INDEX lh_jobs_cancelling ON lh_jobs (worker) WHERE state = 3 AND cancel = 1;
 -- Failures are what people look for; the index costs nothing while all goes well.
 CREATE INDEX lh_jobs_ended_badly ON lh_jobs (state) WHERE state >= 6;
+
+-- Waiting jobs that are cancelled unless they run by then. A row here is a reminder to look at the job.
+CREATE TABLE lh_expiries (look_at INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (look_at, seq)) STRICT, WITHOUT ROWID;
+
+-- Running jobs that somebody wants to end, by who runs them.
+CREATE TABLE lh_cancels (worker TEXT NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (worker, seq)) STRICT, WITHOUT ROWID;
 
 -- Written once, at enqueue.
 CREATE TABLE lh_bodies (
@@ -115,11 +118,11 @@ CREATE TABLE lh_uniques (
     key        TEXT    NOT NULL,
     job_id     BLOB    NOT NULL,
     seq        INTEGER NOT NULL,
-    held       INTEGER NOT NULL,            -- 1 while the job is unfinished
-    expires_at INTEGER,                     -- end of the window
+    ended      INTEGER,                     -- the terminal state; NULL while the job is unfinished
+    taken_until INTEGER,                    -- end of the window
     PRIMARY KEY (queue, kind, key)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX lh_uniques_expiry ON lh_uniques (expires_at) WHERE held = 0;
+CREATE INDEX lh_uniques_expiry ON lh_uniques (taken_until) WHERE ended IS NOT NULL;
 
 -- Maintained with every change; nothing counts rows.
 CREATE TABLE lh_counts (
@@ -143,4 +146,5 @@ CREATE TABLE lh_workers (id TEXT PRIMARY KEY, seen_at INTEGER NOT NULL, info TEX
 -- A ring: the pruner keeps the newest.
 CREATE TABLE lh_events (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, changes TEXT NOT NULL, more INTEGER NOT NULL) STRICT;
 
-INSERT INTO lh_meta (key, value) VALUES ('next_seq', 1);
+-- The highest place of a job that was deleted while it was the last one: places are never given twice.
+INSERT INTO lh_meta (key, value) VALUES ('deleted_seq', 0);

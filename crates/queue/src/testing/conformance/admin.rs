@@ -1,0 +1,260 @@
+//! What people do: cancel, retry, look at lists, counts, queues and workers.
+
+use crate::error::Error;
+use crate::job::{JobOptions, NewJob, Retention, WorkerId};
+use crate::limits::WORKER_KEPT;
+use crate::state::{JobError, Reason, Spent, State};
+use crate::store::{
+    CancelReply, ClaimRequest, Count, ExtendRequest, Filter, ListRequest, QueueChange, Renewal, RetryRequest,
+    WorkerInfo,
+};
+use crate::testing::Bench;
+use crate::testing::bench::{LEASE_FOR, again, days, done, give_up, id, invalid, job, json, park, secs};
+
+pub(super) async fn cancel_ends_every_waiting_job(bench: &Bench) {
+    let later = bench.now() + secs(9);
+    bench.add([job(1), job(2), job(3).run_at(later), job(4).after(id(3))]).await;
+    bench.run(1, park("k")).await;
+    let ids = [4, 3, 2, 1, 9].map(id).to_vec();
+    let replies = bench.store.cancel(ids, bench.now()).await.expect("cancel answers");
+    assert_eq!(replies[..4], [CancelReply::Cancelled; 4]);
+    assert_eq!(replies[4], CancelReply::NotFound);
+    for number in 1..=4 {
+        let found = bench.detail(number).await.job;
+        assert_eq!((found.state, found.finished_at), (State::Cancelled, Some(bench.now())));
+        assert_eq!(found.error, Some(JobError::cancelled()));
+        assert_eq!(bench.cancel(number).await, CancelReply::Ended(State::Cancelled));
+    }
+}
+
+/// A running job can be told to end from anywhere.
+pub(super) async fn cancel_asks_a_running_job_to_end(bench: &Bench) {
+    bench.add([job(1), job(2)]).await;
+    let claimed = bench.claim(2).await;
+    assert_eq!(bench.cancel(1).await, CancelReply::Requested);
+    assert_eq!(bench.cancel(1).await, CancelReply::Requested);
+    bench.expect(&[(1, State::Running)]).await;
+    let cancelling = |worker| bench.store.cancelling(WorkerId::new(worker));
+    assert_eq!(cancelling("w1").await, Ok(vec![id(1)]));
+    assert_eq!(cancelling("w2").await, Ok(vec![]));
+    let leases = claimed.iter().map(|claimed| claimed.lease.clone()).collect();
+    let request = ExtendRequest { leases, lease_for: LEASE_FOR, now: bench.now() };
+    let until = bench.now() + LEASE_FOR;
+    let expected = [true, false].map(|cancel_requested| Renewal::Extended { until, cancel_requested });
+    assert_eq!(bench.store.extend(request).await.expect("extend answers"), expected);
+}
+
+pub(super) async fn a_cancelled_job_whose_worker_died_ends_at_the_rescue(bench: &Bench) {
+    bench.add([job(1)]).await;
+    bench.start(1).await;
+    bench.cancel(1).await;
+    bench.crash().await;
+    bench.expect(&[(1, State::Cancelled)]).await;
+    assert_eq!(bench.reason(1).await, Some(Reason::Cancelled));
+}
+
+pub(super) async fn retry_puts_a_failed_job_back_with_fresh_budgets(bench: &Bench) {
+    bench.add([job(1)]).await;
+    bench.run(1, again(secs(0), "5")).await;
+    bench.run(1, give_up()).await;
+    bench.pass(secs(9));
+    assert_eq!(bench.retry(1).await, Ok(State::Ready));
+    let detail = bench.detail(1).await;
+    assert_eq!(detail.job.spent, Spent { continues: 1, ..Spent::default() });
+    assert_eq!((detail.job.finished_at, detail.job.error, detail.result), (None, None, None));
+    assert_eq!((detail.job.fence, detail.job.run_at, detail.runs.len()), (2, bench.now(), 2));
+    assert_eq!(bench.start(1).await.data, Some(json("5")));
+}
+
+pub(super) async fn retry_drops_the_checkpoint_when_told(bench: &Bench) {
+    bench.add([job(1)]).await;
+    bench.run(1, again(secs(0), "5")).await;
+    bench.run(1, give_up()).await;
+    let request = RetryRequest { ids: vec![id(1)], keep_data: false, now: bench.now() };
+    bench.store.retry(request).await.expect("retry answers").remove(0).expect("a failed job can be retried");
+    assert_eq!(bench.start(1).await.data, None);
+}
+
+pub(super) async fn retry_refuses_every_other_state_by_name(bench: &Bench) {
+    bench
+        .add([job(1), job(2), job(3), job(4), job(5).after(id(4)), job(6).run_at(bench.now() + secs(9))])
+        .await;
+    bench.run(1, done("1")).await;
+    bench.run(2, park("k")).await;
+    bench.start(3).await;
+    let states = [
+        (1, State::Succeeded),
+        (2, State::Parked),
+        (3, State::Running),
+        (4, State::Ready),
+        (5, State::Blocked),
+        (6, State::Scheduled),
+    ];
+    let before = bench.snapshot().await;
+    for (number, state) in states {
+        let text = invalid(bench.retry(number).await);
+        assert_eq!(text, format!("job {} is {state} and cannot be retried", id(number)));
+    }
+    assert!(matches!(bench.retry(99).await, Err(Error::NotFound(_))));
+    assert_eq!(bench.snapshot().await, before);
+}
+
+pub(super) async fn a_retried_job_that_had_expired_may_run(bench: &Bench) {
+    bench.add([NewJob { expires_at: Some(bench.now() + secs(5)), ..job(1) }]).await;
+    bench.pass(secs(5));
+    bench.promote().await;
+    assert_eq!(bench.reason(1).await, Some(Reason::Expired));
+    assert_eq!(bench.retry(1).await, Ok(State::Ready));
+    bench.promote().await;
+    bench.start(1).await;
+}
+
+async fn listed(bench: &Bench, filter: Filter) -> Vec<i64> {
+    let request = ListRequest { filter, limit: 100, ..ListRequest::default() };
+    bench.store.list(request).await.expect("list answers").items.iter().map(|job| job.seq).collect()
+}
+
+pub(super) async fn a_list_filters_by_everything_at_once(bench: &Bench) {
+    let titled = JobOptions { title: Some("Annual Report".to_owned()), ..JobOptions::default() };
+    bench.add([job(1).tag("red"), job(2).queue("q").tag("red").tag("blue"), job(3).process("p")]).await;
+    bench.add([NewJob { options: titled, kind: "other".to_owned(), ..job(4) }]).await;
+    bench.run(1, give_up()).await;
+    let text = |text: &str| Some(text.to_owned());
+    assert_eq!(listed(bench, Filter::default()).await, [1, 2, 3, 4]);
+    assert_eq!(listed(bench, Filter { states: vec![State::Failed], ..Filter::default() }).await, [1]);
+    assert_eq!(listed(bench, Filter { queue: text("q"), ..Filter::default() }).await, [2]);
+    assert_eq!(listed(bench, Filter { kind: text("other"), ..Filter::default() }).await, [4]);
+    assert_eq!(listed(bench, Filter { process_id: Some("p".into()), ..Filter::default() }).await, [3]);
+    assert_eq!(listed(bench, Filter { tag: text("red"), ..Filter::default() }).await, [1, 2]);
+    let both = Filter { tag: text("red"), states: vec![State::Ready, State::Running], ..Filter::default() };
+    assert_eq!(listed(bench, both).await, [2]);
+}
+
+pub(super) async fn a_search_looks_into_payload_title_error_and_id(bench: &Bench) {
+    let titled = JobOptions { title: Some("Annual 100% Report".to_owned()), ..JobOptions::default() };
+    bench
+        .add([job(1), NewJob { options: titled, ..job(2) }, NewJob { payload: json(r#""a_b""#), ..job(3) }])
+        .await;
+    bench.run(1, give_up()).await;
+    let found =
+        async |text: &str| listed(bench, Filter { search: Some(text.to_owned()), ..Filter::default() }).await;
+    assert_eq!(found(r#"{"n":2"#).await, [2]);
+    assert_eq!(found("Annual").await, [2]);
+    assert_eq!(found("cannot work").await, [1]);
+    assert_eq!(found(&id(3).to_string()).await, [3]);
+    assert_eq!(found("annual").await, [] as [i64; 0], "a search minds the case");
+    assert_eq!(found("0%").await, [2], "a search knows no wildcards");
+    assert_eq!(found("a_b").await, [3]);
+    assert_eq!(found("_n_").await, [] as [i64; 0]);
+}
+
+pub(super) async fn a_list_goes_page_by_page_both_ways(bench: &Bench) {
+    bench.add((1..=5).map(job)).await;
+    for (newest_first, pages) in [
+        (false, [(vec![1, 2], Some(2)), (vec![3, 4], Some(4)), (vec![5], None)]),
+        (true, [(vec![5, 4], Some(4)), (vec![3, 2], Some(2)), (vec![1], None)]),
+    ] {
+        let mut cursor = None;
+        for (seqs, next) in pages {
+            let request = ListRequest { newest_first, cursor, limit: 2, ..ListRequest::default() };
+            let page = bench.store.list(request).await.expect("list answers");
+            assert_eq!(page.items.iter().map(|job| job.seq).collect::<Vec<_>>(), seqs);
+            assert_eq!(page.next, next);
+            cursor = next;
+        }
+    }
+}
+
+pub(super) async fn a_page_has_at_least_one_and_at_most_a_thousand_rows(bench: &Bench) {
+    bench.add((1..=1_001).map(job)).await;
+    for (limit, rows) in [(0, 1), (5_000, 1_000)] {
+        let page =
+            bench.store.list(ListRequest { limit, ..ListRequest::default() }).await.expect("list answers");
+        assert_eq!((page.items.len(), page.next.is_some()), (rows, true));
+    }
+}
+
+pub(super) async fn get_answers_in_the_order_asked(bench: &Bench) {
+    bench.add((1..=3).map(job)).await;
+    let found = bench.store.get([3, 9, 1].map(id).to_vec()).await.expect("get answers");
+    assert_eq!(found.iter().map(|detail| detail.job.id).collect::<Vec<_>>(), [3, 1].map(id));
+}
+
+pub(super) async fn counts_follow_every_change(bench: &Bench) {
+    bench.add([job(1), job(2), job(3).queue("q"), job(4).after(id(1))]).await;
+    bench.run(1, give_up()).await;
+    bench.start(2).await;
+    let count =
+        |queue: &str, state, jobs| Count { queue: queue.to_owned(), kind: "work".to_owned(), state, jobs };
+    let mut counts = bench.store.counts().await.expect("counts answers");
+    counts.sort();
+    let expected = [
+        count("default", State::Running, 1),
+        count("default", State::Failed, 1),
+        count("default", State::Cancelled, 1),
+        count("q", State::Ready, 1),
+    ];
+    assert_eq!(counts, expected);
+}
+
+pub(super) async fn queues_show_settings_and_counts(bench: &Bench) {
+    bench.add([job(1).queue("b"), job(2).queue("b")]).await;
+    let retention = Retention::DeleteOnSuccess;
+    let first = QueueChange { name: "a".to_owned(), paused: Some(true), ..QueueChange::default() };
+    let second = QueueChange {
+        name: "a".to_owned(),
+        max_running: Some(Some(3)),
+        retention: Some(Some(retention)),
+        ..QueueChange::default()
+    };
+    bench.store.set_queue(first).await.expect("set_queue answers");
+    bench.store.set_queue(second).await.expect("set_queue answers");
+    let queues = bench.store.queues().await.expect("queues answers");
+    assert_eq!(queues.iter().map(|queue| queue.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(
+        (queues[0].paused, queues[0].max_running, queues[0].retention),
+        (true, Some(3), Some(retention))
+    );
+    assert_eq!((queues[0].counts, queues[1].counts[State::Ready as usize]), ([0; 8], 2));
+    let lift = QueueChange { name: "a".to_owned(), max_running: Some(None), ..QueueChange::default() };
+    bench.store.set_queue(lift).await.expect("set_queue answers");
+    let queue = bench.store.queues().await.expect("queues answers").remove(0);
+    assert_eq!((queue.paused, queue.max_running, queue.retention), (true, None, Some(retention)));
+}
+
+pub(super) async fn workers_are_listed_while_they_are_heard_of(bench: &Bench) {
+    let worker = |name: &str| WorkerInfo {
+        id: WorkerId::new(name),
+        host: "host".to_owned(),
+        pid: 7,
+        version: "1".to_owned(),
+        queues: vec!["default".to_owned()],
+        kinds: None,
+        concurrency: 4,
+        running: 1,
+        started_at: bench.now(),
+        seen_at: bench.now(),
+        gone: false,
+    };
+    for name in ["w2", "w1", "w3"] {
+        bench.store.beat(worker(name)).await.expect("beat answers");
+    }
+    bench.store.beat(WorkerInfo { gone: true, ..worker("w3") }).await.expect("beat answers");
+    let listed = bench.store.workers(bench.now()).await.expect("workers answers");
+    assert_eq!(listed, [worker("w1"), worker("w2")]);
+    bench.pass(WORKER_KEPT - secs(1));
+    let busy = WorkerInfo { running: 3, ..worker("w1") };
+    bench.store.beat(busy.clone()).await.expect("beat answers");
+    bench.pass(secs(1));
+    assert_eq!(bench.store.workers(bench.now()).await.expect("workers answers"), [busy]);
+}
+
+/// A claim's cost must not grow with what is finished, nor its answer change.
+pub(super) async fn finished_jobs_do_not_get_in_the_way_of_claims(bench: &Bench) {
+    bench.add((1..=500).map(job)).await;
+    let first = bench.claim(499).await;
+    let items = first.iter().map(|claimed| bench.item(claimed, done("1"), Vec::new())).collect();
+    bench.store.settle(items, bench.now()).await.expect("settle answers");
+    bench.pass(days(1) - secs(1));
+    assert_eq!(bench.claim_ids(ClaimRequest { limit: 9, ..bench.request() }).await, [id(500)]);
+}
