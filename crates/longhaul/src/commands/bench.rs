@@ -95,7 +95,7 @@ fn report(app: &App, measurements: &[Measurement], singles: bool) -> Result<()> 
             if singles {
                 for single in &measurement.singles {
                     let number = |value: Option<f64>| {
-                        Cell::number(value.map_or_else(String::new, |v| measurement.unit.text(v)))
+                        Cell::quantity(value.map_or_else(String::new, |v| measurement.unit.text(v)))
                     };
                     table.row(vec![
                         Cell::new("  single"),
@@ -121,11 +121,11 @@ fn row(measurement: &Measurement) -> Vec<Cell> {
     vec![
         Cell::new(&measurement.name),
         Cell::new(measurement.level),
-        Cell::number(unit.text(measurement.ours())),
-        Cell::number(measurement.spread()),
-        Cell::number(measurement.raw().map_or_else(String::new, |raw| unit.text(raw))),
-        Cell::number(ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}"))),
-        Cell::number(goal),
+        Cell::quantity(unit.text(measurement.ours())),
+        Cell::quantity(measurement.spread()),
+        Cell::quantity(measurement.raw().map_or_else(String::new, |raw| unit.text(raw))),
+        Cell::quantity(ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}"))),
+        Cell::quantity(goal),
         Cell::new(verdict),
     ]
 }
