@@ -1,12 +1,11 @@
-//! Long work in short runs: a handler saves where it is and goes on from there, whatever happened to the run before.
-//! `cargo run --example continue_and_checkpoint`
+//! Long work in short runs: a handler goes on where it was. `cargo run --example continue_and_checkpoint`
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_queue::{
-    Failure, JobContext, Json, Maintenance, MaintenanceOptions, NewJob, Outcome, Queue, RetryPolicy, Shutdown,
-    Worker, WorkerOptions,
+    Failure, JobContext, Json, Maintenance, MaintenanceOptions, NewJob, Outcome, Queue, RetryPolicy,
+    Shutdown, Worker, WorkerOptions,
 };
 use longhaul_stores::sqlite::{SqliteOptions, SqliteStore};
 use serde::{Deserialize, Serialize};
@@ -24,7 +23,8 @@ struct Place {
 /// Reads a few pages, then answers `Continue`: the slot is free for others, and no attempt is spent.
 async fn read_book(context: JobContext, _title: String) -> Result<Outcome, Failure> {
     let mut place: Place = context.data()?.unwrap_or_default();
-    for _ in 0..PAGES_PER_RUN {
+    let stop_at = (place.pages_read + PAGES_PER_RUN).min(PAGES);
+    while place.pages_read < stop_at {
         place.pages_read += 1;
         place.words += 100 * place.pages_read;
         context.progress(u64::from(place.pages_read), u64::from(PAGES));
@@ -50,16 +50,21 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // Maintenance moves what time moves; here it makes the failed job ready again after its 50 ms.
     let maintenance = Maintenance::spawn(&queue, MaintenanceOptions::default());
-    let mut worker =
-        Worker::new(queue.clone(), WorkerOptions { until_empty: true, ..WorkerOptions::default() });
+    let options = WorkerOptions { until_empty: true, ..WorkerOptions::default() };
+    let mut worker = Worker::new(queue.clone(), options);
     worker.handle("read", read_book);
     let report = worker.run(Shutdown::new()).await?;
     maintenance.stop().await;
 
     let book = queue.get(job.id).await?;
     println!("{} runs: {} continued, {} retried", report.total(), report.continued, report.retried);
-    println!("{} words after {} failure", book.result.ok_or("a result is missing")?, book.job.spent.attempt);
-    println!("the checkpoint: {}", book.data.ok_or("a checkpoint is missing")?);
+    println!(
+        "{} failure, checkpoint {}",
+        book.job.spent.attempt,
+        book.data.ok_or("a checkpoint is missing")?
+    );
     assert_eq!((report.done, report.continued, report.retried), (1, 2, 1));
+    // Each page was counted once.
+    assert_eq!(book.result, Some(Json::of(&2100)?));
     Ok(())
 }

@@ -32,9 +32,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // A cycle is refused before anything is stored.
     let [a, b] = [(); 2].map(|()| new_id());
-    let cycle =
-        vec![NewJob::new("sum", Json::null()).id(a).after(b), NewJob::new("sum", Json::null()).id(b).after(a)];
-    println!("a cycle: {}", queue.enqueue_many(cycle).await.expect_err("a cycle cannot be run"));
+    let cycle = [(a, b), (b, a)].map(|(id, parent)| NewJob::new("sum", Json::null()).id(id).after(parent));
+    println!("a cycle: {}", queue.enqueue_many(cycle.to_vec()).await.expect_err("a cycle cannot be run"));
 
     let options = WorkerOptions { until_empty: true, ..WorkerOptions::default() };
     let mut worker = Worker::new(queue.clone(), options);
@@ -53,7 +52,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     worker.run(Shutdown::new()).await?;
 
     let sum = queue.get(sum).await?;
-    println!("the sum is {} with {:?} at the end", sum.job.state, sum.result);
+    println!(
+        "the sum is {} at the end: {}",
+        sum.job.state,
+        sum.result.as_ref().ok_or("a result is missing")?
+    );
     assert_eq!(sum.result, Some(Json::of(&5)?));
     assert_eq!(queue.get(skipped).await?.job.state, State::Cancelled);
     assert_eq!(queue.get(always).await?.result, Some(Json::of(&3)?));

@@ -32,8 +32,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let refused = db.transaction(|tx| place_order(tx, 2, -1)).await.expect_err("a negative price");
     println!("refused: {refused}");
 
-    let mut worker =
-        Worker::new(queue.clone(), WorkerOptions { until_empty: true, ..WorkerOptions::default() });
+    let options = WorkerOptions { until_empty: true, ..WorkerOptions::default() };
+    let mut worker = Worker::new(queue.clone(), options);
     let shop = db.clone();
     worker.handle("bill", move |_context: JobContext, order: i64| {
         let shop = shop.clone();
