@@ -8,11 +8,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::parse;
 
+/// Their names, for people.
+pub(crate) const KINDS: &str = "echo, sleep, fail";
+
 /// Registers the built-in kinds.
 pub(crate) fn register(worker: &mut Worker) {
     worker.handle("echo", |_context: JobContext, payload: Json| async move { Outcome::Done(payload) });
     worker.handle("sleep", |context: JobContext, payload: Sleep| sleep(context, payload));
-    worker.handle("fail", |context: JobContext, payload: Fail| async move { fail(&context, &payload) });
+    worker.handle("fail", |context: JobContext, payload: Option<Fail>| async move {
+        fail(&context, &payload.unwrap_or_default())
+    });
 }
 
 /// Payload of `sleep`.

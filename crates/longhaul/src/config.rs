@@ -159,14 +159,14 @@ impl Settings {
     pub(crate) fn load(flags: &[Flag], config: Option<&Path>) -> Result<Self> {
         let env = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-        Self::resolve(flags, env.collect(), read_file(config)?)
+        Self::resolve(flags, &env.collect(), &read_file(config)?)
     }
 
-    fn resolve(flags: &[Flag], env: BTreeMap<String, String>, file: FileValues) -> Result<Self> {
-        check_names(&env, &file)?;
+    fn resolve(flags: &[Flag], env: &BTreeMap<String, String>, file: &FileValues) -> Result<Self> {
+        check_names(env, file)?;
         let mut values = Vec::with_capacity(KEYS.len());
         for key in &KEYS {
-            let setting = pick(key, flags, &env, &file);
+            let setting = pick(key, flags, env, file);
             (key.check)(&setting.value).map_err(|problem| wrong_value(&setting, &problem))?;
             values.push(setting);
         }

@@ -83,6 +83,11 @@ impl fmt::Display for PipeClosed {
 
 impl std::error::Error for PipeClosed {}
 
+/// Whether the reader of our output has gone away.
+pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(<dyn std::error::Error>::is::<PipeClosed>)
+}
+
 /// The exit code of an error, from the first cause that knows one.
 pub(crate) fn code_of(error: &anyhow::Error) -> Code {
     for cause in error.chain() {
@@ -112,6 +117,9 @@ pub(crate) fn hint_of(error: &anyhow::Error) -> Option<String> {
         match cause.downcast_ref::<QueueError>() {
             Some(QueueError::Unavailable(_)) => {
                 return Some("try again, or see what is wrong with the store: longhaul doctor".to_owned());
+            }
+            Some(QueueError::NotFound(text)) if text.contains("no process") => {
+                return Some("list what there is: longhaul process ls".to_owned());
             }
             Some(QueueError::NotFound(_)) => return Some("list what there is: longhaul jobs ls".to_owned()),
             Some(QueueError::Corrupt(_)) => {

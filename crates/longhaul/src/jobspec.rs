@@ -89,6 +89,10 @@ struct AfterSpec {
 impl JobSpec {
     /// Reads one line.
     pub(crate) fn parse(line: &str) -> Result<Self, String> {
+        // serde would take a list as well, by the order of the fields, which nobody could rely on.
+        if !line.trim_start().starts_with('{') {
+            return Err("expected a JSON object such as {\"kind\":\"echo\"} (column 1)".to_owned());
+        }
         let spec: Self = serde_json::from_str(line).map_err(|error| describe(&error))?;
         if spec.kind.is_empty() {
             return Err("the field `kind` is missing".to_owned());

@@ -102,7 +102,7 @@ fn start_logging(cli: &Cli) {
 /// What happened and what to do about it, on stderr.
 fn report(cli: &Cli, error: &anyhow::Error) -> Code {
     let code = exit::code_of(error);
-    if error.chain().any(|cause| cause.is::<exit::PipeClosed>()) {
+    if exit::is_closed_pipe(error) {
         return code;
     }
     let out =

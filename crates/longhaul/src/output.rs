@@ -55,6 +55,13 @@ pub(crate) enum TimeStyle {
     Unix,
 }
 
+/// A list for programs.
+#[derive(Serialize)]
+struct List<'a, T> {
+    items: &'a [T],
+    next: Option<i64>,
+}
+
 /// Where and how a command prints.
 #[derive(Debug, Clone)]
 pub(crate) struct Output {
@@ -91,7 +98,7 @@ impl Output {
     ) -> Result<()> {
         match self.format {
             Format::Text => write_stdout(&table().render(self.stdout_color)),
-            Format::Json => self.json(&serde_json::json!({ "items": items, "next": next })),
+            Format::Json => self.json(&List { items, next }),
             Format::Jsonl => {
                 items.iter().try_for_each(|item| write_stdout(&(serde_json::to_string(item)? + "\n")))
             }

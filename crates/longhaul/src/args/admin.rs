@@ -33,12 +33,11 @@ pub(crate) enum QueuesCommand {
 
 /// `queues set`.
 #[derive(Debug, Args)]
-#[group(id = "change", required = true, multiple = true, args = ["max_running", "retention"])]
 pub(crate) struct QueueSetArgs {
     /// The queue.
     pub(crate) name: String,
     /// At most so many of its jobs run at once over all workers, or `none`.
-    #[arg(long, value_name = "N|none", value_parser = number_or_none)]
+    #[arg(long, value_name = "N|none", value_parser = number_or_none, required_unless_present = "retention")]
     pub(crate) max_running: Option<Change<u32>>,
     /// For jobs that name none: until-consumed, keep:24h,7d, delete-on-success or `none`.
     #[arg(long, value_name = "RULE|none", value_parser = retention_or_none)]

@@ -52,21 +52,14 @@ fn warn_of_memory(app: &App) -> Result<()> {
 /// Says so when a job was there already: scripts must not take its id for that of a new one.
 fn remark(app: &App, enqueued: &Enqueued) {
     let Enqueued { id, state, .. } = enqueued;
-    match enqueued.how {
-        How::Inserted => {}
-        How::Duplicate => {
-            app.out.note(format_args!("job {id} was there already with the same content ({state})"))
-        }
-        How::Skipped => {
-            app.out.note(format_args!("the unique key is taken by job {id} ({state}); no job was added"))
-        }
-        How::Replaced => {
-            app.out.note(format_args!("the unique key is taken by job {id}; it got the new payload"))
-        }
-        How::Debounced => {
-            app.out.note(format_args!("the unique key is taken by job {id}; its start was pushed back"))
-        }
-    }
+    let text = match enqueued.how {
+        How::Inserted => return,
+        How::Duplicate => format!("job {id} was there already with the same content ({state})"),
+        How::Skipped => format!("the unique key is taken by job {id} ({state}); no job was added"),
+        How::Replaced => format!("the unique key is taken by job {id}; it got the new payload"),
+        How::Debounced => format!("the unique key is taken by job {id}; its start was pushed back"),
+    };
+    app.out.note(text);
 }
 
 async fn job_of(app: &App, queue: &Queue, kind: &str, payload: Json, flags: &JobFlags) -> Result<NewJob> {

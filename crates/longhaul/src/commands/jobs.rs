@@ -100,11 +100,11 @@ struct Change {
 }
 
 impl Change {
-    fn done(id: JobId, change: impl ToString) -> Self {
-        Self { id, change: change.to_string(), error: None }
+    fn done(id: JobId, change: &str) -> Self {
+        Self { id, change: change.to_owned(), error: None }
     }
 
-    fn refused(id: JobId, error: impl ToString) -> Self {
+    fn refused(id: JobId, error: &dyn std::fmt::Display) -> Self {
         Self { id, change: "refused".to_owned(), error: Some(error.to_string()) }
     }
 }
@@ -201,7 +201,7 @@ async fn retry(app: &App, queue: &Queue, args: &RetryArgs) -> Result<Code> {
         .into_iter()
         .zip(replies)
         .map(|(id, reply)| {
-            reply.map_or_else(|error| Change::refused(id, error), |state| Change::done(id, state))
+            reply.map_or_else(|error| Change::refused(id, &error), |state| Change::done(id, state.as_str()))
         })
         .collect();
     print_changes(app, &changes)
@@ -219,8 +219,8 @@ async fn cancel(app: &App, queue: &Queue, args: &BulkArgs) -> Result<Code> {
     let change = |(id, reply)| match reply {
         CancelReply::Cancelled => Change::done(id, "cancelled"),
         CancelReply::Requested => Change::done(id, "requested"),
-        CancelReply::Ended(state) => Change::refused(id, format!("it had {state} before")),
-        CancelReply::NotFound => Change::refused(id, "there is no such job"),
+        CancelReply::Ended(state) => Change::refused(id, &format_args!("it had {state} before")),
+        CancelReply::NotFound => Change::refused(id, &"there is no such job"),
     };
     let changes: Vec<Change> = ids.into_iter().zip(replies).map(change).collect();
     print_changes(app, &changes)
@@ -267,5 +267,5 @@ async fn unpark(app: &App, queue: &Queue, args: &UnparkArgs) -> Result<Code> {
 async fn unhold(app: &App, queue: &Queue, id: &str) -> Result<Code> {
     let id = resolve(queue, id).await?;
     let state = queue.unhold(id).await?;
-    print_changes(app, &[Change::done(id, state)])
+    print_changes(app, &[Change::done(id, state.as_str())])
 }

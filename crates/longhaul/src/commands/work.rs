@@ -22,8 +22,9 @@ pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
     let queue = app.queue_or_new()?;
     let options = options(app, args)?;
     let mut worker = Worker::new(queue.clone(), options.clone());
+    let spawner = Spawner::start().context("starting the thread that starts commands")?;
     match &args.exec {
-        Some(command) => register_exec(app, &mut worker, command, options.cancel_grace)?,
+        Some(command) => register_exec(app, &mut worker, command, spawner.clone(), options.cancel_grace)?,
         None => builtin::register(&mut worker),
     }
     introduce(app, &queue, &worker, &options, args)?;
@@ -34,7 +35,7 @@ pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
     let mut asked = 0;
     let report = loop {
         tokio::select! {
-            report = &mut running => break report?,
+            report = &mut running => break report,
             _ = interrupts.recv() => {}
             _ = terms.recv() => {}
         }
@@ -47,7 +48,9 @@ pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
             shutdown.stop();
         }
     };
+    spawner.finish().await;
     maintenance.stop().await;
+    let report = report?;
     summarise(app, &report)?;
     Ok(if asked > 1 { Code::Interrupted } else { Code::Ok })
 }
@@ -82,8 +85,13 @@ fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-fn register_exec(app: &App, worker: &mut Worker, command: &str, grace: Duration) -> Result<()> {
-    let spawner = Spawner::start().context("starting the thread that starts commands")?;
+fn register_exec(
+    app: &App,
+    worker: &mut Worker,
+    command: &str,
+    spawner: Spawner,
+    grace: Duration,
+) -> Result<()> {
     let exec = Arc::new(Exec { command: command.to_owned(), spawner, limits: app.limits()?, grace });
     worker
         .handle_any(KindOptions::default(), move |context, payload| Arc::clone(&exec).run(context, payload));
@@ -99,11 +107,11 @@ fn introduce(
     args: &WorkArgs,
 ) -> Result<()> {
     let queues: Vec<&str> = options.queues.iter().map(|share| share.name.as_str()).collect();
-    let kinds = options.kinds.as_ref().map_or_else(|| "all".to_owned(), |kinds| kinds.join(", "));
+    let kinds = options.kinds.as_ref().map_or_else(|| "any".to_owned(), |kinds| kinds.join(", "));
     let handlers = args
         .exec
         .as_ref()
-        .map_or_else(|| "built-in: echo, sleep, fail".to_owned(), |command| format!("sh -c {command:?}"));
+        .map_or_else(|| format!("built-in: {}", builtin::KINDS), |command| format!("sh -c {command:?}"));
     app.out.note(format_args!("store        {}", app.settings.get("store.url")?.value));
     app.out.note(format_args!("durability   {}", queue.store().caps().durability));
     app.out.note(format_args!("worker       {} ({} slots)", worker.id(), options.concurrency));

@@ -11,7 +11,7 @@ fn file(text: &str) -> FileValues {
 }
 
 fn origin(flags: &[Flag], variables: &[(&str, &str)], text: &str) -> (String, Origin) {
-    let settings = Settings::resolve(flags, env(variables), file(text)).expect("valid");
+    let settings = Settings::resolve(flags, &env(variables), &file(text)).expect("valid");
     let setting = settings.get("store.url").expect("known");
     (setting.value.clone(), setting.origin.clone())
 }
@@ -29,8 +29,8 @@ fn flag_beats_environment_beats_file_beats_default() {
 
 #[test]
 fn a_wrong_value_is_refused_with_its_source() {
-    let error =
-        Settings::resolve(&[], env(&[("LONGHAUL_WORKER__LEASE", "soon")]), None).expect_err("not a duration");
+    let error = Settings::resolve(&[], &env(&[("LONGHAUL_WORKER__LEASE", "soon")]), &None)
+        .expect_err("not a duration");
     let text = error.to_string();
     assert!(text.contains("worker.lease is \"soon\" from LONGHAUL_WORKER__LEASE"), "{text}");
     assert_eq!(crate::exit::code_of(&error), Code::Config);
@@ -38,12 +38,12 @@ fn a_wrong_value_is_refused_with_its_source() {
 
 #[test]
 fn a_misspelt_setting_is_refused_by_name() {
-    let error = Settings::resolve(&[], BTreeMap::new(), file("[store]\nulr = \"x\"")).expect_err("unknown");
+    let error = Settings::resolve(&[], &BTreeMap::new(), &file("[store]\nulr = \"x\"")).expect_err("unknown");
     assert!(error.to_string().contains("`store.ulr` in longhaul.toml"), "{error}");
-    let error = Settings::resolve(&[], env(&[("LONGHAUL_STORE__ULR", "x")]), None).expect_err("unknown");
+    let error = Settings::resolve(&[], &env(&[("LONGHAUL_STORE__ULR", "x")]), &None).expect_err("unknown");
     assert!(error.to_string().contains("LONGHAUL_STORE__ULR"), "{error}");
     // What a job's command gets in its environment is no setting.
-    assert!(Settings::resolve(&[], env(&[("LONGHAUL_JOB_ID", "x")]), None).is_ok());
+    assert!(Settings::resolve(&[], &env(&[("LONGHAUL_JOB_ID", "x")]), &None).is_ok());
 }
 
 #[test]
@@ -55,5 +55,5 @@ fn the_template_is_a_valid_file_with_every_setting() {
         .collect();
     let values = flatten(&uncommented).expect("valid");
     assert_eq!(values.len(), KEYS.len());
-    Settings::resolve(&[], BTreeMap::new(), Some(("x".into(), values))).expect("defaults are valid");
+    Settings::resolve(&[], &BTreeMap::new(), &Some(("x".into(), values))).expect("defaults are valid");
 }

@@ -3,12 +3,14 @@
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, kill_process_group};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 
 pub(super) use rustix::process::Signal;
 
@@ -30,7 +32,11 @@ const ORPHAN_GRACE: Duration = Duration::from_secs(2);
 pub(super) struct Child {
     group: Option<Group>,
     ended: bool,
+    orphans: Orphans,
 }
+
+/// Commands whose run was taken away and that have not ended yet.
+type Orphans = Arc<Mutex<JoinSet<()>>>;
 
 impl Child {
     /// Its stdin, stdout and stderr; once.
@@ -67,15 +73,16 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        let Some(mut group) = self.group.take() else { return };
+        let Some(mut group) = self.group.take().filter(|_| !self.ended) else { return };
+        group.signal(Signal::TERM);
         let Ok(runtime) = Handle::try_current() else { return };
-        if !self.ended {
-            group.signal(Signal::TERM);
-            runtime.spawn(async move {
-                // Whatever comes of the wait, the group is killed when it goes out of scope.
-                let _ = tokio::time::timeout(ORPHAN_GRACE, group.child.wait()).await;
-            });
-        }
+        let mut orphans = self.orphans.lock().unwrap_or_else(PoisonError::into_inner);
+        while orphans.try_join_next().is_some() {}
+        let end = async move {
+            // Whatever comes of the wait, the group is killed when it goes out of scope.
+            let _ = tokio::time::timeout(ORPHAN_GRACE, group.child.wait()).await;
+        };
+        orphans.spawn_on(end, &runtime);
     }
 }
 
@@ -119,8 +126,10 @@ fn signal_name(signal: Option<i32>) -> String {
 
 /// Starts children from one thread that lives as long as the program. Linux sends the death signal of
 /// [`die_with_parent`] when the *thread* that started a child ends, and threads of a runtime's pool may end early.
+#[derive(Clone)]
 pub(crate) struct Spawner {
     requests: mpsc::UnboundedSender<Request>,
+    orphans: Orphans,
 }
 
 struct Request {
@@ -142,7 +151,13 @@ impl Spawner {
             }
         };
         std::thread::Builder::new().name("longhaul-spawner".to_owned()).spawn(serve)?;
-        Ok(Self { requests })
+        Ok(Self { requests, orphans: Orphans::default() })
+    }
+
+    /// Waits until every command whose run was taken away has gone: they must not outlive the worker.
+    pub(crate) async fn finish(&self) {
+        let mut orphans = std::mem::take(&mut *self.orphans.lock().unwrap_or_else(PoisonError::into_inner));
+        while orphans.join_next().await.is_some() {}
     }
 
     /// Runs `sh -c command`.
@@ -161,7 +176,7 @@ impl Spawner {
         self.requests.send(Request { command: child, reply }).map_err(|_| gone())?;
         let child = answer.await.map_err(|_| gone())??;
         let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        Ok(Child { group: Some(Group { child, id }), ended: false })
+        Ok(Child { group: Some(Group { child, id }), ended: false, orphans: Arc::clone(&self.orphans) })
     }
 }
 

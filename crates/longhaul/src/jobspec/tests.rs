@@ -37,7 +37,7 @@ fn a_refused_line_names_the_field() {
         (r#"{"kind":"k","unique":{"key":"u","policy":"debounce"}}"#, "needs `wait` and `cap`"),
         (r#"{"kind":"k","retention":"for ever"}"#, "`retention`"),
         (r#"{"kind":"k""#, "EOF"),
-        ("[]", "column"),
+        ("[\"k\"]", "expected a JSON object"),
     ];
     for (line, expected) in cases {
         let error = job(line).expect_err(line);

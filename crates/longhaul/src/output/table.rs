@@ -18,8 +18,13 @@ impl Cell {
     }
 
     /// A number: aligned to the right.
-    pub(crate) fn number(number: impl ToString) -> Self {
-        Self { right: true, ..Self::new(number.to_string()) }
+    pub(crate) fn number(number: impl Into<u64>) -> Self {
+        Self { right: true, ..Self::new(number.into().to_string()) }
+    }
+
+    /// A number with its unit, already written: aligned to the right.
+    pub(crate) fn quantity(text: impl AsRef<str>) -> Self {
+        Self { right: true, ..Self::new(text) }
     }
 
     /// Text, or a dash when there is none.

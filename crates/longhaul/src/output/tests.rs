@@ -5,8 +5,8 @@ use super::*;
 #[test]
 fn columns_stay_aligned_with_wide_characters() {
     let mut table = Table::new(&["TITLE", "N"]);
-    table.row(vec![Cell::new("文書処理"), Cell::number(7)]);
-    table.row(vec![Cell::new("plain"), Cell::number(12)]);
+    table.row(vec![Cell::new("文書処理"), Cell::number(7_u32)]);
+    table.row(vec![Cell::new("plain"), Cell::number(12_u32)]);
     assert_eq!(table.render(false), "TITLE     N\n文書処理   7\nplain     12\n");
 }
 
