@@ -6,6 +6,7 @@ use longhaul_queue::state::{JobError, Reason};
 use longhaul_queue::{Failure, JobContext, Json, Outcome, Worker};
 use serde::{Deserialize, Serialize};
 
+use crate::commands::demo;
 use crate::parse;
 
 /// Their names, for people.
@@ -18,6 +19,7 @@ pub(crate) fn register(worker: &mut Worker) {
     worker.handle("fail", |context: JobContext, payload: Option<Fail>| async move {
         fail(&context, &payload.unwrap_or_default())
     });
+    demo::register(worker);
 }
 
 /// Payload of `sleep`.

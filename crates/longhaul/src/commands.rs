@@ -6,6 +6,7 @@ pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod enqueue;
 pub(crate) mod events;
+pub(crate) mod fleet;
 pub(crate) mod jobs;
 pub(crate) mod process;
 pub(crate) mod queues;

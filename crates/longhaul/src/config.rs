@@ -184,6 +184,12 @@ impl Settings {
         found.ok_or_else(|| anyhow::anyhow!("there is no setting {name}; this is a bug"))
     }
 
+    /// The value of one that was given as a flag.
+    pub(crate) fn flag(&self, name: &str) -> Result<Option<&str>> {
+        let setting = self.get(name)?;
+        Ok(matches!(setting.origin, Origin::Flag(_)).then_some(setting.value.as_str()))
+    }
+
     /// One of them, read with the parser that has checked it before.
     pub(crate) fn read<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<T> {
         let setting = self.get(name)?;

@@ -18,7 +18,7 @@ mod environment;
 use answer::Answer;
 use child::{Child, End, Signal};
 
-pub(crate) use child::Spawner;
+pub(crate) use child::{Spawner, die_with_parent};
 
 /// The end of stderr that becomes the error's text.
 const STDERR_TAIL_BYTES_MAX: usize = 2_000;

@@ -40,6 +40,11 @@ pub(crate) fn open(settings: &Settings, missing: Missing) -> Result<Arc<dyn Stor
     longhaul_stores::connect(&url, options(settings)?).with_context(|| source(settings))
 }
 
+/// Opens another store than that of `settings`, made if need be, and otherwise as they say.
+pub(crate) fn connect(settings: &Settings, url: &StoreUrl) -> Result<Arc<dyn Store>> {
+    Ok(longhaul_stores::connect(url, options(settings)?)?)
+}
+
 /// Where the store of `settings` is.
 pub(crate) fn location(settings: &Settings) -> Result<StoreUrl> {
     settings.read("store.url", parse_url)

@@ -60,8 +60,8 @@ pub(crate) struct DemoArgs {
     /// Keep the store in this directory.
     #[arg(long, value_name = "DIR")]
     pub(crate) keep: Option<PathBuf>,
-    /// So many jobs.
-    #[arg(long, value_name = "N")]
+    /// So many jobs. Default 300.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=50_000))]
     pub(crate) jobs: Option<u32>,
 }
 

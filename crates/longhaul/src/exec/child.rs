@@ -183,7 +183,7 @@ impl Spawner {
 /// A worker that is killed takes its commands along: they hold no lease any more.
 #[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "pre_exec is unsafe; the closure makes one system call and allocates nothing")]
-fn die_with_parent(command: &mut Command) {
+pub(crate) fn die_with_parent(command: &mut Command) {
     let die =
         || rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from);
     // SAFETY: between fork and exec only async-signal-safe calls are allowed; prctl is a plain system call.
@@ -193,4 +193,4 @@ fn die_with_parent(command: &mut Command) {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn die_with_parent(_command: &mut Command) {}
+pub(crate) fn die_with_parent(_command: &mut Command) {}
