@@ -11,9 +11,9 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use super::committer::{Treatment, wait_for_lock};
 use super::error::{DbError, DbResult, corrupt};
-use super::insert;
 use super::tx::Tx;
 use super::writer::Writer;
+use super::{audit, insert};
 
 /// Forward migrations, in order. A new one is a new file; old ones are never edited.
 const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_jobs.sql")];
@@ -195,7 +195,11 @@ impl Db {
                 schema_version: schema_version(connection)?.unwrap_or(0),
                 journal_mode: text("PRAGMA journal_mode")?,
                 bytes: number("PRAGMA page_count")? * number("PRAGMA page_size")?,
-                problems: found.into_iter().filter(|line| line != "ok").collect(),
+                problems: found
+                    .into_iter()
+                    .filter(|line| line != "ok")
+                    .chain(audit::counters(connection)?)
+                    .collect(),
             })
         })
         .await
@@ -211,7 +215,7 @@ pub struct DbCheck {
     pub journal_mode: String,
     /// Size of the file.
     pub bytes: i64,
-    /// Damage, in SQLite's words; empty when sound.
+    /// Damage in SQLite's words, and counters that do not match their rows; empty when sound.
     pub problems: Vec<String>,
 }
 

@@ -5,6 +5,7 @@
 //! `unique`, `admin`, `sweep`, `settings`, `read`.
 
 mod admin;
+mod audit;
 mod claim;
 mod committer;
 mod db;
