@@ -1,1 +1,115 @@
-fn main() {}
+//! The program `longhaul`: reads the command line, runs one command, ends with a documented exit code.
+
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::Parser as _;
+use tracing::level_filters::LevelFilter;
+
+use crate::app::App;
+use crate::args::{Cli, Command, ConfigCommand, WorkersCommand};
+use crate::exit::Code;
+use crate::output::{Color, Format, Output, TimeStyle};
+
+mod app;
+mod args;
+mod builtin;
+mod commands;
+mod config;
+mod exec;
+mod exit;
+mod jobspec;
+mod output;
+mod parse;
+mod progress;
+mod store;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    start_logging(&cli);
+    let ended = start(&cli);
+    ended.unwrap_or_else(|error| report(&cli, &error)).into()
+}
+
+fn start(cli: &Cli) -> Result<Code> {
+    // These need neither settings nor a store, so that they work where those are broken.
+    match &cli.command {
+        Command::Completions { shell } => return commands::config::completions(*shell),
+        Command::Man => return commands::config::man(),
+        Command::Init => return commands::config::init(),
+        _ => {}
+    }
+    let flags = if let Command::Work(args) = &cli.command { args.flags() } else { Vec::new() };
+    let app = App::new(&cli.global, flags)?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting the runtime")?;
+    let ended = runtime.block_on(async {
+        if matches!(cli.command, Command::Work(_)) {
+            // A worker has its own way to end.
+            return run(&app, &cli.command).await;
+        }
+        tokio::select! {
+            ended = run(&app, &cli.command) => ended,
+            _ = tokio::signal::ctrl_c() => Ok(Code::Interrupted),
+        }
+    });
+    // A read of stdin that nobody waits for any more must not keep the program alive.
+    runtime.shutdown_background();
+    ended
+}
+
+async fn run(app: &App, command: &Command) -> Result<Code> {
+    match command {
+        Command::Demo(args) => commands::demo::run(app, args).await,
+        Command::Work(args) => commands::work::run(app, args).await,
+        Command::Enqueue(args) => commands::enqueue::run(app, args).await,
+        Command::Jobs(command) => commands::jobs::run(app, command).await,
+        Command::Queues(command) => commands::queues::run(app, command).await,
+        Command::Workers(WorkersCommand::Ls) => commands::workers::ls(app).await,
+        Command::Process(command) => commands::process::run(app, command).await,
+        Command::Results(args) => commands::results::run(app, args).await,
+        Command::Consume { process } => commands::process::consume(app, process).await,
+        Command::Schedule(command) => commands::schedule::run(app, command).await,
+        Command::Events(args) => commands::events::run(app, args).await,
+        Command::Backup(args) => commands::transfer::backup(app, &args.file).await,
+        Command::Restore(args) => commands::transfer::restore(app, &args.file).await,
+        Command::Verify(args) => commands::verify::run(app, args).await,
+        Command::Bench(args) => commands::bench::run(app, args).await,
+        Command::Doctor => commands::doctor::run(app).await,
+        Command::Config(ConfigCommand::Show) => commands::config::show(app),
+        Command::Init => commands::config::init(),
+        Command::Completions { shell } => commands::config::completions(*shell),
+        Command::Man => commands::config::man(),
+    }
+}
+
+/// Logs go to stderr: as text for people on a terminal, as JSON for programs off it.
+fn start_logging(cli: &Cli) {
+    let level = match (cli.global.quiet, cli.global.verbose) {
+        (true, _) => LevelFilter::ERROR,
+        (false, 0) => LevelFilter::WARN,
+        (false, 1) => LevelFilter::INFO,
+        (false, 2) => LevelFilter::DEBUG,
+        (false, _) => LevelFilter::TRACE,
+    };
+    let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr);
+    let color = cli.global.color != Some(Color::Never)
+        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    if std::io::stderr().is_terminal() { builder.with_ansi(color).init() } else { builder.json().init() }
+}
+
+/// What happened and what to do about it, on stderr.
+fn report(cli: &Cli, error: &anyhow::Error) -> Code {
+    let code = exit::code_of(error);
+    if exit::is_closed_pipe(error) {
+        return code;
+    }
+    let out =
+        Output::new(Format::Text, cli.global.color.unwrap_or(Color::Auto), TimeStyle::Auto, cli.global.quiet);
+    out.error(format_args!("{error:#}"));
+    if let Some(hint) = exit::hint_of(error) {
+        out.hint(hint);
+    }
+    code
+}

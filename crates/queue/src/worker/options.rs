@@ -140,3 +140,20 @@ impl WorkerReport {
         *tally += 1;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heavier_queues_come_first_more_often_and_unweighted_ones_always() {
+        let share = |name: &str, weight| QueueShare { name: name.to_owned(), weight };
+        let queues = vec![share("light", Some(1)), share("urgent", None), share("heavy", Some(3))];
+        let options = WorkerOptions { queues, ..WorkerOptions::default() };
+        let mut random = fastrand::Rng::with_seed(7);
+        let orders: Vec<_> = (0..1000).map(|_| options.queue_order(|| random.f64())).collect();
+        assert!(orders.iter().all(|order| order[0] == "urgent"));
+        let heavy_first = orders.iter().filter(|order| order[1] == "heavy").count();
+        assert!((700..800).contains(&heavy_first), "{heavy_first} of 1000, 750 expected");
+    }
+}

@@ -3,6 +3,7 @@
 mod batches;
 mod cron;
 mod ending;
+mod faults;
 mod faulty;
 mod handlers;
 mod leases;

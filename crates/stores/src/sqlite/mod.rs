@@ -10,6 +10,7 @@ mod db;
 mod error;
 mod graph;
 mod insert;
+mod news;
 mod process;
 mod read;
 mod rows;
@@ -38,7 +39,8 @@ pub use error::{DbError, DbResult};
 use writer::Treatment;
 
 /// Needs its own fsync, where that is the level.
-const DURABLE: Treatment = Treatment { volatile: false, reads_counts: false, prompt: false };
+const DURABLE: Treatment =
+    Treatment { volatile: false, reads_counts: false, writes_events: false, prompt: false };
 /// May be lost in a power cut, which ends its holder too.
 const VOLATILE: Treatment = Treatment { volatile: true, ..DURABLE };
 
@@ -211,6 +213,7 @@ impl Store for SqliteStore {
     }
 
     async fn events(&self, after: Option<u64>, limit: usize) -> Result<EventPage> {
+        self.db.writer.flush_events().await?;
         self.db.read(move |connection| read::events(connection, after, limit)).await
     }
 

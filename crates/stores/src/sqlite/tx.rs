@@ -11,6 +11,7 @@ use longhaul_queue::{Error, State, Timestamp};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row};
 
 use super::error::{DbError, DbResult, corrupt};
+use super::news::Story;
 use super::process;
 use super::rows::state_number;
 
@@ -410,8 +411,8 @@ impl<'a> Tx<'a> {
         Ok(())
     }
 
-    /// Writes all bookkeeping before the commit; true when others should look.
-    pub(super) fn finish(&mut self) -> DbResult<bool> {
+    /// Writes all bookkeeping before the commit.
+    pub(super) fn finish(&mut self) -> DbResult<()> {
         self.flush_counts()?;
         let day = self.locked_at.as_millis().div_euclid(DAY_MS);
         for delta in &self.kept.ledger {
@@ -421,16 +422,14 @@ impl<'a> Tx<'a> {
                 (day, &delta.queue, &delta.kind, state_number(delta.state), delta.jobs),
             )?;
         }
-        if !self.kept.events.is_empty() {
-            let changes =
-                serde_json::to_string(&self.kept.events).map_err(|error| corrupt("an event", error))?;
-            self.run(
-                "INSERT INTO lh_events (at, changes, more) VALUES (?1, ?2, ?3)",
-                (self.locked_at.as_millis(), changes, self.kept.more_events),
-            )?;
-            self.changed = true;
-        }
-        Ok(self.changed)
+        Ok(())
+    }
+
+    /// What to tell after the commit: whether others should look, and what has changed.
+    pub(super) fn outcome(self) -> (bool, Option<Story>) {
+        let Changes { events: changes, more_events: more, .. } = self.kept;
+        let story = (!changes.is_empty()).then_some(Story { at: self.locked_at, changes, more });
+        (self.changed || story.is_some(), story)
     }
 }
 

@@ -3,9 +3,11 @@
 //! Each command runs in a savepoint of its own, so one that fails undoes only itself. Nothing waits for more
 //! commands to come: a lone command commits at once, a crowd shares one commit (and one fsync).
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use longhaul_queue::{Clock, Error, Result};
@@ -15,6 +17,7 @@ use tracing::{debug, warn};
 
 use super::Durability;
 use super::error::{DbError, DbResult};
+use super::news::{News, Story, WRITTEN_EVERY};
 use super::tx::Tx;
 
 /// Commands that share one commit at most: bounds how long a reply waits for its neighbours.
@@ -35,6 +38,8 @@ pub(super) struct Treatment {
     pub(super) volatile: bool,
     /// Reads the maintained counters, so what the group has changed so far must be in the tables.
     pub(super) reads_counts: bool,
+    /// Takes the events that wait along.
+    pub(super) writes_events: bool,
     /// The caller waits for this alone, so a short spin is worth it; see [`SPIN`].
     pub(super) prompt: bool,
 }
@@ -89,10 +94,26 @@ impl<T: Send, F: FnOnce(&mut Tx<'_>) -> DbResult<T> + Send> Command for Call<T, 
 /// The handle on the writer thread. The thread ends, after what is queued, when the last handle is dropped.
 #[derive(Clone)]
 pub(super) struct Writer {
-    commands: SyncSender<Box<dyn Command>>,
+    thread: Arc<ThreadHandle>,
     changed: Arc<watch::Sender<u64>>,
     /// Prompt callers that wait for an answer.
     waiting: Arc<AtomicUsize>,
+}
+
+/// Waits for the thread when the last handle goes, so that a program that ends leaves a file at rest.
+struct ThreadHandle {
+    commands: Option<SyncSender<Box<dyn Command>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for ThreadHandle {
+    fn drop(&mut self) {
+        self.commands = None;
+        if let Some(thread) = self.thread.take() {
+            // It has told its panic on stderr, if it had one.
+            let _ = thread.join();
+        }
+    }
 }
 
 impl Writer {
@@ -111,12 +132,14 @@ impl Writer {
             changed: Arc::clone(&changed),
             full_sync: None,
             next: None,
+            news: News::new(),
         };
-        std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name("longhaul-writer".to_owned())
             .spawn(move || thread.run())
             .map_err(|error| Error::Unavailable(format!("the writer thread cannot start: {error}")))?;
-        Ok(Self { commands, changed, waiting: Arc::new(AtomicUsize::new(0)) })
+        let thread = ThreadHandle { commands: Some(commands), thread: Some(thread) };
+        Ok(Self { thread: Arc::new(thread), changed, waiting: Arc::new(AtomicUsize::new(0)) })
     }
 
     pub(super) fn watch(&self) -> watch::Receiver<u64> {
@@ -130,6 +153,12 @@ impl Writer {
         work: impl FnOnce(&mut Tx<'_>) -> DbResult<T> + Send + 'static,
     ) -> Result<T> {
         self.send(treatment, None, work).await
+    }
+
+    /// Writes the events that wait, for a reader of this process that must not miss its own.
+    pub(super) async fn flush_events(&self) -> Result<()> {
+        self.write(Treatment { writes_events: true, volatile: true, ..Treatment::default() }, |_| Ok(()))
+            .await
     }
 
     /// Like `write`, but first asks `probe`, which answers without taking the write lock when there is nothing to do.
@@ -152,7 +181,8 @@ impl Writer {
         let mut command: Box<dyn Command> =
             Box::new(Call { treatment, probe, work: Some(work), value: None, reply });
         loop {
-            command = match self.commands.try_send(command) {
+            let Some(commands) = &self.thread.commands else { return Err(gone()) };
+            command = match commands.try_send(command) {
                 Ok(()) => break,
                 Err(TrySendError::Full(command)) => command,
                 Err(TrySendError::Disconnected(_)) => return Err(gone()),
@@ -182,8 +212,23 @@ impl Writer {
     }
 }
 
+/// A caller's work may panic; the writer must not go with it.
+fn run_guarded(command: &mut dyn Command, tx: &mut Tx<'_>) -> DbResult<()> {
+    catch_unwind(AssertUnwindSafe(|| command.run(tx))).unwrap_or_else(|_| {
+        Err(DbError::caller("the work of a transaction panicked; nothing of it is stored"))
+    })
+}
+
 fn gone() -> Error {
     Error::Unavailable("the database writer has stopped".to_owned())
+}
+
+/// What a commit did.
+struct Committed {
+    /// Whether others should look, and what has changed.
+    outcome: (bool, Option<Story>),
+    /// The events that waited went with it.
+    with_news: bool,
 }
 
 struct WriterThread {
@@ -195,6 +240,7 @@ struct WriterThread {
     full_sync: Option<bool>,
     /// Found while spinning.
     next: Option<Box<dyn Command>>,
+    news: News,
 }
 
 impl WriterThread {
@@ -203,7 +249,11 @@ impl WriterThread {
         let mut looked_at = Instant::now();
         loop {
             match self.next_group() {
-                Some(group) if group.is_empty() => {}
+                Some(group) if group.is_empty() => {
+                    if self.news.is_due() {
+                        self.write_news();
+                    }
+                }
                 Some(group) => {
                     self.commit_group(group);
                     self.spin();
@@ -220,7 +270,28 @@ impl WriterThread {
                 }
             }
         }
+        self.write_news();
         debug!("writer thread ends");
+    }
+
+    /// Writes events that no other commit took along.
+    fn write_news(&mut self) {
+        if self.news.is_empty() {
+            return;
+        }
+        let mut write = || -> Result<()> {
+            self.set_full_sync(false)?;
+            self.execute("BEGIN IMMEDIATE")?;
+            let written = self.news.write(&self.connection).map_err(Error::from);
+            self.execute(if written.is_ok() { "COMMIT" } else { "ROLLBACK" }).and(written)
+        };
+        if let Err(error) = write() {
+            debug!(%error, "events were not written");
+            return;
+        }
+        self.news.written();
+        // Whoever looked when the change was made may have missed its event.
+        self.changed.send_modify(|count| *count += 1);
     }
 
     /// Waits a moment for the next command without sleeping.
@@ -241,10 +312,12 @@ impl WriterThread {
     fn next_group(&mut self) -> Option<Vec<Box<dyn Command>>> {
         let first = if let Some(command) = self.next.take() {
             command
-        } else if self.changed.receiver_count() == 0 {
+        } else if self.changed.receiver_count() == 0 && self.news.is_empty() {
             self.inbox.recv().ok()?
         } else {
-            match self.inbox.recv_timeout(FOREIGN_WRITES_EVERY) {
+            // Somebody wants to know of other processes' writes, or events wait to be written.
+            let wait = if self.changed.receiver_count() == 0 { WRITTEN_EVERY } else { FOREIGN_WRITES_EVERY };
+            match self.inbox.recv_timeout(wait) {
                 Ok(command) => command,
                 Err(RecvTimeoutError::Timeout) => return Some(Vec::new()),
                 Err(RecvTimeoutError::Disconnected) => return None,
@@ -268,10 +341,21 @@ impl WriterThread {
         }
         let mut outcomes = Vec::with_capacity(group.len());
         let committed = self.transaction(&mut group, &mut outcomes);
-        if let Err(error) = &committed {
+        if let Err(error @ (Error::Unavailable(_) | Error::Corrupt(_))) = &committed {
             warn!(error = %error, commands = group.len(), "a group of commands was not committed");
         }
-        let changed = committed.as_ref().is_ok_and(|changed| *changed);
+        let changed = match &committed {
+            Ok(Committed { outcome: (changed, story), with_news }) => {
+                if *with_news {
+                    self.news.written();
+                }
+                if let Some(story) = story {
+                    self.news.add(story.clone());
+                }
+                *changed
+            }
+            Err(_) => false,
+        };
         for ((_, command), outcome) in
             group.into_iter().zip(outcomes.into_iter().chain(std::iter::repeat(Ok(()))))
         {
@@ -291,12 +375,12 @@ impl WriterThread {
         &mut self,
         group: &mut [(bool, Box<dyn Command>)],
         outcomes: &mut Vec<Result<()>>,
-    ) -> Result<bool> {
+    ) -> Result<Committed> {
         let volatile = group.iter().all(|(_, command)| command.treatment().volatile);
         self.set_full_sync(self.durability == Durability::Fsync && !volatile)?;
         self.execute("BEGIN IMMEDIATE")?;
         match self.run_group(group, outcomes) {
-            Ok(changed) => Ok(changed),
+            Ok(committed) => Ok(committed),
             Err(error) => {
                 // A full disk ends the transaction by itself.
                 if !self.connection.is_autocommit() {
@@ -311,7 +395,7 @@ impl WriterThread {
         &self,
         group: &mut [(bool, Box<dyn Command>)],
         outcomes: &mut Vec<Result<()>>,
-    ) -> DbResult<bool> {
+    ) -> DbResult<Committed> {
         let mut tx = Tx::new(&self.connection, self.clock.now());
         // A lone command needs no savepoint: its failure is the transaction's.
         let alone = group.len() == 1;
@@ -322,7 +406,7 @@ impl WriterThread {
             if !alone {
                 tx.run("SAVEPOINT command", [])?;
             }
-            let outcome = command.run(&mut tx);
+            let outcome = run_guarded(command.as_mut(), &mut tx);
             if alone {
                 outcome?;
                 tx.keep_changes(true);
@@ -340,9 +424,14 @@ impl WriterThread {
             tx.keep_changes(outcome.is_ok());
             outcomes.push(outcome.map_err(Error::from));
         }
-        let changed = tx.finish()?;
+        tx.finish()?;
+        let asked = group.iter().any(|(_, command)| command.treatment().writes_events);
+        let with_news = self.news.is_due() || asked;
+        if with_news {
+            self.news.write(&self.connection)?;
+        }
         tx.run("COMMIT", [])?;
-        Ok(changed)
+        Ok(Committed { outcome: tx.outcome(), with_news })
     }
 
     fn set_full_sync(&mut self, full: bool) -> Result<()> {

@@ -1,0 +1,171 @@
+//! The command line as types. Names follow one grammar; global options may stand before or after the command.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+
+use crate::exit::EXIT_CODES_HELP;
+use crate::output::{Color, Format, TimeStyle};
+use crate::progress::Style as ProgressStyle;
+
+mod admin;
+mod enqueue;
+mod jobs;
+mod work;
+
+pub(crate) use admin::{
+    BackupArgs, ConfigCommand, EventsArgs, ProcessCommand, QueueSetArgs, QueuesCommand, RestoreArgs,
+    ResultsArgs, ScheduleAddArgs, ScheduleCommand, WorkersCommand,
+};
+pub(crate) use enqueue::{EnqueueArgs, JobFlags};
+pub(crate) use jobs::{BulkArgs, JobsCommand, ListArgs, RetryArgs, UnparkArgs, WaitArgs};
+pub(crate) use work::{BenchArgs, DemoArgs, VerifyArgs, WorkArgs};
+
+/// A durable job queue for work that takes minutes to days and must not be lost.
+#[derive(Debug, Parser)]
+#[command(name = "longhaul", version, max_term_width = 110, disable_help_subcommand = true)]
+#[command(after_help = format!("{EXAMPLES}\n\n{EXIT_CODES_HELP}"))]
+pub(crate) struct Cli {
+    /// Options of every command.
+    #[command(flatten)]
+    pub(crate) global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  longhaul enqueue echo '{\"hello\":\"world\"}'
+  longhaul work --drain
+  longhaul jobs ls --state failed -o json
+
+Settings come from flags, then LONGHAUL_SECTION__KEY, then longhaul.toml, then defaults: longhaul config show.";
+
+/// Options of every command.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Global {
+    /// Where jobs are kept: sqlite://PATH or memory://. Default sqlite://.longhaul/longhaul.db.
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) store: Option<String>,
+    /// Settings file. Default ./longhaul.toml, else ./.longhaul/config.toml.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Format of results on stdout.
+    #[arg(short, long, global = true, value_name = "FORMAT")]
+    pub(crate) output: Option<Format>,
+    /// When to use colours; auto honours NO_COLOR.
+    #[arg(long, global = true, value_name = "WHEN")]
+    pub(crate) color: Option<Color>,
+    /// How progress is shown on stderr.
+    #[arg(long, global = true, value_name = "STYLE")]
+    pub(crate) progress: Option<ProgressStyle>,
+    /// How times are written in text.
+    #[arg(long, global = true, value_name = "STYLE")]
+    pub(crate) time: Option<TimeStyle>,
+    /// Only results, warnings and errors.
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+    /// More logging on stderr: -v info, -vv debug, -vvv trace.
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// Answer yes to every question; needed for bulk changes off a terminal.
+    #[arg(short, long, global = true)]
+    pub(crate) yes: bool,
+}
+
+impl Global {
+    /// The settings that were given as flags: key, flag, value.
+    pub(crate) fn flags(&self) -> Vec<(&'static str, &'static str, String)> {
+        let mut flags = Vec::new();
+        let mut push = |key, flag, value: Option<String>| flags.extend(value.map(|value| (key, flag, value)));
+        push("store.url", "--store", self.store.clone());
+        push("output.format", "--output", self.output.map(name_of));
+        push("output.color", "--color", self.color.map(name_of));
+        push("output.progress", "--progress", self.progress.map(name_of));
+        push("output.time", "--time", self.time.map(name_of));
+        flags
+    }
+}
+
+/// The word for a choice on the command line and in settings.
+#[expect(clippy::needless_pass_by_value, reason = "choices are Copy")]
+fn name_of<T: ValueEnum>(choice: T) -> String {
+    choice.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Shows the queue at work on this machine, with no key and no network.
+    #[command(after_help = "Example:\n  longhaul demo --crash")]
+    Demo(DemoArgs),
+    /// Runs jobs.
+    #[command(after_help = work::EXAMPLES)]
+    Work(WorkArgs),
+    /// Adds a job, or many from JSONL on stdin.
+    #[command(after_help = enqueue::EXAMPLES)]
+    Enqueue(Box<EnqueueArgs>),
+    /// Lists, shows, waits for and changes jobs.
+    #[command(subcommand)]
+    Jobs(JobsCommand),
+    /// Lists and changes queues.
+    #[command(subcommand)]
+    Queues(QueuesCommand),
+    /// Lists workers.
+    #[command(subcommand)]
+    Workers(WorkersCommand),
+    /// Lists and changes processes: groups of jobs of one caller.
+    #[command(subcommand)]
+    Process(ProcessCommand),
+    /// Prints the results of a process as JSONL, in submission order.
+    #[command(
+        after_help = "Examples:\n  longhaul results nightly > results.jsonl\n  longhaul results nightly --out results.jsonl --consume"
+    )]
+    Results(ResultsArgs),
+    /// Deletes a finished process for good; refuses while a job of it is unfinished.
+    #[command(after_help = "Example:\n  longhaul consume nightly")]
+    Consume {
+        /// The process.
+        process: String,
+    },
+    /// Lists, adds, removes and fires jobs that recur.
+    #[command(subcommand)]
+    Schedule(ScheduleCommand),
+    /// Prints what has changed, newest last.
+    #[command(after_help = "Example:\n  longhaul events -f --process nightly -o jsonl")]
+    Events(EventsArgs),
+    /// Writes a consistent copy of the store while it is in use.
+    #[command(after_help = "Example:\n  longhaul backup longhaul-2026-11-15.db")]
+    Backup(BackupArgs),
+    /// Puts a backup in the store's place.
+    #[command(after_help = "Example:\n  longhaul restore longhaul-2026-11-15.db --yes")]
+    Restore(RestoreArgs),
+    /// Kills workers on purpose and checks that nothing was lost.
+    #[command(after_help = "Example:\n  longhaul verify crash --kills 5 --jobs 1000 --seed 7")]
+    Verify(VerifyArgs),
+    /// Measures this machine and store.
+    #[command(after_help = "Example:\n  longhaul bench --quick")]
+    Bench(BenchArgs),
+    /// Checks store, settings and workers; exit code 8 when something is wrong.
+    #[command(after_help = "Example:\n  longhaul doctor -o json")]
+    Doctor,
+    /// Writes a commented longhaul.toml.
+    #[command(after_help = "Example:\n  longhaul init")]
+    Init,
+    /// Shows settings and where they come from.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Prints a completion script.
+    #[command(
+        after_help = "Example:\n  longhaul completions bash > ~/.local/share/bash-completion/completions/longhaul"
+    )]
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Prints the manual page.
+    #[command(after_help = "Example:\n  longhaul man | man -l -")]
+    Man,
+}

@@ -1,0 +1,117 @@
+//! `work`, and the commands that drive workers themselves.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  longhaul work --queue mail --concurrency 8
+  longhaul work --kind resize --exec './resize.sh'      (protocol: docs/exec.md)
+  longhaul work --drain                                 (ends when nothing is left to do)
+
+Without --exec the kinds echo, sleep and fail are built in. Ctrl-C or SIGTERM drains; a second one stops at once.";
+
+/// `work`.
+#[derive(Debug, Args)]
+pub(crate) struct WorkArgs {
+    /// Serve this queue; may be repeated, the first comes first. Default `default`.
+    #[arg(long = "queue", value_name = "NAME")]
+    pub(crate) queues: Vec<String>,
+    /// Run only this kind; may be repeated. Default all kinds that there is a handler for.
+    #[arg(long = "kind", value_name = "KIND")]
+    pub(crate) kinds: Vec<String>,
+    /// Run so many jobs at once.
+    #[arg(long, value_name = "N")]
+    pub(crate) concurrency: Option<String>,
+    /// Lease time: a worker that dies is noticed after it.
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) lease: Option<String>,
+    /// Run this shell command for each job: payload on stdin, result as JSON on stdout.
+    #[arg(long, value_name = "CMD")]
+    pub(crate) exec: Option<String>,
+    /// End when nothing is left to do.
+    #[arg(long)]
+    pub(crate) drain: bool,
+}
+
+impl WorkArgs {
+    /// The settings that were given as flags: key, flag, value.
+    pub(crate) fn flags(&self) -> Vec<(&'static str, &'static str, String)> {
+        let mut flags = Vec::new();
+        let mut push = |key, flag, value: Option<String>| flags.extend(value.map(|value| (key, flag, value)));
+        let list = |names: &[String]| (!names.is_empty()).then(|| names.join(","));
+        push("worker.queues", "--queue", list(&self.queues));
+        push("worker.concurrency", "--concurrency", self.concurrency.clone());
+        push("worker.lease", "--lease", self.lease.clone());
+        flags
+    }
+}
+
+/// `demo`.
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Kill the worker on the way and show that nothing was lost.
+    #[arg(long)]
+    pub(crate) crash: bool,
+    /// Open no browser.
+    #[arg(long)]
+    pub(crate) no_open: bool,
+    /// Keep the store in this directory.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) keep: Option<PathBuf>,
+    /// So many jobs. Default 300.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=50_000))]
+    pub(crate) jobs: Option<u32>,
+}
+
+/// `bench`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// Print the single measurements as well.
+    #[arg(long)]
+    pub(crate) raw: bool,
+    /// Fewer jobs, for a first impression.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Only this benchmark: disk, enqueue, drain, pickup, depth or large.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) only: Option<String>,
+    /// Be a worker process of a benchmark.
+    #[arg(long, value_name = "ROLE", hide = true)]
+    pub(crate) child: Option<String>,
+}
+
+/// `verify`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct VerifyArgs {
+    /// What to verify; everything by default.
+    #[command(subcommand)]
+    pub(crate) what: Option<VerifyCommand>,
+    /// How.
+    #[command(flatten)]
+    pub(crate) options: VerifyOptions,
+}
+
+/// What to verify.
+#[derive(Debug, Subcommand)]
+pub(crate) enum VerifyCommand {
+    /// Kills worker processes and counts what was lost or done twice.
+    #[command(after_help = "Example:\n  longhaul verify crash --kills 5 --seed 7")]
+    Crash(VerifyOptions),
+}
+
+/// How to verify.
+#[derive(Debug, Args)]
+pub(crate) struct VerifyOptions {
+    /// Kill so often.
+    #[arg(long, value_name = "N")]
+    pub(crate) kills: Option<u32>,
+    /// So many jobs.
+    #[arg(long, value_name = "N")]
+    pub(crate) jobs: Option<u32>,
+    /// For the random choices; printed, so that a run can be repeated.
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+}

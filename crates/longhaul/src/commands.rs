@@ -1,0 +1,19 @@
+//! One file a group of commands. Each takes what it needs from the [`App`](crate::app::App) and answers an exit code.
+
+pub(crate) mod bench;
+pub(crate) mod config;
+pub(crate) mod demo;
+pub(crate) mod doctor;
+pub(crate) mod enqueue;
+pub(crate) mod events;
+pub(crate) mod fleet;
+pub(crate) mod jobs;
+pub(crate) mod process;
+pub(crate) mod queues;
+pub(crate) mod results;
+pub(crate) mod schedule;
+pub(crate) mod transfer;
+pub(crate) mod verify;
+pub(crate) mod wait;
+pub(crate) mod work;
+pub(crate) mod workers;

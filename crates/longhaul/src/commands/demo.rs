@@ -1,0 +1,174 @@
+//! `demo`: the whole thing in a few seconds, with no key and no network. A few hundred jobs with a graph, run by a
+//! worker process that may be killed on the way, and a tally that is read from the store and not assumed.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use longhaul_queue::store::ProcessInfo;
+use longhaul_queue::{ProcessId, State};
+use tokio::process::Child;
+
+use crate::app::App;
+use crate::args::DemoArgs;
+use crate::exit::Code;
+use crate::progress::Status;
+
+use super::fleet::Stage;
+
+mod plan;
+mod tally;
+mod work;
+
+use plan::{PROCESS, Plan};
+use tally::{Kill, Tally};
+
+pub(crate) use work::register;
+
+const JOBS_DEFAULT: u32 = 300;
+/// Between two looks at the store.
+const LOOK_EVERY: Duration = Duration::from_millis(40);
+/// A worker that stands still for so long is a failure of the demo.
+const STANDSTILL_MAX: Duration = Duration::from_secs(30);
+
+/// Runs the command.
+pub(crate) async fn run(app: &App, args: &DemoArgs) -> Result<Code> {
+    let started = Instant::now();
+    let plan = Plan::new(args.jobs.unwrap_or(JOBS_DEFAULT));
+    let mut stage = Stage::new(app, args.keep.as_deref()).await?;
+    let enqueued = stage.queue().enqueue_many(plan.jobs()?).await?;
+    app.out.note(format_args!("{} jobs in a new store, one worker process", enqueued.len()));
+    let mut show = Show { app, stage: &stage, started, kill: None };
+    show.run(args.crash).await?;
+    let Show { kill, .. } = show;
+    let mut tally = Tally::read(&stage, &plan, kill).await?;
+    tally.elapsed = started.elapsed();
+    if args.keep.is_none() {
+        tally.consume(&stage).await?;
+    }
+    tally.print(app)?;
+    if !tally.is_right() {
+        let folder = stage.keep().display();
+        app.out.error(format_args!("the tally is not right; the store is kept in {folder}"));
+        return Ok(Code::Failure);
+    }
+    what_next(app, args, &stage);
+    Ok(Code::Ok)
+}
+
+/// The part of the demo that one watches.
+struct Show<'a> {
+    app: &'a App,
+    stage: &'a Stage,
+    started: Instant,
+    kill: Option<Kill>,
+}
+
+impl Show<'_> {
+    /// Keeps a worker going until all jobs have ended; with `crash` it is killed in the middle.
+    async fn run(&mut self, crash: bool) -> Result<()> {
+        let mut worker = self.worker()?;
+        let mut crash_due = crash;
+        let mut progress = self.app.progress()?;
+        let mut last_change = (0, Instant::now());
+        loop {
+            let info = self.look().await?;
+            let done = info.total() - info.unfinished();
+            let running = info.counts[State::Running as usize];
+            let failed = info.counts[State::Failed as usize] + info.counts[State::Cancelled as usize];
+            progress.update(Status { done, total: info.total(), failed, running });
+            if info.unfinished() == 0 {
+                break;
+            }
+            if crash_due && running > 0 && done * 5 >= info.total() * 2 {
+                crash_due = false;
+                // The bar must not write over the lines that tell of the kill.
+                drop(progress);
+                worker = self.crash(worker).await?;
+                progress = self.app.progress()?;
+            }
+            if last_change.0 != done {
+                last_change = (done, Instant::now());
+            }
+            self.check(&mut worker, last_change.1)?;
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        drop(progress);
+        end(worker).await
+    }
+
+    async fn look(&self) -> Result<ProcessInfo> {
+        Ok(self.stage.queue().process(&ProcessId::from(PROCESS)).await?)
+    }
+
+    /// A short lease, so that a worker's death is noticed within the patience of an onlooker.
+    fn worker(&self) -> Result<Child> {
+        self.stage.spawn(&["-q", "work", "--concurrency", "4", "--lease", "1s"], "worker.log")
+    }
+
+    async fn crash(&mut self, mut worker: Child) -> Result<Child> {
+        let pid = worker.id().unwrap_or(0);
+        worker.kill().await.context("killing the worker")?;
+        // Nobody else works on the store now, so this is what the kill left.
+        let info = self.look().await?;
+        let kill = Kill {
+            after_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            in_flight: info.counts[State::Running as usize],
+            done: info.total() - info.unfinished(),
+        };
+        self.app.out.note(format_args!(
+            "killed worker {pid} with SIGKILL after {:.1} s: {} of {} jobs done, {} in flight",
+            self.started.elapsed().as_secs_f64(),
+            kill.done,
+            info.total(),
+            kill.in_flight,
+        ));
+        self.kill = Some(kill);
+        let worker = self.worker()?;
+        self.app.out.note(format_args!("started worker {}", worker.id().unwrap_or(0)));
+        Ok(worker)
+    }
+
+    fn check(&self, worker: &mut Child, last_change: Instant) -> Result<()> {
+        if let Some(status) = worker.try_wait().context("looking at the worker")? {
+            bail!("the worker ended by itself ({status}): {}", said(&self.stage.path("worker.log")));
+        }
+        if last_change.elapsed() > STANDSTILL_MAX {
+            bail!("no job has ended for {} s", STANDSTILL_MAX.as_secs());
+        }
+        Ok(())
+    }
+}
+
+/// Asks the worker to end, as a person would.
+async fn end(mut worker: Child) -> Result<()> {
+    let pid = worker.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw);
+    if let Some(pid) = pid {
+        // It may have ended by itself a moment ago.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    }
+    worker.wait().await.context("waiting for the worker")?;
+    Ok(())
+}
+
+fn said(log: &Path) -> String {
+    std::fs::read_to_string(log).unwrap_or_default().trim().to_owned()
+}
+
+fn what_next(app: &App, args: &DemoArgs, stage: &Stage) {
+    let mut next = Vec::new();
+    if args.keep.is_some() {
+        next.push(format!("longhaul results {PROCESS} --store {}", stage.url()));
+    }
+    if !args.crash {
+        next.push("longhaul demo --crash".to_owned());
+    }
+    next.push(r#"longhaul enqueue sleep '{"for":"2s"}' && longhaul work --drain"#.to_owned());
+    next.push("longhaul verify crash --kills 25 --jobs 600".to_owned());
+    next.push("longhaul --help".to_owned());
+    next.truncate(3);
+    app.out.note("try next:");
+    for command in next {
+        app.out.note(format_args!("  {command}"));
+    }
+}

@@ -1,0 +1,220 @@
+//! `enqueue`: one job from arguments, or many from JSONL on stdin.
+
+use std::io::{BufRead, Read};
+
+use anyhow::{Context as _, Result};
+use longhaul_queue::job::{Dependency, JobOptions, Unique, UniquePolicy, Window};
+use longhaul_queue::limits::INSERT_MAX;
+use longhaul_queue::store::{Enqueued, How};
+use longhaul_queue::{JobId, Json, NewJob, ProcessId, Queue};
+
+use crate::app::{App, resolve_all};
+use crate::args::{EnqueueArgs, JobFlags};
+use crate::exit::{Code, Failure};
+use crate::jobspec::{JobSpec, Refs};
+use crate::parse;
+use longhaul_stores::StoreUrl;
+
+/// Text of one submission; more is sent in several.
+const BATCH_BYTES_MAX: usize = 64_000_000;
+/// What a line may hold beside its payload.
+const LINE_EXTRA_BYTES_MAX: usize = 1_000_000;
+
+/// Runs the command.
+pub(crate) async fn run(app: &App, args: &EnqueueArgs) -> Result<Code> {
+    let payload = if args.kind == "-" { Json::null() } else { app.json_argument(args.payload.as_deref())? };
+    if args.kind == "-" && args.payload.is_some() {
+        return Err(Failure::new(
+            Code::Usage,
+            "`enqueue -` reads jobs from stdin and takes no JSON argument",
+        )
+        .into());
+    }
+    let queue = app.queue_or_new()?;
+    warn_of_memory(app)?;
+    let job = job_of(app, &queue, &args.kind, payload, &args.flags).await?;
+    if args.kind == "-" {
+        return many(app, &queue, &job).await;
+    }
+    let enqueued = queue.enqueue(job).await?;
+    remark(app, &enqueued);
+    app.out.one(&enqueued, || enqueued.id.to_string())?;
+    Ok(Code::Ok)
+}
+
+fn warn_of_memory(app: &App) -> Result<()> {
+    if crate::store::location(&app.settings)? == StoreUrl::Memory {
+        app.out.warn("memory:// ends with this command, and the job with it; use sqlite://PATH to keep it");
+    }
+    Ok(())
+}
+
+/// Says so when a job was there already: scripts must not take its id for that of a new one.
+fn remark(app: &App, enqueued: &Enqueued) {
+    let Enqueued { id, state, .. } = enqueued;
+    let text = match enqueued.how {
+        How::Inserted => return,
+        How::Duplicate => format!("job {id} was there already with the same content ({state})"),
+        How::Skipped => format!("the unique key is taken by job {id} ({state}); no job was added"),
+        How::Replaced => format!("the unique key is taken by job {id}; it got the new payload"),
+        How::Debounced => format!("the unique key is taken by job {id}; its start was pushed back"),
+    };
+    app.out.note(text);
+}
+
+async fn job_of(app: &App, queue: &Queue, kind: &str, payload: Json, flags: &JobFlags) -> Result<NewJob> {
+    let now = app.now();
+    let usage = |option: &str, problem: String| Failure::new(Code::Usage, format!("{option}: {problem}"));
+    let at = flags.at.as_deref().map(|text| parse::time(text, now).map_err(|problem| usage("--at", problem)));
+    let expires = flags
+        .expires
+        .as_deref()
+        .map(|text| parse::time(text, now).map_err(|problem| usage("--expires", problem)));
+    let on_failure = flags.on_failure.unwrap_or_default();
+    let parents = resolve_all(queue, &flags.after).await?;
+    let unique = flags.unique.as_ref().map(|key| Unique {
+        key: key.clone(),
+        window: flags.unique_window.map(|length| Window::Enqueue { length }),
+        policy: UniquePolicy::Skip,
+    });
+    Ok(NewJob {
+        id: flags.id,
+        queue: flags.queue.clone().unwrap_or_else(|| longhaul_queue::job::DEFAULT_QUEUE.to_owned()),
+        kind: kind.to_owned(),
+        payload,
+        process_id: flags.process.clone().map(ProcessId::from),
+        helper: false,
+        priority: flags.priority.unwrap_or(0),
+        run_at: at.transpose()?.or_else(|| flags.delay.map(|delay| now + delay)),
+        expires_at: expires.transpose()?,
+        depends_on: parents.into_iter().map(|job_id| Dependency { job_id, on_failure }).collect(),
+        after_process: flags.after_process.clone().map(ProcessId::from),
+        options: JobOptions {
+            title: flags.title.clone(),
+            owner: flags.owner.clone(),
+            tags: flags.tags.clone(),
+            trace: flags.trace.clone(),
+            max_attempts: flags.max_attempts,
+            retry: flags.retry.clone(),
+            run_limit: flags.run_limit,
+            unique,
+            retention: flags.retention,
+            ..JobOptions::default()
+        },
+    })
+}
+
+/// Lines become submissions of at most [`INSERT_MAX`] jobs, each stored all or none.
+async fn many(app: &App, queue: &Queue, defaults: &NewJob) -> Result<Code> {
+    if defaults.id.is_some() {
+        return Err(Failure::new(
+            Code::Usage,
+            "--id names one job; with `enqueue -` put `id` into the lines",
+        )
+        .into());
+    }
+    let mut lines = Lines::new(app.limits()?.value_bytes_max + LINE_EXTRA_BYTES_MAX);
+    let mut refs = Refs::new();
+    let mut all = Vec::new();
+    loop {
+        let before = lines.number;
+        let result = next_batch(app, queue, defaults, &mut lines, &mut refs).await;
+        let batch = result.map_err(|error| with_stored(error, all.len(), before))?;
+        if batch.is_empty() {
+            break;
+        }
+        for enqueued in &batch {
+            remark(app, enqueued);
+        }
+        all.extend(batch);
+    }
+    print_many(app, &all)?;
+    app.out.note(format_args!(
+        "{} jobs enqueued",
+        all.iter().filter(|enqueued| enqueued.how == How::Inserted).count()
+    ));
+    Ok(if all.is_empty() { Code::NothingMatched } else { Code::Ok })
+}
+
+fn print_many(app: &App, all: &[Enqueued]) -> Result<()> {
+    use crate::output::{Format, Table, write_stdout};
+    if app.out.format == Format::Text {
+        return write_stdout(&all.iter().map(|enqueued| format!("{}\n", enqueued.id)).collect::<String>());
+    }
+    app.out.list(all, None, || Table::new(&[]))
+}
+
+fn with_stored(error: anyhow::Error, stored: usize, lines: usize) -> anyhow::Error {
+    if stored == 0 {
+        error
+    } else {
+        error.context(format!("the first {stored} jobs (lines 1 to {lines}) are stored, nothing after them"))
+    }
+}
+
+async fn next_batch(
+    app: &App,
+    queue: &Queue,
+    defaults: &NewJob,
+    lines: &mut Lines,
+    refs: &mut Refs,
+) -> Result<Vec<Enqueued>> {
+    let now = app.now();
+    let mut specs = Vec::new();
+    let mut bytes = 0;
+    while specs.len() < INSERT_MAX && bytes < BATCH_BYTES_MAX {
+        let Some((number, line)) = lines.next()? else { break };
+        bytes += line.len();
+        let mut spec = JobSpec::parse(&line).map_err(|problem| at_line(number, &problem))?;
+        if let Some(name) = spec.local_name().map(str::to_owned) {
+            let id = spec.id().unwrap_or_else(|| JobId::generate(now, fastrand::u128(..)));
+            spec.set_id(id);
+            if refs.insert(name.clone(), id).is_some() {
+                return Err(at_line(number, &format!("the ref {name:?} is given twice")).into());
+            }
+        }
+        specs.push((number, spec));
+    }
+    let mut jobs = Vec::with_capacity(specs.len());
+    for (number, spec) in specs {
+        let job = spec.into_job(defaults, refs, now).map_err(|problem| at_line(number, &problem))?;
+        queue.limits().check_job(&job).map_err(|error| at_line(number, &error.to_string()))?;
+        jobs.push(job);
+    }
+    if jobs.is_empty() { Ok(Vec::new()) } else { Ok(queue.enqueue_many(jobs).await?) }
+}
+
+fn at_line(number: usize, problem: &str) -> Failure {
+    Failure::new(Code::Usage, format!("line {number}: {problem}"))
+        .hint("one JSON object a line; the fields are listed in docs/enqueue.md")
+}
+
+/// Lines of stdin with their numbers; empty ones are passed over.
+struct Lines {
+    number: usize,
+    bytes_max: usize,
+}
+
+impl Lines {
+    fn new(bytes_max: usize) -> Self {
+        Self { number: 0, bytes_max }
+    }
+
+    fn next(&mut self) -> Result<Option<(usize, String)>> {
+        loop {
+            let mut line = String::new();
+            let limit = self.bytes_max as u64 + 1;
+            let read = std::io::stdin().lock().by_ref().take(limit).read_line(&mut line);
+            if read.with_context(|| format!("reading line {} of stdin", self.number + 1))? == 0 {
+                return Ok(None);
+            }
+            self.number += 1;
+            if line.len() > self.bytes_max {
+                return Err(at_line(self.number, &format!("longer than {} bytes", self.bytes_max)).into());
+            }
+            if !line.trim().is_empty() {
+                return Ok(Some((self.number, line)));
+            }
+        }
+    }
+}

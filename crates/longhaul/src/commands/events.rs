@@ -1,0 +1,84 @@
+//! `events`: what has changed, newest last. Hints for people, never the source of truth.
+
+use anyhow::Result;
+use longhaul_queue::events::{Change, Event};
+use longhaul_queue::limits::PAGE_MAX;
+use serde::Serialize;
+
+use super::wait::changed;
+use crate::app::App;
+use crate::args::EventsArgs;
+use crate::exit::Code;
+use crate::output::{local, plain};
+
+/// A line of the stream.
+#[derive(Debug, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+enum Line<'a> {
+    /// Some jobs changed.
+    Change(&'a Event),
+    /// Events are missing: read the state afresh.
+    Resync,
+}
+
+/// Runs the command.
+pub(crate) async fn run(app: &App, args: &EventsArgs) -> Result<Code> {
+    let queue = app.queue()?;
+    let mut changes = queue.store().watch();
+    changes.mark_unchanged();
+    let mut page = queue.store().events(None, args.limit).await?;
+    // The first page is the newest part of a longer history; what lies before it is not a gap.
+    page.resync = false;
+    let mut last = 0;
+    loop {
+        if page.resync {
+            app.out.stream(&Line::Resync, || "resync: events were lost, read the state afresh".to_owned())?;
+        }
+        for event in &page.events {
+            last = event.id;
+            print(app, event, args.process.as_deref())?;
+        }
+        let more = !page.events.is_empty() && last > 0;
+        if !args.follow {
+            return Ok(Code::Ok);
+        }
+        if !more {
+            changed(&mut changes, None).await;
+        }
+        changes.mark_unchanged();
+        page = queue.store().events(Some(last), PAGE_MAX).await?;
+    }
+}
+
+fn print(app: &App, event: &Event, process: Option<&str>) -> Result<()> {
+    let belongs = |change: &Change| {
+        process.is_none_or(|process| change.process_id.as_ref().is_some_and(|id| id.as_str() == process))
+    };
+    let shown: Vec<Change> = event.changes.iter().filter(|change| belongs(change)).cloned().collect();
+    if shown.is_empty() && (process.is_some() || event.more == 0) {
+        return Ok(());
+    }
+    let event = Event { changes: shown, ..event.clone() };
+    app.out.stream(&Line::Change(&event), || text(app, &event))
+}
+
+fn text(app: &App, event: &Event) -> String {
+    let at = app.out.label(&local(event.at));
+    let mut lines: Vec<String> =
+        event.changes.iter().map(|change| format!("{at} {}", change_text(app, change))).collect();
+    if event.more > 0 {
+        lines.push(format!("{at} and {} more", event.more));
+    }
+    lines.join("\n")
+}
+
+fn change_text(app: &App, change: &Change) -> String {
+    let process =
+        change.process_id.as_ref().map_or_else(String::new, |id| format!(" process {}", plain(id.as_str())));
+    let progress = change.progress.as_ref().map_or_else(String::new, |progress| {
+        let total = progress.total.map_or_else(String::new, |total| format!("/{total}"));
+        format!(" {}{total} {}", progress.done, plain(progress.message.as_deref().unwrap_or_default()))
+    });
+    let (queue, kind) = (plain(&change.queue), plain(&change.kind));
+    format!("{} {} {queue}/{kind}{process}{progress}", change.job_id, app.out.state(change.state))
+}

@@ -1,0 +1,125 @@
+//! A store of its own and processes of this very binary on it, for the commands that kill workers on purpose.
+//! Knows nothing of the jobs that they run.
+
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context as _, Result};
+use longhaul_queue::Queue;
+use longhaul_stores::StoreUrl;
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+
+use crate::app::App;
+use crate::exec::die_with_parent;
+use crate::exit::{Code, Failure};
+use crate::store;
+
+/// A folder for a store and the logs of its processes. It goes when it is dropped, unless it is to be kept.
+pub(crate) struct Stage {
+    folder: PathBuf,
+    temporary: Option<TempDir>,
+    exe: PathBuf,
+    url: String,
+    queue: Queue,
+}
+
+impl Stage {
+    /// A new store in a temporary folder, in `keep`, or where `--store` says. Jobs of somebody else are never touched:
+    /// a store with jobs is refused.
+    pub(crate) async fn new(app: &App, keep: Option<&Path>) -> Result<Self> {
+        let temporary = match keep {
+            Some(_) => None,
+            None => Some(tempfile::Builder::new().prefix("longhaul-").tempdir().context("making a folder")?),
+        };
+        let folder = match (keep, &temporary) {
+            (Some(keep), _) => new_folder(keep)?,
+            (None, Some(temporary)) => temporary.path().to_owned(),
+            (None, None) => return Err(anyhow::anyhow!("there is no folder; this is a bug")),
+        };
+        let url = match app.settings.flag("store.url")? {
+            Some(url) => url.to_owned(),
+            None => format!("sqlite://{}", folder.join("longhaul.db").display()),
+        };
+        let queue = open(app, &url).await?;
+        let exe = std::env::current_exe().context("looking for this program's file")?;
+        Ok(Self { folder, temporary, exe, url, queue })
+    }
+
+    /// The queue.
+    pub(crate) fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    /// The store, as `--store` takes it.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The SQLite file, if it is one.
+    pub(crate) fn sqlite_file(&self) -> Option<&Path> {
+        self.url.strip_prefix("sqlite://").map(Path::new)
+    }
+
+    /// This program's file.
+    pub(crate) fn exe(&self) -> &Path {
+        &self.exe
+    }
+
+    /// A file in the folder.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Leaves the folder where it is, for a look at what went wrong.
+    pub(crate) fn keep(&mut self) -> &Path {
+        if let Some(temporary) = self.temporary.take() {
+            let _ = temporary.keep();
+        }
+        &self.folder
+    }
+
+    /// Starts this program on the store. What it says goes to a file in the folder; stdout can be read.
+    ///
+    /// Call it from the main task only: Linux ties a child's death to the thread that started it.
+    pub(crate) fn spawn(&self, args: &[&str], log: &str) -> Result<Child> {
+        let mut command = Command::new(&self.exe);
+        command.args(["--store", &self.url]).args(args);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(self.log(log)?);
+        // Own group: Ctrl-C in a terminal goes to this process alone, which then ends its children.
+        command.process_group(0).kill_on_drop(true);
+        die_with_parent(&mut command);
+        command.spawn().with_context(|| format!("starting {}", self.exe.display()))
+    }
+
+    fn log(&self, name: &str) -> Result<File> {
+        let path = self.path(name);
+        let file = OpenOptions::new().append(true).create(true).open(&path);
+        file.with_context(|| format!("opening {}", path.display()))
+    }
+}
+
+fn new_folder(path: &Path) -> Result<PathBuf> {
+    std::fs::create_dir_all(path).with_context(|| format!("making {}", path.display()))?;
+    let path = path.canonicalize().with_context(|| format!("finding {}", path.display()))?;
+    if path.read_dir().with_context(|| format!("reading {}", path.display()))?.next().is_some() {
+        let text = format!("{} is not empty", path.display());
+        return Err(Failure::new(Code::Usage, text).hint("name a folder that does not exist yet").into());
+    }
+    Ok(path)
+}
+
+async fn open(app: &App, url: &str) -> Result<Queue> {
+    let parsed = store::parse_url(url).map_err(|problem| Failure::new(Code::Usage, problem))?;
+    if parsed == StoreUrl::Memory {
+        let text = "memory:// cannot be shared with worker processes";
+        return Err(Failure::new(Code::Usage, text).hint("leave --store away, or name a new file").into());
+    }
+    let queue = Queue::new(store::connect(&app.settings, &parsed)?);
+    if queue.store().counts().await?.iter().any(|count| count.jobs > 0) {
+        let text = format!("the store {url} has jobs, and this command only works on one of its own");
+        return Err(Failure::new(Code::Usage, text).hint("leave --store away, or name a new file").into());
+    }
+    Ok(queue)
+}

@@ -1,0 +1,271 @@
+//! `jobs …`: list, show, explain, log, and the changes by id or by filter.
+
+use anyhow::Result;
+use longhaul_queue::limits::PAGE_MAX;
+use longhaul_queue::state::{JobError, Reason};
+use longhaul_queue::store::{CancelReply, Filter, ListRequest, RetryRequest, Signal};
+use longhaul_queue::{Clock as _, Job, JobId, Queue, State, SystemClock};
+use serde::Serialize;
+
+use crate::app::{App, resolve, resolve_all};
+use crate::args::{BulkArgs, JobsCommand, ListArgs, RetryArgs, UnparkArgs};
+use crate::exit::{Code, Failure};
+use crate::output::{Cell, Table, state_style};
+
+mod show;
+
+/// Runs the command.
+pub(crate) async fn run(app: &App, command: &JobsCommand) -> Result<Code> {
+    let queue = app.queue()?;
+    match command {
+        JobsCommand::Ls(args) => ls(app, &queue, args).await,
+        JobsCommand::Show { id } => show::show(app, &queue, id).await,
+        JobsCommand::Wait(args) => super::wait::run(app, &queue, args).await,
+        JobsCommand::Retry(args) => retry(app, &queue, args).await,
+        JobsCommand::Cancel(args) => cancel(app, &queue, args).await,
+        JobsCommand::Rm(args) => rm(app, &queue, args).await,
+        JobsCommand::Explain { id } => show::explain(app, &queue, id).await,
+        JobsCommand::Log { id, follow } => show::log(app, &queue, id, *follow).await,
+        JobsCommand::Unpark(args) => unpark(app, &queue, args).await,
+        JobsCommand::Unhold { id } => unhold(app, &queue, id).await,
+    }
+}
+
+async fn ls(app: &App, queue: &Queue, args: &ListArgs) -> Result<Code> {
+    let request = ListRequest {
+        filter: args.filter.filter(),
+        newest_first: !args.oldest,
+        cursor: args.cursor,
+        limit: args.limit,
+    };
+    let page = queue.list(request).await?;
+    app.out.list(&page.items, page.next, || table(app, &page.items))?;
+    if page.items.is_empty() {
+        let any = args.filter.is_empty() && args.cursor.is_none();
+        app.out.note(if any {
+            "there are no jobs; add one: longhaul enqueue echo '{\"hello\":1}'"
+        } else {
+            "no jobs match"
+        });
+        // An empty store is an answer; a filter that finds nothing may be a mistake.
+        return Ok(if any { Code::Ok } else { Code::NothingMatched });
+    }
+    if let Some(next) = page.next {
+        app.out.hint(format_args!("there are more: add --cursor {next}"));
+    }
+    Ok(Code::Ok)
+}
+
+fn table(app: &App, jobs: &[Job]) -> Table {
+    let now = app.now();
+    let mut table = Table::new(&["ID", "STATE", "QUEUE", "KIND", "PROCESS", "TRIES", "CREATED", "NOTE"]);
+    for job in jobs {
+        table.row(vec![
+            Cell::new(job.id.to_string()),
+            Cell::new(job.state.as_str()).style(state_style(job.state)),
+            Cell::new(&job.queue),
+            Cell::new(&job.kind),
+            Cell::optional(job.process_id.as_ref().map(longhaul_queue::ProcessId::as_str)),
+            Cell::number(job.spent.attempt),
+            Cell::new(app.out.list_time(job.created_at, now)),
+            Cell::new(note(app, job)),
+        ]);
+    }
+    table
+}
+
+/// What people want to know beside the state: when it goes on, why it failed, or what it is about.
+fn note(app: &App, job: &Job) -> String {
+    const NOTE_CHARS_MAX: usize = 60;
+    let text = match (job.state, &job.error, &job.park) {
+        (State::Scheduled, _, _) => app.out.list_time(job.run_at, app.now()),
+        (State::Parked, _, Some(park)) => format!("waits for {}", park.key),
+        (State::Failed | State::Cancelled, Some(error), _) => error.to_string(),
+        _ => job.options.title.clone().unwrap_or_default(),
+    };
+    if text.chars().count() <= NOTE_CHARS_MAX {
+        return text;
+    }
+    text.chars().take(NOTE_CHARS_MAX).chain(['…']).collect()
+}
+
+/// What became of one job of many.
+#[derive(Debug, Serialize)]
+struct Change {
+    id: JobId,
+    /// A word for programs: `ready`, `cancelled`, `requested`, `deleted`, `ended`, `refused`.
+    change: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+impl Change {
+    fn done(id: JobId, change: &str) -> Self {
+        Self { id, change: change.to_owned(), error: None }
+    }
+
+    fn refused(id: JobId, error: &dyn std::fmt::Display) -> Self {
+        Self { id, change: "refused".to_owned(), error: Some(error.to_string()) }
+    }
+}
+
+fn print_changes(app: &App, changes: &[Change]) -> Result<Code> {
+    app.out.list(changes, None, || {
+        let mut table = Table::new(&["ID", "CHANGE", "REASON"]);
+        for change in changes {
+            let reason = change.error.as_deref().unwrap_or_default();
+            table.row(vec![Cell::new(change.id.to_string()), Cell::new(&change.change), Cell::new(reason)]);
+        }
+        table
+    })?;
+    let refused = changes.iter().filter(|change| change.error.is_some()).count();
+    if refused > 0 {
+        app.out.note(format_args!("{refused} of {} refused", changes.len()));
+        return Ok(Code::Failure);
+    }
+    Ok(Code::Ok)
+}
+
+/// Asks with the exact number, since a filter may match more than was meant.
+async fn confirm_bulk(app: &App, queue: &Queue, verb: &str, filter: &Filter) -> Result<()> {
+    let count = count(queue, filter).await?;
+    if count == 0 {
+        return Err(Failure::new(Code::NothingMatched, format!("no jobs to {verb} match"))
+            .hint("see what there is: longhaul jobs ls with the same filter")
+            .into());
+    }
+    app.confirm(&format!("{verb} {count} {}", if count == 1 { "job" } else { "jobs" }))
+}
+
+async fn count(queue: &Queue, filter: &Filter) -> Result<u64> {
+    // The maintained counters answer at once what they can answer.
+    if filter.process_id.is_none() && filter.tag.is_none() && filter.search.is_none() {
+        let fits =
+            |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
+        let counts = queue.store().counts().await?;
+        let matching = counts.iter().filter(|count| {
+            fits(&filter.queue, &count.queue)
+                && fits(&filter.kind, &count.kind)
+                && filter.states.contains(&count.state)
+        });
+        return Ok(matching.map(|count| count.jobs).sum());
+    }
+    let (mut total, mut cursor) = (0, None);
+    loop {
+        let request = ListRequest { filter: filter.clone(), newest_first: false, cursor, limit: PAGE_MAX };
+        let page = queue.list(request).await?;
+        total += page.items.len() as u64;
+        cursor = page.next;
+        if cursor.is_none() {
+            return Ok(total);
+        }
+    }
+}
+
+fn check_bulk(args: &BulkArgs) -> Result<()> {
+    if args.ids.is_empty() || args.filter.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(Code::Usage, "ids and a filter were given; use one or the other").into())
+}
+
+/// A filter narrowed to the states that a verb applies to.
+fn narrowed(args: &BulkArgs, default: &[State], allowed: fn(State) -> bool) -> Filter {
+    let mut filter = args.filter.filter();
+    if filter.states.is_empty() {
+        filter.states = default.to_vec();
+    }
+    filter.states.retain(|state| allowed(*state));
+    filter
+}
+
+fn print_bulk(app: &App, what: &str, count: u64) -> Result<Code> {
+    app.out.one(&serde_json::json!({ what: count }), || format!("{count} {what}"))?;
+    Ok(Code::Ok)
+}
+
+async fn retry(app: &App, queue: &Queue, args: &RetryArgs) -> Result<Code> {
+    check_bulk(&args.jobs)?;
+    let keep_data = !args.reset;
+    if args.jobs.ids.is_empty() {
+        // Cancelled jobs come back only when named: somebody meant it.
+        let filter =
+            narrowed(&args.jobs, &[State::Failed], |state| matches!(state, State::Failed | State::Cancelled));
+        confirm_bulk(app, queue, "retry", &filter).await?;
+        return print_bulk(app, "retried", queue.retry_where(filter, keep_data).await?);
+    }
+    let ids = resolve_all(queue, &args.jobs.ids).await?;
+    let replies =
+        queue.store().retry(RetryRequest { ids: ids.clone(), keep_data, now: SystemClock.now() }).await?;
+    let changes: Vec<Change> = ids
+        .into_iter()
+        .zip(replies)
+        .map(|(id, reply)| {
+            reply.map_or_else(|error| Change::refused(id, &error), |state| Change::done(id, state.as_str()))
+        })
+        .collect();
+    print_changes(app, &changes)
+}
+
+async fn cancel(app: &App, queue: &Queue, args: &BulkArgs) -> Result<Code> {
+    check_bulk(args)?;
+    if args.ids.is_empty() {
+        let filter = narrowed(args, &State::ALL, |state| !state.is_terminal());
+        confirm_bulk(app, queue, "cancel", &filter).await?;
+        return print_bulk(app, "cancelled", queue.cancel_where(filter).await?);
+    }
+    let ids = resolve_all(queue, &args.ids).await?;
+    let replies = queue.store().cancel(ids.clone(), SystemClock.now()).await?;
+    let change = |(id, reply)| match reply {
+        CancelReply::Cancelled => Change::done(id, "cancelled"),
+        CancelReply::Requested => Change::done(id, "requested"),
+        CancelReply::Ended(state) => Change::refused(id, &format_args!("it had {state} before")),
+        CancelReply::NotFound => Change::refused(id, &"there is no such job"),
+    };
+    let changes: Vec<Change> = ids.into_iter().zip(replies).map(change).collect();
+    print_changes(app, &changes)
+}
+
+async fn rm(app: &App, queue: &Queue, args: &BulkArgs) -> Result<Code> {
+    check_bulk(args)?;
+    if args.ids.is_empty() {
+        let filter = narrowed(args, &State::ALL, State::is_terminal);
+        confirm_bulk(app, queue, "delete", &filter).await?;
+        return print_bulk(app, "deleted", queue.delete_where(filter).await?);
+    }
+    let ids = resolve_all(queue, &args.ids).await?;
+    let deleted = queue.consume(ids.clone()).await?;
+    let change = |id: JobId| match deleted.refused.iter().find(|(refused, _)| *refused == id) {
+        Some((_, error)) => Change::refused(id, error),
+        None => Change::done(id, "deleted"),
+    };
+    let changes: Vec<Change> = ids.into_iter().map(change).collect();
+    print_changes(app, &changes)
+}
+
+async fn unpark(app: &App, queue: &Queue, args: &UnparkArgs) -> Result<Code> {
+    let signal = match (&args.retry, &args.fail) {
+        (Some(text), _) => Signal::Retry(JobError::new(Reason::Failure, text)),
+        (_, Some(text)) => Signal::Fail(JobError::new(Reason::Failure, text)),
+        (None, None) if args.done => Signal::Done(app.json_argument(args.value.as_deref())?),
+        (None, None) => Signal::Resume(app.json_argument(args.value.as_deref())?),
+    };
+    let unparked = match &args.key {
+        Some(key) => queue.unpark(key, signal).await?,
+        None => queue.unpark_jobs(resolve_all(queue, &args.ids).await?, signal).await?,
+    };
+    app.out.one(&unparked, || unparked.jobs.iter().map(|id| format!("{id}\n")).collect())?;
+    if unparked.jobs.is_empty() && unparked.kept {
+        app.out.note("nobody waits for this key yet; the signal is kept for 7 days");
+    } else if unparked.jobs.is_empty() {
+        app.out.note("no parked job was waiting");
+        return Ok(Code::NothingMatched);
+    }
+    Ok(Code::Ok)
+}
+
+async fn unhold(app: &App, queue: &Queue, id: &str) -> Result<Code> {
+    let id = resolve(queue, id).await?;
+    let state = queue.unhold(id).await?;
+    print_changes(app, &[Change::done(id, state.as_str())])
+}

@@ -1,0 +1,153 @@
+//! `process …`: groups of jobs of one caller. `consume` is here too: it ends a process for good.
+
+use anyhow::Result;
+use longhaul_queue::store::ProcessInfo;
+use longhaul_queue::{ProcessId, Queue, State};
+use serde::Serialize;
+
+use crate::app::App;
+use crate::args::ProcessCommand;
+use crate::exit::{Code, Failure};
+use crate::output::{Cell, Table, state_style};
+
+/// Counts by the name of the state, as programs want them.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+pub(super) struct Counts(serde_json::Map<String, serde_json::Value>);
+
+impl From<[u64; 8]> for Counts {
+    fn from(counts: [u64; 8]) -> Self {
+        Self(
+            State::ALL
+                .iter()
+                .zip(counts)
+                .map(|(state, count)| (state.as_str().to_owned(), count.into()))
+                .collect(),
+        )
+    }
+}
+
+/// `3 ready · 1 failed`, zeros left out.
+pub(super) fn counts_text(counts: [u64; 8]) -> String {
+    let present = State::ALL.iter().zip(counts).filter(|(_, count)| *count > 0);
+    present.map(|(state, count)| format!("{count} {state}")).collect::<Vec<_>>().join(" · ")
+}
+
+/// A process for programs.
+#[derive(Debug, Serialize)]
+struct ProcessView<'a> {
+    id: &'a ProcessId,
+    sealed: bool,
+    total: u64,
+    unfinished: u64,
+    counts: Counts,
+    helpers: Counts,
+}
+
+impl<'a> From<&'a ProcessInfo> for ProcessView<'a> {
+    fn from(info: &'a ProcessInfo) -> Self {
+        Self {
+            id: &info.id,
+            sealed: info.sealed,
+            total: info.total(),
+            unfinished: info.unfinished(),
+            counts: info.counts.into(),
+            helpers: info.helpers.into(),
+        }
+    }
+}
+
+/// Runs the command.
+pub(crate) async fn run(app: &App, command: &ProcessCommand) -> Result<Code> {
+    let queue = app.queue()?;
+    match command {
+        ProcessCommand::Ls { limit, cursor } => ls(app, &queue, *limit, cursor.clone()).await,
+        ProcessCommand::Show { id } => print(app, &queue.process(&id.as_str().into()).await?),
+        ProcessCommand::Cancel { id } => cancel(app, &queue, &id.as_str().into()).await,
+        ProcessCommand::Seal { id } => {
+            let id = ProcessId::from(id.as_str());
+            queue.process(&id).await?;
+            queue.seal(id.clone()).await?;
+            print(app, &queue.process(&id).await?)
+        }
+        ProcessCommand::Open { id } => {
+            queue.open_process(id.as_str().into()).await?;
+            app.out.one(&serde_json::json!({ "id": id, "sealed": false }), || {
+                format!("process {id} is open for more jobs")
+            })?;
+            Ok(Code::Ok)
+        }
+    }
+}
+
+async fn ls(app: &App, queue: &Queue, limit: usize, cursor: Option<String>) -> Result<Code> {
+    let list = queue.store().processes(cursor.map(ProcessId::from), limit).await?;
+    let views: Vec<ProcessView<'_>> = list.iter().map(ProcessView::from).collect();
+    app.out.list(&views, None, || table(&list))?;
+    if list.is_empty() {
+        app.out.note("there are no processes; a job joins one with --process ID");
+    } else if list.len() == limit
+        && let Some(last) = list.last()
+    {
+        app.out.hint(format_args!("there may be more: add --cursor {}", last.id));
+    }
+    Ok(Code::Ok)
+}
+
+fn table(list: &[ProcessInfo]) -> Table {
+    let mut table = Table::new(&["PROCESS", "DONE", "OF", "FAILED", "SEALED", "JOBS"]);
+    for info in list {
+        let failed = info.counts[State::Failed as usize] + info.counts[State::Cancelled as usize];
+        let style = if failed > 0 { state_style(State::Failed) } else { anstyle::Style::new() };
+        table.row(vec![
+            Cell::new(info.id.as_str()),
+            Cell::number(info.total() - info.unfinished()),
+            Cell::number(info.total()),
+            Cell::number(failed).style(style),
+            Cell::new(if info.sealed { "yes" } else { "open" }),
+            Cell::new(counts_text(info.counts)),
+        ]);
+    }
+    table
+}
+
+/// One process.
+pub(super) fn print(app: &App, info: &ProcessInfo) -> Result<Code> {
+    app.out.one(&ProcessView::from(info), || {
+        let open = if info.sealed { "" } else { " · open for more jobs" };
+        let done = info.total() - info.unfinished();
+        format!("process {}: {done} of {} done ({}){open}", info.id, info.total(), counts_text(info.counts))
+    })?;
+    Ok(Code::Ok)
+}
+
+async fn cancel(app: &App, queue: &Queue, id: &ProcessId) -> Result<Code> {
+    let info = queue.process(id).await?;
+    let helpers: u64 = State::ALL
+        .iter()
+        .zip(info.helpers)
+        .filter(|(state, _)| !state.is_terminal())
+        .map(|(_, count)| count)
+        .sum();
+    let count = info.unfinished() + helpers;
+    if count == 0 {
+        return Err(Failure::new(Code::NothingMatched, format!("process {id} has no unfinished jobs")).into());
+    }
+    app.confirm(&format!("cancel {count} unfinished jobs of process {id}"))?;
+    let cancelled = queue.cancel_process(id.clone()).await?;
+    app.out.one(&serde_json::json!({ "cancelled": cancelled }), || format!("{cancelled} cancelled"))?;
+    Ok(Code::Ok)
+}
+
+/// `consume ID`.
+pub(crate) async fn consume(app: &App, id: &str) -> Result<Code> {
+    let queue = app.queue()?;
+    let id = ProcessId::from(id);
+    // A process that is not there is either a typing error or consumed already; both deserve to be told.
+    queue.process(&id).await?;
+    let deleted = queue.consume_process(&id).await?;
+    app.out.one(&serde_json::json!({ "deleted": deleted }), || {
+        format!("{deleted} jobs of process {id} deleted for good")
+    })?;
+    Ok(Code::Ok)
+}

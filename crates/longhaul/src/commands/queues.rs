@@ -1,0 +1,106 @@
+//! `queues …`.
+
+use anyhow::Result;
+use longhaul_queue::State;
+use longhaul_queue::job::Retention;
+use longhaul_queue::store::{QueueChange, QueueInfo};
+use serde::Serialize;
+
+use super::process::Counts;
+use crate::app::App;
+use crate::args::{QueueSetArgs, QueuesCommand};
+use crate::exit::Code;
+use crate::output::{Cell, Table, state_style};
+use crate::parse::retention_text;
+
+/// Runs the command.
+pub(crate) async fn run(app: &App, command: &QueuesCommand) -> Result<Code> {
+    let queue = app.queue()?;
+    match command {
+        QueuesCommand::Ls => return ls(app, &queue.store().queues().await?),
+        QueuesCommand::Pause { name } => queue.pause(name).await?,
+        QueuesCommand::Resume { name } => queue.resume(name).await?,
+        QueuesCommand::Set(args) => queue.set_queue(change(args)).await?,
+    }
+    let (QueuesCommand::Pause { name }
+    | QueuesCommand::Resume { name }
+    | QueuesCommand::Set(QueueSetArgs { name, .. })) = command
+    else {
+        return Ok(Code::Ok);
+    };
+    let queues = queue.store().queues().await?;
+    let changed: Vec<QueueInfo> = queues.into_iter().filter(|info| info.name == *name).collect();
+    ls(app, &changed)
+}
+
+fn change(args: &QueueSetArgs) -> QueueChange {
+    QueueChange {
+        name: args.name.clone(),
+        paused: None,
+        max_running: args.max_running.map(|change| change.0),
+        retention: args.retention.map(|change| change.0),
+    }
+}
+
+/// A queue for programs.
+#[derive(Debug, Serialize)]
+struct QueueView<'a> {
+    name: &'a str,
+    paused: bool,
+    max_running: Option<u32>,
+    retention: Option<Retention>,
+    counts: Counts,
+}
+
+fn ls(app: &App, queues: &[QueueInfo]) -> Result<Code> {
+    let view = |info: &QueueInfo| info.counts.into();
+    let views: Vec<QueueView<'_>> = queues
+        .iter()
+        .map(|info| QueueView {
+            name: &info.name,
+            paused: info.paused,
+            max_running: info.max_running,
+            retention: info.retention,
+            counts: view(info),
+        })
+        .collect();
+    app.out.list(&views, None, || table(queues))?;
+    if queues.is_empty() {
+        app.out.note("there are no queues; the first job of a queue makes it");
+    }
+    Ok(Code::Ok)
+}
+
+fn table(queues: &[QueueInfo]) -> Table {
+    const SHOWN: [State; 8] = State::ALL;
+    let mut table = Table::new(&[
+        "QUEUE",
+        "STATUS",
+        "BLOCKED",
+        "SCHEDULED",
+        "READY",
+        "RUNNING",
+        "PARKED",
+        "SUCCEEDED",
+        "FAILED",
+        "CANCELLED",
+        "LIMIT",
+        "RETENTION",
+    ]);
+    for info in queues {
+        let status = if info.paused {
+            Cell::new("paused").style(state_style(State::Parked))
+        } else {
+            Cell::new("open")
+        };
+        let mut row = vec![Cell::new(&info.name), status];
+        row.extend(SHOWN.iter().zip(info.counts).map(|(state, count)| {
+            let style = if count > 0 { state_style(*state) } else { anstyle::Style::new().dimmed() };
+            Cell::number(count).style(style)
+        }));
+        row.push(Cell::optional(info.max_running.map(|limit| limit.to_string())));
+        row.push(Cell::optional(info.retention.map(retention_text)));
+        table.row(row);
+    }
+    table
+}

@@ -1,0 +1,141 @@
+//! `schedule …`: jobs that recur.
+
+use anyhow::Result;
+use jiff::tz::TimeZone;
+use longhaul_queue::limits::check_name;
+use longhaul_queue::maintenance::next_after;
+use longhaul_queue::store::Schedule;
+use longhaul_queue::{NewJob, Queue, Timestamp};
+use serde::Serialize;
+
+use crate::app::App;
+use crate::args::{ScheduleAddArgs, ScheduleCommand};
+use crate::exit::{Code, Failure};
+use crate::output::{Cell, Table, local};
+
+/// Coming runs that `add` prints.
+const RUNS_SHOWN: usize = 3;
+
+/// Runs the command.
+pub(crate) async fn run(app: &App, command: &ScheduleCommand) -> Result<Code> {
+    // A schedule may be the first thing that a new store gets.
+    let queue = if matches!(command, ScheduleCommand::Add(_)) { app.queue_or_new()? } else { app.queue()? };
+    match command {
+        ScheduleCommand::Ls => ls(app, &queue).await,
+        ScheduleCommand::Add(args) => add(app, &queue, args).await,
+        ScheduleCommand::Rm { name } => rm(app, &queue, name).await,
+        ScheduleCommand::Run { name } => fire(app, &queue, name).await,
+    }
+}
+
+async fn ls(app: &App, queue: &Queue) -> Result<Code> {
+    let schedules = queue.store().schedules().await?;
+    app.out.list(&schedules, None, || table(app, &schedules))?;
+    if schedules.is_empty() {
+        app.out.note(
+            "there are no schedules; add one: longhaul schedule add NAME --cron '0 8 * * *' --kind KIND",
+        );
+    }
+    Ok(Code::Ok)
+}
+
+fn table(app: &App, schedules: &[Schedule]) -> Table {
+    let now = app.now();
+    let mut table = Table::new(&["NAME", "CRON", "ZONE", "KIND", "QUEUE", "MISSED", "NEXT", "LAST"]);
+    for schedule in schedules {
+        let missed = serde_json::to_value(schedule.missed).ok();
+        table.row(vec![
+            Cell::new(&schedule.name),
+            Cell::new(&schedule.cron),
+            Cell::new(&schedule.timezone),
+            Cell::new(&schedule.job.kind),
+            Cell::new(&schedule.job.queue),
+            Cell::optional(missed.as_ref().and_then(serde_json::Value::as_str)),
+            Cell::new(app.out.list_time(schedule.next_at, now)),
+            Cell::optional(schedule.last_at.map(|at| app.out.list_time(at, now))),
+        ]);
+    }
+    table
+}
+
+/// A schedule with its coming runs, for programs.
+#[derive(Debug, Serialize)]
+struct Added<'a> {
+    #[serde(flatten)]
+    schedule: &'a Schedule,
+    next_runs: Vec<Timestamp>,
+}
+
+async fn add(app: &App, queue: &Queue, args: &ScheduleAddArgs) -> Result<Code> {
+    check_name("schedule", &args.name)?;
+    let timezone = args.tz.clone().unwrap_or_else(system_zone);
+    let next_runs = next_runs(&args.cron, &timezone, app.now())?;
+    let mut job = NewJob::new(&args.kind, app.json_argument(args.payload.as_deref())?);
+    job.queue = args.queue.clone().unwrap_or(job.queue);
+    job.priority = args.priority.unwrap_or(0);
+    job.options.max_attempts = args.max_attempts;
+    job.options.tags.clone_from(&args.tags);
+    queue.limits().check_job(&job)?;
+    let schedule = Schedule {
+        name: args.name.clone(),
+        cron: args.cron.clone(),
+        timezone,
+        job,
+        missed: args.missed,
+        next_at: next_runs.first().copied().unwrap_or(app.now()),
+        last_at: None,
+    };
+    queue.store().put_schedule(schedule.clone()).await?;
+    let added = Added { schedule: &schedule, next_runs };
+    app.out.one(&added, || {
+        let runs: Vec<String> = added.next_runs.iter().map(|at| format!("  {}", local(*at))).collect();
+        format!("schedule {} runs next at\n{}", schedule.name, runs.join("\n"))
+    })?;
+    Ok(Code::Ok)
+}
+
+fn system_zone() -> String {
+    TimeZone::system().iana_name().unwrap_or("UTC").to_owned()
+}
+
+fn next_runs(cron: &str, timezone: &str, now: Timestamp) -> Result<Vec<Timestamp>> {
+    let mut runs = Vec::with_capacity(RUNS_SHOWN);
+    let mut after = now;
+    while runs.len() < RUNS_SHOWN {
+        match next_after(cron, timezone, after) {
+            Ok(next) => after = next,
+            // An expression may have an end; its last times are still worth showing.
+            Err(_) if !runs.is_empty() => break,
+            Err(error) => {
+                return Err(Failure::new(Code::Usage, error)
+                    .hint("minute hour day month weekday, such as --cron '0 8 * * 1-5' --tz Europe/Berlin")
+                    .into());
+            }
+        }
+        runs.push(after);
+    }
+    Ok(runs)
+}
+
+async fn rm(app: &App, queue: &Queue, name: &str) -> Result<Code> {
+    if !queue.store().delete_schedule(name.to_owned()).await? {
+        return Err(no_schedule(name));
+    }
+    app.out.one(&serde_json::json!({ "removed": name }), || format!("schedule {name} removed"))?;
+    Ok(Code::Ok)
+}
+
+async fn fire(app: &App, queue: &Queue, name: &str) -> Result<Code> {
+    let schedules = queue.store().schedules().await?;
+    let schedule =
+        schedules.into_iter().find(|schedule| schedule.name == name).ok_or_else(|| no_schedule(name))?;
+    let enqueued = queue.enqueue(NewJob { id: None, ..schedule.job }).await?;
+    app.out.one(&enqueued, || enqueued.id.to_string())?;
+    Ok(Code::Ok)
+}
+
+fn no_schedule(name: &str) -> anyhow::Error {
+    Failure::new(Code::NothingMatched, format!("there is no schedule {name}"))
+        .hint("list them: longhaul schedule ls")
+        .into()
+}

@@ -1,0 +1,146 @@
+//! `work`: claims and runs jobs until told to end, or until nothing is left.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use longhaul_queue::{
+    KindOptions, Maintenance, MaintenanceOptions, Queue, QueueShare, Shutdown, Worker, WorkerOptions,
+    WorkerReport,
+};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::app::App;
+use crate::args::WorkArgs;
+use crate::config::{concurrency, lease, list};
+use crate::exec::{Exec, Spawner};
+use crate::exit::Code;
+use crate::{builtin, parse};
+
+/// Runs the command.
+pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
+    let queue = app.queue_or_new()?;
+    let options = options(app, args)?;
+    let mut worker = Worker::new(queue.clone(), options.clone());
+    let spawner = Spawner::start().context("starting the thread that starts commands")?;
+    match &args.exec {
+        Some(command) => register_exec(app, &mut worker, command, spawner.clone(), options.cancel_grace)?,
+        None => builtin::register(&mut worker),
+    }
+    introduce(app, &queue, &worker, &options, args)?;
+    let shutdown = Shutdown::new();
+    let maintenance = Maintenance::spawn(&queue, MaintenanceOptions::default());
+    let (mut interrupts, mut terms) = signals()?;
+    let mut running = std::pin::pin!(worker.run(shutdown.clone()));
+    let mut asked = 0;
+    let report = loop {
+        tokio::select! {
+            report = &mut running => break report,
+            _ = interrupts.recv() => {}
+            _ = terms.recv() => {}
+        }
+        asked += 1;
+        if asked == 1 {
+            app.out.note("draining: no new jobs, running ones may end; once more to stop at once");
+            shutdown.drain();
+        } else {
+            app.out.note("stopping: running jobs are given back");
+            shutdown.stop();
+        }
+    };
+    spawner.finish().await;
+    maintenance.stop().await;
+    let report = report?;
+    summarise(app, &report)?;
+    Ok(if asked > 1 { Code::Interrupted } else { Code::Ok })
+}
+
+fn signals() -> Result<(Signal, Signal)> {
+    let catch = |kind| signal(kind).context("catching signals");
+    Ok((catch(SignalKind::interrupt())?, catch(SignalKind::terminate())?))
+}
+
+fn options(app: &App, args: &WorkArgs) -> Result<WorkerOptions> {
+    let settings = &app.settings;
+    let grace = settings.read("worker.grace", parse::duration)?;
+    Ok(WorkerOptions {
+        queues: settings
+            .read("worker.queues", |text| Ok(list(text)))?
+            .into_iter()
+            .map(QueueShare::from)
+            .collect(),
+        kinds: (!args.kinds.is_empty()).then(|| args.kinds.clone()),
+        concurrency: settings.read("worker.concurrency", concurrency)? as usize,
+        lease: settings.read("worker.lease", lease)?,
+        cancel_grace: grace,
+        drain_grace: grace,
+        host: host(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        until_empty: args.drain,
+        ..WorkerOptions::default()
+    })
+}
+
+fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+fn register_exec(
+    app: &App,
+    worker: &mut Worker,
+    command: &str,
+    spawner: Spawner,
+    grace: Duration,
+) -> Result<()> {
+    let exec = Arc::new(Exec { command: command.to_owned(), spawner, limits: app.limits()?, grace });
+    worker
+        .handle_any(KindOptions::default(), move |context, payload| Arc::clone(&exec).run(context, payload));
+    Ok(())
+}
+
+/// What one wants to see in the first lines of a log.
+fn introduce(
+    app: &App,
+    queue: &Queue,
+    worker: &Worker,
+    options: &WorkerOptions,
+    args: &WorkArgs,
+) -> Result<()> {
+    let queues: Vec<&str> = options.queues.iter().map(|share| share.name.as_str()).collect();
+    let kinds = options.kinds.as_ref().map_or_else(|| "any".to_owned(), |kinds| kinds.join(", "));
+    let handlers = args
+        .exec
+        .as_ref()
+        .map_or_else(|| format!("built-in: {}", builtin::KINDS), |command| format!("sh -c {command:?}"));
+    app.out.note(format_args!("store        {}", app.settings.get("store.url")?.value));
+    app.out.note(format_args!("durability   {}", queue.store().caps().durability));
+    app.out.note(format_args!("worker       {} ({} slots)", worker.id(), options.concurrency));
+    app.out.note(format_args!("queues       {} (kinds: {kinds})", queues.join(", ")));
+    app.out.note(format_args!("handlers     {handlers}"));
+    Ok(())
+}
+
+fn summarise(app: &App, report: &WorkerReport) -> Result<()> {
+    let counts = [
+        ("done", report.done),
+        ("continued", report.continued),
+        ("parked", report.parked),
+        ("retried", report.retried),
+        ("throttled", report.throttled),
+        ("failed", report.failed),
+        ("cancelled", report.cancelled),
+        ("given back", report.released),
+        ("lost", report.lost_leases),
+    ];
+    let present: Vec<String> = counts
+        .iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|(name, count)| format!("{count} {name}"))
+        .collect();
+    let text = if present.is_empty() { "no jobs".to_owned() } else { present.join(" · ") };
+    if app.out.format == crate::output::Format::Text {
+        app.out.note(format_args!("worker ended: {text}"));
+        return Ok(());
+    }
+    app.out.one(report, || text)
+}

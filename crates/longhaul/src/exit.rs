@@ -1,0 +1,135 @@
+//! How a command ends: the documented exit codes, and an error that carries one together with a hint.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use longhaul_queue::Error as QueueError;
+
+/// The documented exit codes. Scripts rely on them; the numbers never change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Code {
+    /// All went well.
+    Ok = 0,
+    /// The command failed.
+    Failure = 1,
+    /// The command line makes no sense.
+    Usage = 2,
+    /// Finished, but some jobs failed or were cancelled.
+    JobsFailed = 3,
+    /// Nothing matched: no such job, process, queue or schedule.
+    NothingMatched = 4,
+    /// A setting or a credential is wrong.
+    Config = 5,
+    /// The store or server cannot be reached.
+    Unreachable = 6,
+    /// `doctor` found problems.
+    Problems = 8,
+    /// A wait ran out of time.
+    TimedOut = 124,
+    /// Interrupted by Ctrl-C.
+    Interrupted = 130,
+}
+
+/// For `--help` and the manual page.
+pub(crate) const EXIT_CODES_HELP: &str = "\
+Exit codes:
+  0 ok · 1 failure · 2 usage · 3 finished but some jobs failed · 4 nothing matched · 5 auth or configuration
+  6 store or server unreachable · 8 doctor found problems · 124 wait timed out · 130 interrupted";
+
+impl From<Code> for ExitCode {
+    fn from(code: Code) -> Self {
+        Self::from(code as u8)
+    }
+}
+
+/// A failure for people: what happened, and what to run or change next.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: Code,
+    text: String,
+    hint: Option<String>,
+}
+
+impl Failure {
+    /// A failure with its exit code.
+    pub(crate) fn new(code: Code, text: impl fmt::Display) -> Self {
+        Self { code, text: text.to_string(), hint: None }
+    }
+
+    /// Adds what to do about it.
+    pub(crate) fn hint(mut self, hint: impl fmt::Display) -> Self {
+        self.hint = Some(hint.to_string());
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// The reader of our output has gone away: not an error, just a reason to stop.
+#[derive(Debug)]
+pub(crate) struct PipeClosed;
+
+impl fmt::Display for PipeClosed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the reader of the output has gone away")
+    }
+}
+
+impl std::error::Error for PipeClosed {}
+
+/// Whether the reader of our output has gone away.
+pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(<dyn std::error::Error>::is::<PipeClosed>)
+}
+
+/// The exit code of an error, from the first cause that knows one.
+pub(crate) fn code_of(error: &anyhow::Error) -> Code {
+    for cause in error.chain() {
+        if cause.is::<PipeClosed>() {
+            return Code::Ok;
+        }
+        if let Some(failure) = cause.downcast_ref::<Failure>() {
+            return failure.code;
+        }
+        if let Some(error) = cause.downcast_ref::<QueueError>() {
+            return match error {
+                QueueError::Unavailable(_) => Code::Unreachable,
+                QueueError::NotFound(_) => Code::NothingMatched,
+                QueueError::Invalid(_) | QueueError::LostLease(_) | QueueError::Corrupt(_) => Code::Failure,
+            };
+        }
+    }
+    Code::Failure
+}
+
+/// What to do about an error, from the first cause that knows.
+pub(crate) fn hint_of(error: &anyhow::Error) -> Option<String> {
+    for cause in error.chain() {
+        if let Some(hint) = cause.downcast_ref::<Failure>().and_then(|failure| failure.hint.clone()) {
+            return Some(hint);
+        }
+        match cause.downcast_ref::<QueueError>() {
+            Some(QueueError::Unavailable(_)) => {
+                return Some("try again, or see what is wrong with the store: longhaul doctor".to_owned());
+            }
+            Some(QueueError::NotFound(text)) if text.contains("no process") => {
+                return Some("list what there is: longhaul process ls".to_owned());
+            }
+            Some(QueueError::NotFound(_)) => return Some("list what there is: longhaul jobs ls".to_owned()),
+            Some(QueueError::Corrupt(_)) => {
+                return Some(
+                    "look closer with longhaul doctor; a backup comes back with longhaul restore FILE"
+                        .to_owned(),
+                );
+            }
+            Some(QueueError::Invalid(_) | QueueError::LostLease(_)) | None => {}
+        }
+    }
+    None
+}

@@ -1,0 +1,138 @@
+//! Progress on stderr: a bar on a terminal; off it one `key=value` line every 10 seconds or 5 %.
+
+use std::io::{IsTerminal, stderr};
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::output::write_stderr;
+
+const LINE_EVERY: Duration = Duration::from_secs(10);
+const LINE_EVERY_PERCENT: u64 = 5;
+
+/// How progress is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Style {
+    /// A bar on a terminal, lines off it.
+    Auto,
+    /// A bar.
+    Bar,
+    /// One line every 10 s or 5 %.
+    Lines,
+    /// Nothing.
+    None,
+}
+
+/// How far something has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Status {
+    /// Units done, failed ones included.
+    pub(crate) done: u64,
+    /// Units in all.
+    pub(crate) total: u64,
+    /// Units failed or cancelled.
+    pub(crate) failed: u64,
+    /// Units at work now.
+    pub(crate) running: u64,
+}
+
+/// Shows progress until it is dropped.
+pub(crate) struct Progress {
+    shown: Shown,
+    started: Instant,
+}
+
+enum Shown {
+    Bar(ProgressBar),
+    Lines { last: Option<(Instant, u64)> },
+    Nothing,
+}
+
+impl Progress {
+    /// Starts to show.
+    pub(crate) fn new(style: Style, quiet: bool) -> Self {
+        let style = match style {
+            _ if quiet => Style::None,
+            Style::Auto if stderr().is_terminal() => Style::Bar,
+            Style::Auto => Style::Lines,
+            other => other,
+        };
+        let shown = match style {
+            Style::Bar => Shown::Bar(bar()),
+            Style::Lines | Style::Auto => Shown::Lines { last: None },
+            Style::None => Shown::Nothing,
+        };
+        Self { shown, started: Instant::now() }
+    }
+
+    /// Shows a new status.
+    pub(crate) fn update(&mut self, status: Status) {
+        match &mut self.shown {
+            Shown::Bar(bar) => {
+                bar.set_length(status.total);
+                bar.set_position(status.done);
+                bar.set_message(format!("running {} · failed {}", status.running, status.failed));
+            }
+            Shown::Lines { last } => {
+                let percent = percent(status);
+                let due = last.is_none_or(|(at, shown)| {
+                    at.elapsed() >= LINE_EVERY || percent >= shown.saturating_add(LINE_EVERY_PERCENT)
+                });
+                if due {
+                    *last = Some((Instant::now(), percent));
+                    write_stderr(&line(status, self.started.elapsed()));
+                }
+            }
+            Shown::Nothing => {}
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Shown::Bar(bar) = &self.shown {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn bar() -> ProgressBar {
+    let bar = ProgressBar::new(0);
+    // A template that does not parse would be a typing error here; the default style is good enough then.
+    if let Ok(style) = ProgressStyle::with_template("▕{bar:24}▏ {pos}/{len} {percent} % · {msg} · ETA {eta}")
+    {
+        bar.set_style(style.progress_chars("█▉▊▋▌▍▎▏ "));
+    }
+    bar
+}
+
+fn percent(status: Status) -> u64 {
+    (status.done * 100).checked_div(status.total).unwrap_or(100)
+}
+
+fn line(status: Status, elapsed: Duration) -> String {
+    let Status { done, total, failed, running } = status;
+    let percent = percent(status);
+    format!(
+        "progress done={done} total={total} percent={percent} running={running} failed={failed} elapsed={}s\n",
+        elapsed.as_secs()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_keys_and_values() {
+        let status = Status { done: 3, total: 12, failed: 1, running: 2 };
+        let expected = "progress done=3 total=12 percent=25 running=2 failed=1 elapsed=7s\n";
+        assert_eq!(line(status, Duration::from_secs(7)), expected);
+    }
+
+    #[test]
+    fn nothing_to_do_is_all_done() {
+        assert_eq!(percent(Status::default()), 100);
+    }
+}

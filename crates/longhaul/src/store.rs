@@ -1,0 +1,115 @@
+//! Which store a URL means, and how it is opened. The only file of the binary that knows the stores by name.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use longhaul_queue::Store;
+use longhaul_stores::StoreUrl;
+use longhaul_stores::sqlite::{Durability, SqliteOptions, SqliteStore};
+use rusqlite::{Connection, OpenFlags};
+
+use crate::config::Settings;
+use crate::exit::{Code, Failure};
+
+/// Reads a store URL.
+pub(crate) fn parse_url(url: &str) -> Result<StoreUrl, String> {
+    if url.starts_with("redis://") || url.starts_with("postgres://") {
+        return Err("this build has no such store; use sqlite://PATH".to_owned());
+    }
+    url.parse().map_err(|error: longhaul_queue::Error| error.to_string())
+}
+
+/// Whether a store that is not there is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// Make it.
+    Create,
+    /// Say that it is not there: a question must not leave an empty store behind.
+    Refuse,
+}
+
+/// Opens the store of `settings`.
+pub(crate) fn open(settings: &Settings, missing: Missing) -> Result<Arc<dyn Store>> {
+    let url = location(settings)?;
+    if let StoreUrl::Sqlite(path) = &url
+        && missing == Missing::Refuse
+    {
+        refuse_missing(settings, path)?;
+    }
+    longhaul_stores::connect(&url, options(settings)?).with_context(|| source(settings))
+}
+
+/// Opens another store than that of `settings`, made if need be, and otherwise as they say.
+pub(crate) fn connect(settings: &Settings, url: &StoreUrl) -> Result<Arc<dyn Store>> {
+    Ok(longhaul_stores::connect(url, options(settings)?)?)
+}
+
+/// Where the store of `settings` is.
+pub(crate) fn location(settings: &Settings) -> Result<StoreUrl> {
+    settings.read("store.url", parse_url)
+}
+
+fn options(settings: &Settings) -> Result<SqliteOptions> {
+    let durability: Durability = settings.read("store.durability", |text| {
+        text.parse().map_err(|error: longhaul_queue::Error| error.to_string())
+    })?;
+    Ok(SqliteOptions { durability, ..SqliteOptions::default() })
+}
+
+/// The store and where its name comes from, for errors.
+fn source(settings: &Settings) -> String {
+    settings.get("store.url").map_or_else(
+        |error| error.to_string(),
+        |setting| format!("the store {} (store.url from {})", setting.value, setting.origin),
+    )
+}
+
+fn refuse_missing(settings: &Settings, path: &Path) -> Result<()> {
+    if path.exists() {
+        return Ok(());
+    }
+    let origin = &settings.get("store.url")?.origin;
+    Err(Failure::new(
+        Code::Unreachable,
+        format!("there is no store at {} (store.url from {origin})", path.display()),
+    )
+    .hint(
+        "make one with a first job: longhaul enqueue echo '{\"hello\":1}'; or name another with --store URL",
+    )
+    .into())
+}
+
+/// The SQLite file of `settings`, which must exist.
+pub(crate) fn open_sqlite(settings: &Settings) -> Result<SqliteStore> {
+    let StoreUrl::Sqlite(path) = location(settings)? else {
+        return Err(Failure::new(Code::Usage, "this works with SQLite stores only")
+            .hint("name one with --store sqlite://PATH")
+            .into());
+    };
+    refuse_missing(settings, &path)?;
+    open_file(settings, &path)
+}
+
+/// A SQLite file that exists.
+pub(crate) fn open_file(settings: &Settings, path: &Path) -> Result<SqliteStore> {
+    let options = SqliteOptions { create: false, ..options(settings)? };
+    SqliteStore::open(path, options).with_context(|| format!("the store {}", path.display()))
+}
+
+/// Refuses a file that is no store of ours, before anything is done with it. Looks only: opening it as a store would
+/// make one of it.
+pub(crate) fn check_is_store(path: &Path) -> Result<()> {
+    let version = || -> rusqlite::Result<i64> {
+        let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        connection.query_row("SELECT value FROM lh_meta WHERE key = 'schema_version'", [], |row| row.get(0))
+    };
+    match version() {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            Err(Failure::new(Code::Failure, format!("{} is not a longhaul store: {error}", path.display()))
+                .hint("backups are made with: longhaul backup FILE")
+                .into())
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Results in submission order, and their deletion after they are safe.
+
+use crate::place::{Place, read};
+
+fn finished() -> Place {
+    let place = Place::new();
+    for n in 0..3 {
+        place.enqueue(&["echo", &n.to_string(), "--process", "p", "--priority", &(-n).to_string()]);
+    }
+    place.drain(&["--concurrency", "1"]);
+    place
+}
+
+fn results(text: &str) -> Vec<i64> {
+    let result = |line: &str| {
+        serde_json::from_str::<serde_json::Value>(line).expect("JSON")["result"].as_i64().expect("a number")
+    };
+    text.lines().map(result).collect()
+}
+
+#[test]
+fn results_come_in_submission_order() {
+    let place = finished();
+    assert_eq!(results(&place.ok(&["results", "p"])), [0, 1, 2]);
+    assert_eq!(results(&place.ok(&["results", "p", "--wait"])), [0, 1, 2]);
+    place.run(&["results", "nobody"]).fails(4, &["there is no process nobody"]);
+    assert_eq!(place.run(&["results", "p", "--consume"]).code, Some(2));
+}
+
+#[test]
+fn consumed_results_are_in_the_file_and_gone_from_the_store() {
+    let place = finished();
+    place.ok(&["results", "p", "--out", "r.jsonl", "--consume"]);
+    assert_eq!(results(&read(&place.path("r.jsonl"))), [0, 1, 2]);
+    assert_eq!(place.run(&["process", "show", "p"]).code, Some(4));
+}
+
+#[test]
+fn a_crash_between_write_and_delete_repeats_no_line() {
+    let place = finished();
+    place.ok(&["results", "p", "--out", "r.jsonl"]);
+    let torn = read(&place.path("r.jsonl")).lines().last().expect("a line")[..30].to_owned();
+    let whole = read(&place.path("r.jsonl"));
+    place.write("r.jsonl", &(whole + &torn));
+    place.ok(&["results", "p", "--out", "r.jsonl", "--consume"]);
+    assert_eq!(results(&read(&place.path("r.jsonl"))), [0, 1, 2]);
+}
+
+#[test]
+fn a_file_of_somebody_else_is_left_alone() {
+    let place = finished();
+    place.write("notes.txt", "my notes without an end");
+    place.run(&["results", "p", "--out", "notes.txt", "--consume"]).fails(1, &["notes.txt"]);
+    assert_eq!(read(&place.path("notes.txt")), "my notes without an end");
+    assert_eq!(results(&place.ok(&["results", "p"])), [0, 1, 2]);
+}
+
+#[test]
+fn consume_refuses_while_a_job_is_unfinished() {
+    let place = finished();
+    let id = place.enqueue(&["echo", "--process", "p"]);
+    place.run(&["consume", "p"]).fails(1, &["1 unfinished"]);
+    place.ok(&["jobs", "cancel", &id]);
+    assert_eq!(place.json(&["consume", "p"])["deleted"], 4);
+    place.run(&["consume", "p"]).fails(4, &["no process p"]);
+}
+
+#[test]
+fn a_process_is_opened_sealed_and_cancelled() {
+    let place = Place::new();
+    place.enqueue(&["echo", "--process", "p"]);
+    place.ok(&["process", "open", "p"]);
+    let after = place.enqueue(&["echo", "--after-process", "p"]);
+    place.drain(&[]);
+    assert_eq!(place.show(&after)["state"], "blocked");
+    assert_eq!(place.json(&["process", "seal", "p"])["sealed"], true);
+    place.drain(&[]);
+    assert_eq!(place.show(&after)["state"], "succeeded");
+    place.enqueue(&["echo", "--process", "p"]);
+    place.run(&["process", "cancel", "p"]).fails(2, &["cancel 1 unfinished"]);
+    assert_eq!(place.json(&["process", "cancel", "p", "--yes"])["cancelled"], 1);
+    let shown = place.json(&["process", "show", "p"]);
+    assert_eq!((&shown["counts"]["cancelled"], &shown["unfinished"]), (&1.into(), &0.into()));
+    assert_eq!(place.json(&["process", "ls"])["items"][0]["id"], "p");
+}
