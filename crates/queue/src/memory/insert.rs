@@ -38,15 +38,14 @@ impl Tables {
         graph::check(&jobs)?;
         let mut planner = Planner { tables: self, now, last_seq: self.last_seq, taken: HashMap::new() };
         let mut steps = Vec::with_capacity(jobs.len());
-        let mut members: HashMap<JobId, usize> = HashMap::with_capacity(jobs.len());
+        let mut members = HashSet::with_capacity(jobs.len());
         for job in jobs {
-            let twin = job.id.and_then(|id| members.get(&id)).map(|index| &steps[*index]);
-            let step = match twin {
-                Some((twin, step)) => repeated(twin, step, &job)?,
-                None => planner.step(&job)?,
-            };
+            if let Some(id) = job.id.filter(|id| members.contains(id)) {
+                return Err(Error::invalid(format!("id {id} is given twice in one submission")));
+            }
+            let step = planner.step(&job)?;
             if step.how == How::Inserted {
-                members.insert(step.id, steps.len());
+                members.insert(step.id);
             }
             steps.push((job, step));
         }
@@ -203,15 +202,6 @@ impl Planner<'_> {
             gone: unique.ended,
         })
     }
-}
-
-/// A second job of the same id in one submission.
-fn repeated(twin: &NewJob, step: &Step, job: &NewJob) -> Result<Step> {
-    let NewJob { run_at, expires_at, .. } = *twin;
-    if *twin != (NewJob { run_at, expires_at, ..job.clone() }) {
-        return Err(Error::invalid(format!("job {} exists with other content", step.id)));
-    }
-    Ok(Step { id: step.id, seq: step.seq, how: How::Duplicate, gone: None })
 }
 
 /// What an enqueue does to the holder of its key.

@@ -64,6 +64,7 @@ macro_rules! conformance_list {
                 the_same_id_with_other_content_is_refused,
                 a_repeated_submission_with_edges_is_a_no_op,
                 a_job_without_id_is_refused,
+                an_id_given_twice_in_one_submission_is_refused,
                 a_cycle_is_refused,
                 an_unknown_parent_is_refused_by_name,
                 a_deleted_parent_is_refused_by_name,

@@ -16,6 +16,7 @@ use super::{graph, process, sweep, unique};
 /// Stores jobs in the order given; parents may stand after their children.
 pub(super) fn insert(tx: &mut Tx<'_>, jobs: Vec<NewJob>, now: Timestamp) -> DbResult<Vec<Enqueued>> {
     rules::check(&jobs)?;
+    let first_seq = tx.next_seq()?;
     let mut enqueued = Vec::with_capacity(jobs.len());
     let mut waiting = Vec::new();
     for job in jobs {
@@ -28,7 +29,7 @@ pub(super) fn insert(tx: &mut Tx<'_>, jobs: Vec<NewJob>, now: Timestamp) -> DbRe
         }
         let seq = tx.next_seq()?;
         let Some(state) = insert_one(tx, id, seq, &job, now)? else {
-            enqueued.push(duplicate(tx, id, &job)?);
+            enqueued.push(duplicate(tx, id, &job, first_seq)?);
             continue;
         };
         tx.take_seq(seq);
@@ -55,11 +56,14 @@ pub(super) fn insert(tx: &mut Tx<'_>, jobs: Vec<NewJob>, now: Timestamp) -> DbRe
     Ok(enqueued)
 }
 
-/// What a second enqueue of the same id finds.
-fn duplicate(tx: &Tx<'_>, id: JobId, job: &NewJob) -> DbResult<Enqueued> {
+/// What a second enqueue of the same id finds. Jobs of this submission have places from `first_seq` on.
+fn duplicate(tx: &Tx<'_>, id: JobId, job: &NewJob, first_seq: i64) -> DbResult<Enqueued> {
     let Some(row) = job_by_id(tx.connection(), id)? else {
         return Err(corrupt("a job's id", format!("{id} is taken by no job")));
     };
+    if row.seq >= first_seq {
+        return Err(Error::invalid(format!("id {id} is given twice in one submission")).into());
+    }
     let body = Body::read(tx.connection(), row.seq)?;
     if !same_content(tx, &row, &body, job)? {
         return Err(Error::invalid(format!("job {id} exists with other content")).into());
