@@ -138,8 +138,7 @@ impl Db {
         work: impl FnOnce(&mut Transaction<'_, '_>) -> DbResult<T> + Send + 'static,
     ) -> Result<T> {
         let now = self.clock.now();
-        let treatment = Treatment { reads_counts: true, ..Treatment::default() };
-        self.writer.write(treatment, move |tx| work(&mut Transaction { tx, now })).await
+        self.writer.write(Treatment::default(), move |tx| work(&mut Transaction { tx, now })).await
     }
 
     /// Runs a read on a read-only connection, beside the writer.

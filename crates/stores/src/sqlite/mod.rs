@@ -2,7 +2,7 @@
 //!
 //! Reading order: `migrations/0001_jobs.sql` (the tables and why), [`db`] (the file), `writer` (one thread, group
 //! commit), `tx` (bookkeeping that every change carries), then a file per verb: `insert`, `claim`, `settle`, `graph`,
-//! `unique`, `admin`, `sweep`, `settings`, `read`.
+//! `process`, `unique`, `admin`, `sweep`, `settings`, `read`.
 
 mod admin;
 mod audit;
@@ -13,6 +13,7 @@ mod error;
 mod graph;
 mod insert;
 mod news;
+mod process;
 mod read;
 mod rows;
 mod settings;
@@ -70,10 +71,6 @@ impl SqliteStore {
     }
 }
 
-fn waits_for_processes<'a>(jobs: impl IntoIterator<Item = &'a NewJob>) -> bool {
-    jobs.into_iter().any(|job| job.after_process.is_some())
-}
-
 #[async_trait]
 impl Store for SqliteStore {
     fn caps(&self) -> Caps {
@@ -90,13 +87,12 @@ impl Store for SqliteStore {
     }
 
     async fn insert(&self, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {
-        let treatment = Treatment { reads_counts: waits_for_processes(&jobs), ..DURABLE };
         let short = jobs.len() <= INSERT_HERE_MAX;
         let work = move |tx: &mut tx::Tx<'_>| insert::insert(tx, jobs, now);
         if short {
-            self.db.writer.write_here(treatment, work).await
+            self.db.writer.write_here(DURABLE, work).await
         } else {
-            self.db.writer.write(treatment, work).await
+            self.db.writer.write(DURABLE, work).await
         }
     }
 
@@ -135,9 +131,7 @@ impl Store for SqliteStore {
     }
 
     async fn settle(&self, items: Vec<SettleItem>, now: Timestamp) -> Result<Vec<Settled>> {
-        let reads_counts = items.iter().any(|item| waits_for_processes(&item.follow_ups));
-        let treatment = Treatment { reads_counts, ..DURABLE };
-        self.db.writer.write(treatment, move |tx| settle::settle(tx, items, now)).await
+        self.db.writer.write(DURABLE, move |tx| settle::settle(tx, items, now)).await
     }
 
     async fn unpark(&self, request: UnparkRequest) -> Result<Unparked> {
@@ -199,8 +193,8 @@ impl Store for SqliteStore {
         self.db.read(move |connection| read::process(connection, &id)).await
     }
 
-    async fn seal(&self, id: ProcessId, sealed: bool, _now: Timestamp) -> Result<()> {
-        self.db.writer.write(DURABLE, move |tx| settings::seal(tx, &id, sealed)).await
+    async fn seal(&self, id: ProcessId, sealed: bool, now: Timestamp) -> Result<()> {
+        self.db.writer.write(DURABLE, move |tx| process::seal(tx, &id, sealed, now)).await
     }
 
     async fn schedules(&self) -> Result<Vec<Schedule>> {
@@ -216,8 +210,7 @@ impl Store for SqliteStore {
     }
 
     async fn fire(&self, firing: Firing, now: Timestamp) -> Result<bool> {
-        let treatment = Treatment { reads_counts: waits_for_processes(&firing.jobs), ..DURABLE };
-        self.db.writer.write(treatment, move |tx| settings::fire(tx, firing, now)).await
+        self.db.writer.write(DURABLE, move |tx| settings::fire(tx, firing, now)).await
     }
 
     async fn beat(&self, worker: WorkerInfo) -> Result<()> {
