@@ -370,9 +370,9 @@ impl<'a> Tx<'a> {
         kept.more_events += own.more_events;
         for event in own.events {
             if kept.events.len() < EVENT_CHANGES_MAX {
-                kept.events.push(event)
+                kept.events.push(event);
             } else {
-                kept.more_events += 1
+                kept.more_events += 1;
             }
         }
     }
