@@ -21,6 +21,7 @@ pub mod job;
 pub mod json;
 pub mod limits;
 mod live_run;
+mod logs;
 pub mod maintenance;
 pub mod memory;
 mod notes;
@@ -45,3 +46,9 @@ pub use shutdown::Shutdown;
 pub use state::{Outcome, State};
 pub use store::Store;
 pub use worker::{QueueShare, Worker, WorkerControl, WorkerOptions, WorkerReport};
+
+/// The programs in the documents compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../../../docs/library.md")]
+struct Documents;

@@ -10,9 +10,12 @@
 //! - A job whose unique key is taken is not stored, so a child that names it in the same submission is refused.
 //!   Within a submission, keys are given out in order, and a member counts as waiting whatever its parents do to it.
 //! - A repeated enqueue is compared with what was handed in, not with what became of it.
+//! - An edge leads to the very job that had the parent's id when the child was enqueued. Once that is deleted, a new
+//!   job of the same id is not the child's parent.
 //! - The value of a signal stays at hand over a crash and a release, until a run has answered.
 //! - Promotion cancels what has expired first, then moves the rest; each by time, then `seq`. A claim looks at what
-//!   was ready when it came to a queue.
+//!   was ready when it came to a queue, and cancels those expired ones that it could have handed out: a suspect too
+//!   many is left to the promoter.
 //! - `retry` starts the job now, and forgets an `expires_at` that has passed. A revived child keeps its `run_at`.
 //! - A key is asked for when it is needed: a window that has passed frees it, also before the pruner comes.
 

@@ -74,7 +74,10 @@ pub(crate) struct BenchArgs {
     /// Fewer jobs, for a first impression.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Only this benchmark.
+    /// Only this benchmark: disk, enqueue, drain, pickup, depth or large.
     #[arg(long, value_name = "NAME")]
     pub(crate) only: Option<String>,
+    /// Be a worker process of a benchmark.
+    #[arg(long, value_name = "ROLE", hide = true)]
+    pub(crate) child: Option<String>,
 }

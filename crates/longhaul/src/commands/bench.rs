@@ -1,13 +1,162 @@
-//! `bench`.
+//! `bench`: how fast the engine is on this machine, beside the raw limit of the same disk and the same SQLite measured
+//! in the same run. Read the ratios: the machine's own speed changes from minute to minute.
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
+use longhaul_stores::sqlite::Durability;
+use tempfile::TempDir;
 
 use crate::app::App;
 use crate::args::BenchArgs;
 use crate::exit::Code;
+use crate::output::{Cell, Table};
+
+mod child;
+mod depth;
+mod drain;
+mod enqueue;
+mod measure;
+mod pickup;
+mod raw;
+
+use measure::{Measurement, Unit};
+
+/// The benchmarks, in the order in which they run.
+const NAMES: [&str; 6] = ["disk", "enqueue", "drain", "pickup", "depth", "large"];
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scale {
+    /// Jobs for throughput.
+    jobs: usize,
+    /// Repetitions; the median counts.
+    repetitions: usize,
+    /// Jobs for pickup latency.
+    pickups: usize,
+    /// Queued jobs at which the drain is measured.
+    depths: &'static [usize],
+    /// Jobs with a payload of 16 KB.
+    large_jobs: usize,
+}
+
+const FULL: Scale = Scale {
+    jobs: 100_000,
+    repetitions: 3,
+    pickups: 300,
+    depths: &[1_000, 100_000, 1_000_000, 10_000_000],
+    large_jobs: 100_000,
+};
+const QUICK: Scale =
+    Scale { jobs: 20_000, repetitions: 1, pickups: 60, depths: &[1_000, 100_000], large_jobs: 2_000 };
+
+/// What every benchmark gets.
+struct Bench {
+    scale: Scale,
+    /// On the disk of the working directory: a temporary folder in memory would flatter.
+    folder: TempDir,
+}
 
 /// Runs the command.
-#[expect(clippy::unused_async, reason = "the signature is what main calls; the body is yet to come")]
-pub(crate) async fn run(_app: &App, args: &BenchArgs) -> Result<Code> {
-    bail!("this build has no bench yet ({args:?})")
+pub(crate) async fn run(app: &App, args: &BenchArgs) -> Result<Code> {
+    if let Some(role) = &args.child {
+        return child::run(role).await;
+    }
+    if let Some(only) = args.only.as_deref().filter(|only| !NAMES.contains(only)) {
+        bail!("there is no benchmark {only:?}; choose one of {}", NAMES.join(", "));
+    }
+    if cfg!(debug_assertions) {
+        app.out.warn("this is a debug build; measure with: cargo run --release -- bench");
+    }
+    let folder = tempfile::Builder::new()
+        .prefix(".longhaul-bench-")
+        .tempdir_in(".")
+        .context("making a folder in the working directory")?;
+    let bench = Bench { scale: if args.quick { QUICK } else { FULL }, folder };
+    let mut measurements = Vec::new();
+    for name in NAMES.into_iter().filter(|name| args.only.as_deref().is_none_or(|only| only == *name)) {
+        app.out.note(format_args!("measuring {name} …"));
+        measurements.extend(match name {
+            "disk" => vec![raw::fdatasync(&bench)?],
+            "enqueue" => enqueue::measure(&bench).await?,
+            "drain" => drain::measure(&bench)?,
+            "pickup" => pickup::measure(&bench).await?,
+            "depth" => depth::measure(&bench).await?,
+            _ => drain::large(&bench).await?,
+        });
+    }
+    report(app, &measurements, args.raw)?;
+    Ok(Code::Ok)
 }
+
+fn report(app: &App, measurements: &[Measurement], singles: bool) -> Result<()> {
+    app.out.list(measurements, None, || {
+        let mut table = Table::new(&["MEASURE", "LEVEL", "OURS", "SPREAD", "RAW", "RATIO", "GOAL", ""]);
+        for measurement in measurements {
+            table.row(row(measurement));
+            if singles {
+                for single in &measurement.singles {
+                    let number = |value: Option<f64>| {
+                        Cell::quantity(value.map_or_else(String::new, |v| measurement.unit.text(v)))
+                    };
+                    table.row(vec![
+                        Cell::new("  single"),
+                        Cell::new(""),
+                        number(Some(single.ours)),
+                        Cell::new(""),
+                        number(single.raw),
+                    ]);
+                }
+            }
+        }
+        table
+    })
+}
+
+fn row(measurement: &Measurement) -> Vec<Cell> {
+    let unit = measurement.unit;
+    let ratio = measurement.ratio();
+    let (goal, verdict) = match measurement.goal {
+        None => (String::new(), ""),
+        Some(goal) => (goal.text(unit), if goal.is_met(measurement) { "met" } else { "short" }),
+    };
+    vec![
+        Cell::new(&measurement.name),
+        Cell::new(measurement.level),
+        Cell::quantity(unit.text(measurement.ours())),
+        Cell::quantity(measurement.spread()),
+        Cell::quantity(measurement.raw().map_or_else(String::new, |raw| unit.text(raw))),
+        Cell::quantity(ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}"))),
+        Cell::quantity(goal),
+        Cell::new(verdict),
+    ]
+}
+
+/// Both levels, with the word that the table shows.
+const LEVELS: [(Durability, &str); 2] = [(Durability::Relaxed, "relaxed"), (Durability::Fsync, "fsync")];
+
+/// A payload of so many bytes.
+fn payload(bytes: usize) -> Result<longhaul_queue::Json> {
+    Ok(longhaul_queue::Json::of(&"x".repeat(bytes.saturating_sub(2)))?)
+}
+
+impl Bench {
+    /// A fresh database file.
+    fn file(&self) -> Result<std::path::PathBuf> {
+        let folder = tempfile::tempdir_in(self.folder.path()).context("making a folder")?.keep();
+        Ok(folder.join("bench.db"))
+    }
+
+    /// Frees the disk between measurements.
+    fn discard(file: &std::path::Path) {
+        // A leftover is removed with the whole folder at the end.
+        let _ = file.parent().map(std::fs::remove_dir_all);
+    }
+}
+
+/// What a number of jobs in so many seconds is.
+fn per_second(count: usize, seconds: f64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+    let count = count as f64;
+    if seconds > 0.0 { count / seconds } else { 0.0 }
+}
+
+const RATE: Unit = Unit::PerSecond;

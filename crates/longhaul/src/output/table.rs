@@ -22,6 +22,11 @@ impl Cell {
         Self { right: true, ..Self::new(number.into().to_string()) }
     }
 
+    /// A number with its unit, already written: aligned to the right.
+    pub(crate) fn quantity(text: impl AsRef<str>) -> Self {
+        Self { right: true, ..Self::new(text) }
+    }
+
     /// Text, or a dash when there is none.
     pub(crate) fn optional(text: Option<impl AsRef<str>>) -> Self {
         text.map_or_else(|| Self::new("–").style(Style::new().dimmed()), |text| Self::new(text))

@@ -7,5 +7,6 @@ mod grammar;
 mod place;
 mod results;
 mod settings;
+mod tidy;
 mod transfer;
 mod wait;

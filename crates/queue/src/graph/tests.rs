@@ -56,7 +56,8 @@ fn a_job_that_waits_for_itself_is_refused() {
 
 #[test]
 fn an_id_given_twice_is_refused() {
-    assert_eq!(refused(&[(1, &[]), (1, &[])]), format!("id {} is given twice in one submission", id(1)));
+    let text = refused(&[(1, &[]), (2, &[1]), (1, &[])]);
+    assert_eq!(text, format!("id {} is given twice in one submission", id(1)));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Cancel and delete; queues, processes, schedules and workers.
 
-use super::tables::Tables;
+use super::tables::{QueueRow, Tables};
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::job::{JobId, ProcessId, WorkerId};
@@ -65,11 +65,15 @@ impl Tables {
         Ok(())
     }
 
+    /// Changes a queue's settings. One whose settings are all at their default has none.
     pub(super) fn set_queue(&mut self, change: QueueChange) {
-        let queue = self.queues.entry(change.name).or_default();
+        let mut queue = self.queues.remove(&change.name).unwrap_or_default();
         queue.paused = change.paused.unwrap_or(queue.paused);
         queue.max_running = change.max_running.unwrap_or(queue.max_running);
         queue.retention = change.retention.unwrap_or(queue.retention);
+        if queue != QueueRow::default() {
+            self.queues.insert(change.name, queue);
+        }
     }
 
     /// Opens or seals a process. Sealing one that does not exist changes nothing.

@@ -54,16 +54,15 @@ impl Tables {
             if request.kinds.as_ref().is_some_and(|kinds| !kinds.contains(&job.kind)) {
                 continue;
             }
+            let suspect = job.spent.crashes > 0;
+            if suspect && *suspects_left == 0 {
+                continue;
+            }
             if job.expires_at.is_some_and(|at| at <= request.now) {
                 expired.push(job.seq);
                 continue;
             }
-            if job.spent.crashes > 0 {
-                if *suspects_left == 0 {
-                    continue;
-                }
-                *suspects_left -= 1;
-            }
+            *suspects_left -= usize::from(suspect);
             chosen.push(job.seq);
         }
         (chosen, expired)

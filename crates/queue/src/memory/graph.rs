@@ -106,7 +106,8 @@ impl Tables {
 
     /// Lets a job just added find out what its parents and its process have done before.
     pub(super) fn open_new(&mut self, seq: i64, now: Timestamp) {
-        let Some(row) = self.jobs.get(&seq).filter(|row| row.job.state == State::Blocked) else { return };
+        // Also one that fell with another member: once retried, it must not wait for parents that ended long ago.
+        let Some(row) = self.jobs.get(&seq) else { return };
         let parents: Vec<JobId> = row.edges.iter().map(|edge| edge.dependency.job_id).collect();
         let process_id = row.submitted.after_process.clone();
         let mut cause = None;

@@ -38,8 +38,15 @@ impl Tables {
         graph::check(&jobs)?;
         let mut planner = Planner { tables: self, now, last_seq: self.last_seq, taken: HashMap::new() };
         let mut steps = Vec::with_capacity(jobs.len());
+        let mut members = HashSet::with_capacity(jobs.len());
         for job in jobs {
+            if let Some(id) = job.id.filter(|id| members.contains(id)) {
+                return Err(Error::invalid(format!("id {id} is given twice in one submission")));
+            }
             let step = planner.step(&job)?;
+            if step.how == How::Inserted {
+                members.insert(step.id);
+            }
             steps.push((job, step));
         }
         self.check_references(&steps)?;

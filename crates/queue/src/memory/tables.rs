@@ -102,7 +102,7 @@ impl Default for ProcessRow {
 }
 
 /// A queue's settings.
-#[derive(Default)]
+#[derive(Default, PartialEq)]
 pub(super) struct QueueRow {
     pub(super) paused: bool,
     pub(super) max_running: Option<u32>,
@@ -221,6 +221,8 @@ impl Tables {
         let Some(row) = self.jobs.remove(&seq) else { return };
         self.touched = true;
         self.seq_of.remove(&row.job.id);
+        // An edge leads to this very job, not to one that is given the same id later.
+        self.children.remove(&row.job.id);
         drop_ready(&mut self.ready, &row.job);
         for edge in &row.edges {
             drop_from(&mut self.children, &edge.dependency.job_id, seq);

@@ -64,6 +64,7 @@ macro_rules! conformance_list {
                 the_same_id_with_other_content_is_refused,
                 a_repeated_submission_with_edges_is_a_no_op,
                 a_job_without_id_is_refused,
+                an_id_given_twice_in_one_submission_is_refused,
                 a_cycle_is_refused,
                 an_unknown_parent_is_refused_by_name,
                 a_deleted_parent_is_refused_by_name,
@@ -82,6 +83,9 @@ macro_rules! conformance_list {
                 a_queues_limit_holds_over_all_workers,
                 a_job_past_its_expiry_is_cancelled_instead_of_handed_out,
                 no_more_suspects_than_asked_for_are_handed_out,
+                a_kind_named_twice_is_served_once,
+                what_has_expired_hides_nobody,
+                what_an_expiry_releases_waits_for_the_next_claim,
                 the_fence_rises_with_each_claim_and_never_falls,
                 a_checkpoint_comes_with_the_next_claim,
             }
@@ -139,11 +143,15 @@ macro_rules! conformance_list {
                 retrying_a_child_waits_for_unfinished_parents_only,
                 deleting_a_parent_never_starves_a_child,
                 a_child_that_ended_before_gets_no_second_end,
+                a_child_that_fell_with_a_member_waits_for_no_older_parent,
+                a_new_job_with_a_deleted_parents_id_is_not_the_parent,
             }
             park {
                 park_waits_without_a_lease_and_costs_nothing,
                 resume_runs_it_again_with_the_value,
                 a_crash_keeps_the_value_and_an_answer_drops_it,
+                a_value_goes_with_the_end_of_its_job,
+                a_job_named_twice_is_woken_once,
                 a_signal_may_end_the_job,
                 a_signal_may_count_a_failure,
                 a_signal_may_fail_the_job,
@@ -172,6 +180,7 @@ macro_rules! conformance_list {
                 a_window_survives_pruning,
                 a_retry_is_refused_while_another_job_has_the_key,
                 a_child_of_a_skipped_job_is_refused,
+                a_reply_tells_where_a_later_member_put_the_job,
             }
             process {
                 a_process_counts_its_jobs_by_state,
@@ -187,6 +196,8 @@ macro_rules! conformance_list {
                 follow_ups_join_before_the_process_can_end,
                 a_continuation_waits_for_its_parents_too,
                 a_cascade_that_ends_the_process_releases_its_continuation,
+                the_end_that_finishes_a_process_releases_its_continuation,
+                a_process_that_has_just_gone_is_unknown,
             }
             results {
                 results_come_in_submission_order,
@@ -212,6 +223,7 @@ macro_rules! conformance_list {
                 get_answers_in_the_order_asked,
                 counts_follow_every_change,
                 queues_show_settings_and_counts,
+                a_queue_with_neither_jobs_nor_settings_is_none,
                 workers_are_listed_while_they_are_heard_of,
                 finished_jobs_do_not_get_in_the_way_of_claims,
             }

@@ -1,5 +1,7 @@
 //! What people do to jobs: cancel, retry, unhold, unpark, delete.
 
+use std::collections::VecDeque;
+
 use longhaul_queue::graph::{Edge, edge};
 use longhaul_queue::job::JobId;
 use longhaul_queue::limits::SIGNAL_KEPT;
@@ -9,7 +11,7 @@ use longhaul_queue::store::{
 };
 use longhaul_queue::{Error, Result, State, Timestamp};
 
-use super::error::DbResult;
+use super::error::{DbError, DbResult};
 use super::rows::{
     Body, JobRow, flag, from_text, job_by_id, job_by_seq, read_on_failure, read_state, state_number, to_text,
 };
@@ -78,7 +80,6 @@ fn retry_one(tx: &mut Tx<'_>, id: JobId, request: &RetryRequest) -> DbResult<Sta
 
 /// Brings an ended job back: blocked by its open edges, or ready.
 fn revive(tx: &mut Tx<'_>, row: &JobRow, now: Timestamp) -> DbResult<State> {
-    graph::recheck_wait(tx, row.seq)?;
     let sql = "SELECT (SELECT count(*) FROM lh_edges WHERE child = ?1 AND satisfied = 0)
                     + (SELECT count(*) FROM lh_waiters WHERE child = ?1 AND satisfied = 0)";
     let waits_for: u32 = tx.one(sql, [row.seq], |row| row.get(0))?.unwrap_or(0);
@@ -102,8 +103,9 @@ fn revive(tx: &mut Tx<'_>, row: &JobRow, now: Timestamp) -> DbResult<State> {
 
 /// Revives the children that a failed parent had taken along, unless another failed parent still forbids it.
 fn revive_children(tx: &mut Tx<'_>, parent: &JobRow, now: Timestamp) -> DbResult<()> {
-    let mut revived = vec![parent.clone()];
-    while let Some(parent) = revived.pop() {
+    // Breadth first, like the cascade that took them along: it decides who gets a unique key that two of them had.
+    let mut revived = VecDeque::from([parent.clone()]);
+    while let Some(parent) = revived.pop_front() {
         if !parent.has(flag::CHILDREN) {
             continue;
         }
@@ -113,10 +115,14 @@ fn revive_children(tx: &mut Tx<'_>, parent: &JobRow, now: Timestamp) -> DbResult
             let Some(row) = job_by_seq(tx, child)? else { continue };
             if cancelled_by_parent(tx, &row)? && !forbidden(tx, child)? {
                 let options = Body::read(tx.connection(), child)?.options;
-                // A key taken in the meantime leaves the child cancelled.
-                if unique::retake(tx, &row, &options).is_ok() {
-                    revive(tx, &row, now)?;
-                    revived.push(row);
+                match unique::retake(tx, &row, &options) {
+                    Ok(()) => {
+                        revive(tx, &row, now)?;
+                        revived.push_back(row);
+                    }
+                    // A key taken in the meantime leaves the child cancelled.
+                    Err(DbError::Queue(_)) => {}
+                    Err(error @ (DbError::Sql(_) | DbError::Caller(_))) => return Err(error),
                 }
             }
         }
@@ -180,8 +186,11 @@ pub(super) fn unpark(tx: &mut Tx<'_>, request: UnparkRequest) -> DbResult<Unpark
             ids.iter().map(|id| job_by_id(tx.connection(), *id)).collect::<DbResult<Vec<_>>>()?
         }
     };
-    let mut jobs = Vec::new();
-    for row in rows.into_iter().flatten().filter(|row| row.state == State::Parked) {
+    let mut rows: Vec<JobRow> = rows.into_iter().flatten().filter(|row| row.state == State::Parked).collect();
+    rows.sort_unstable_by_key(|row| row.seq);
+    rows.dedup_by_key(|row| row.seq);
+    let mut jobs = Vec::with_capacity(rows.len());
+    for row in rows {
         jobs.push(row.id);
         let (settlement, wake) = wake_with(tx, &row, row.spent, signal.clone(), now, jitter)?;
         apply(tx, row, settlement, wake, now)?;

@@ -10,13 +10,13 @@ use longhaul_queue::{Claimed, State};
 use rusqlite::Connection;
 
 use super::error::DbResult;
-use super::rows::{JobRow, job_with_body};
+use super::rows::{Body, JobRow, job_with_body};
 use super::settle::cancel_waiting;
 use super::tx::Tx;
 use super::{graph, sweep};
 
-/// A ready job's place in the claim's order: priority, `run_at`, `seq`.
-type Head = (i32, i64, i64);
+/// A ready job's place in the claim's order: priority, `run_at`, `seq`; and whether its worker died.
+type Head = (i32, i64, i64, bool);
 
 /// Index lh_jobs_ready: an index-only scan that stops at the limit.
 pub(super) const HEADS: &str = "SELECT priority, run_at, seq FROM lh_jobs
@@ -41,23 +41,18 @@ pub(super) fn claim(tx: &mut Tx<'_>, request: &ClaimRequest) -> DbResult<Vec<Cla
     let mut claimed = Vec::with_capacity(limit);
     let mut suspects_left = request.suspects_max.min(CLAIM_MAX);
     for queue in &request.queues {
-        // Expired jobs are cancelled instead of handed out, so one look may not fill the request.
-        loop {
-            let room = room(tx, queue, limit - claimed.len())?;
-            if room == 0 {
-                break;
-            }
-            let heads = heads(tx, queue, request.kinds.as_deref(), room, suspects_left)?;
-            let found = heads.len();
-            for (_, _, seq) in heads {
-                if let Some(job) = take(tx, seq, request)? {
-                    suspects_left -= usize::from(job.job.spent.crashes > 0);
-                    claimed.push(job);
-                }
-            }
-            if found < room || claimed.len() >= limit {
-                break;
-            }
+        let room = room(tx, queue, limit - claimed.len())?;
+        if room == 0 {
+            continue;
+        }
+        let choice = choose(tx, queue, request, Look { jobs: room, suspects: suspects_left })?;
+        for row in choice.expired {
+            cancel_waiting(tx, &row, &JobError::expired(), request.now)?;
+            graph::ended(tx, &JobRow { state: State::Cancelled, ..row }, None, request.now)?;
+        }
+        for (row, body) in choice.jobs {
+            suspects_left -= usize::from(row.is_suspect());
+            claimed.push(hand_out(tx, row, body, request)?);
         }
     }
     Ok(claimed)
@@ -77,60 +72,126 @@ fn room(tx: &mut Tx<'_>, queue: &str, limit: usize) -> DbResult<usize> {
     Ok(limit.min(usize::try_from(free.max(0)).unwrap_or(0)))
 }
 
-/// The first `limit` jobs in claim order over the kinds asked for.
-fn heads(
-    tx: &Tx<'_>,
-    queue: &str,
-    kinds: Option<&[String]>,
-    limit: usize,
-    suspects_max: usize,
-) -> DbResult<Vec<Head>> {
-    let waiting;
-    let kinds = match kinds {
+/// How many jobs to look for.
+#[derive(Clone, Copy)]
+struct Look {
+    jobs: usize,
+    /// At most so many of them with crashes.
+    suspects: usize,
+}
+
+/// What a queue has to give, before anything is changed.
+#[derive(Default)]
+struct Choice {
+    jobs: Vec<(JobRow, Body)>,
+    /// Met on the way.
+    expired: Vec<JobRow>,
+}
+
+/// The first jobs of a queue, as it stands now. Only the row tells that a job has expired; so a look that met expired
+/// ones, which is rare, is repeated further until it is filled.
+fn choose(tx: &Tx<'_>, queue: &str, request: &ClaimRequest, wanted: Look) -> DbResult<Choice> {
+    let ready;
+    let kinds = match request.kinds.as_deref() {
         Some(kinds) => kinds,
         None => {
-            let sql = "SELECT kind FROM lh_counts WHERE queue = ?1 AND state = 2 AND jobs > 0";
-            waiting = tx.all(sql, [queue], |row| row.get::<_, String>(0))?;
-            &waiting
+            ready = ready_kinds(tx, queue)?;
+            &ready
         }
     };
+    let mut choice = Choice::default();
+    loop {
+        let known = choice.expired.len();
+        let suspects = choice.expired.iter().filter(|row| row.is_suspect()).count();
+        let look = Look { jobs: wanted.jobs + 2 * known, suspects: wanted.suspects + 2 * suspects };
+        let heads = heads(tx, queue, kinds, look)?;
+        choice.jobs.clear();
+        walk(tx, &heads, request, wanted, look, &mut choice)?;
+        if choice.jobs.len() == wanted.jobs || choice.expired.len() == known {
+            return Ok(choice);
+        }
+    }
+}
+
+/// Takes jobs from the heads in their order, as far as the look can tell it.
+fn walk(
+    tx: &Tx<'_>,
+    heads: &[Head],
+    request: &ClaimRequest,
+    wanted: Look,
+    look: Look,
+    choice: &mut Choice,
+) -> DbResult<()> {
+    let mut suspects_left = wanted.suspects;
+    let mut suspects_seen = 0;
+    for &(_, _, seq, suspect) in heads {
+        // Further suspects, out of sight, may come before this job.
+        let blind = suspects_left > 0 && suspects_seen == look.suspects;
+        if blind || choice.jobs.len() == wanted.jobs {
+            break;
+        }
+        suspects_seen += usize::from(suspect);
+        if (suspect && suspects_left == 0) || choice.expired.iter().any(|row| row.seq == seq) {
+            continue;
+        }
+        let Some((row, body)) = job_with_body(tx, seq)? else { continue };
+        if row.expires_at.is_some_and(|expires_at| expires_at <= request.now) {
+            choice.expired.push(row);
+            continue;
+        }
+        suspects_left -= usize::from(suspect);
+        choice.jobs.push((row, body));
+    }
+    Ok(())
+}
+
+/// The kinds that have ready jobs.
+fn ready_kinds(tx: &Tx<'_>, queue: &str) -> DbResult<Vec<String>> {
+    let sql = "SELECT kind FROM lh_counts WHERE queue = ?1 AND state = 2 AND jobs > 0";
+    let mut kinds = tx.all(sql, [queue], |row| row.get::<_, String>(0))?;
+    // What expired in an earlier queue of this claim may have released some here.
+    kinds.extend(tx.booked_kinds(queue).map(str::to_owned));
+    Ok(kinds)
+}
+
+/// The first jobs in claim order over the kinds asked for.
+fn heads(tx: &Tx<'_>, queue: &str, kinds: &[String], look: Look) -> DbResult<Vec<Head>> {
     let mut heads: Vec<Head> = Vec::new();
     for kind in kinds {
-        heads.extend(read_heads(tx, queue, kind, false, limit)?);
+        heads.extend(read_heads(tx, queue, kind, false, look.jobs)?);
     }
-    if suspects_max > 0 {
+    if look.suspects > 0 {
         let mut suspects = Vec::new();
         for kind in kinds {
-            suspects.extend(read_heads(tx, queue, kind, true, suspects_max)?);
+            suspects.extend(read_heads(tx, queue, kind, true, look.suspects)?);
         }
-        suspects.sort_unstable();
-        suspects.truncate(suspects_max);
+        in_order(&mut suspects, look.suspects);
         heads.append(&mut suspects);
     }
-    heads.sort_unstable();
-    heads.truncate(limit);
+    in_order(&mut heads, look.jobs);
     Ok(heads)
 }
 
-fn read_heads(tx: &Tx<'_>, queue: &str, kind: &str, suspect: bool, limit: usize) -> DbResult<Vec<Head>> {
-    tx.all(HEADS, (queue, kind, suspect, limit), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+/// Sorts, drops what a kind named twice has brought twice, and keeps the first.
+fn in_order(heads: &mut Vec<Head>, limit: usize) {
+    heads.sort_unstable();
+    heads.dedup();
+    heads.truncate(limit);
 }
 
-/// Makes one job running; `None` when it had expired.
-fn take(tx: &mut Tx<'_>, seq: i64, request: &ClaimRequest) -> DbResult<Option<Claimed>> {
-    let Some((row, body)) = job_with_body(tx, seq)? else { return Ok(None) };
-    if row.expires_at.is_some_and(|expires_at| expires_at <= request.now) {
-        cancel_waiting(tx, &row, &JobError::expired(), request.now)?;
-        graph::ended(tx, &JobRow { state: State::Cancelled, ..row }, None, request.now)?;
-        return Ok(None);
-    }
+fn read_heads(tx: &Tx<'_>, queue: &str, kind: &str, suspect: bool, limit: usize) -> DbResult<Vec<Head>> {
+    tx.all(HEADS, (queue, kind, suspect, limit), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, suspect)))
+}
+
+/// Makes one job running.
+fn hand_out(tx: &mut Tx<'_>, row: JobRow, body: Body, request: &ClaimRequest) -> DbResult<Claimed> {
     // The lease counts from when the lock was held: waiting for it must not eat the lease.
     let now = request.now.max(tx.locked_at());
     let until = now + request.lease_for;
     tx.run(
         "UPDATE lh_jobs SET state = 3, fence = fence + 1, due_at = ?2, worker = ?3, started_at = ?4, cancel = 0
          WHERE seq = ?1",
-        (seq, until.as_millis(), request.worker.as_str(), now.as_millis()),
+        (row.seq, until.as_millis(), request.worker.as_str(), now.as_millis()),
     )?;
     sweep::forget(tx, &row)?;
     tx.moved(row.subject(), Some(row.state), Some(State::Running));
@@ -143,7 +204,7 @@ fn take(tx: &mut Tx<'_>, seq: i64, request: &ClaimRequest) -> DbResult<Option<Cl
         cancel: false,
         ..row
     };
-    row.into_claimed(tx.connection(), body).map(Some)
+    row.into_claimed(tx.connection(), body)
 }
 
 /// Renews leases. Expiry alone revokes nothing: a renewal that comes before the rescue is good.

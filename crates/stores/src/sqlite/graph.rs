@@ -9,6 +9,7 @@ use longhaul_queue::{Json, State, Timestamp};
 
 use super::error::{DbResult, corrupt};
 use super::insert::start_state;
+use super::process;
 use super::rows::{JobRow, flag, job_by_seq, read_on_failure, read_state, state_number};
 use super::settle::cancel_waiting;
 use super::tx::Tx;
@@ -20,14 +21,17 @@ struct OpenEdge {
     on_failure: OnFailure,
 }
 
-/// Tells the children that a job has ended, and theirs in turn when that cancels them.
+/// Tells the children that a job has ended, and theirs in turn when that cancels them; and who waits for a process, when
+/// that was its last job.
 pub(super) fn ended(tx: &mut Tx<'_>, parent: &JobRow, result: Option<&Json>, now: Timestamp) -> DbResult<()> {
     // Breadth first, so that the nearest parent is the one that a child's error names; a list, because chains may be
     // long.
     let mut cancelled = VecDeque::new();
     tell_children(tx, parent, result, now, &mut cancelled)?;
+    process::job_ended(tx, parent, now)?;
     while let Some(child) = cancelled.pop_front() {
         tell_children(tx, &child, None, now, &mut cancelled)?;
+        process::job_ended(tx, &child, now)?;
     }
     Ok(())
 }
@@ -145,61 +149,4 @@ fn cancel_child(
 
 fn stored(tx: &Tx<'_>, seq: i64) -> DbResult<JobRow> {
     job_by_seq(tx, seq)?.ok_or_else(|| corrupt("an edge", format!("job number {seq} is missing")))
-}
-
-/// Makes a new job wait for a process, unless that has ended already; false when there is no such process.
-pub(super) fn wait_for_process(tx: &mut Tx<'_>, child: i64, process: &str) -> DbResult<bool> {
-    let sealed: Option<bool> =
-        tx.one("SELECT sealed FROM lh_processes WHERE id = ?1", [process], |row| row.get(0))?;
-    let Some(sealed) = sealed else { return Ok(false) };
-    let satisfied = sealed && unfinished(tx, process)? + tx.booked_unfinished(process) == 0;
-    tx.run(
-        "INSERT INTO lh_waiters (child, process, satisfied) VALUES (?1, ?2, ?3)",
-        (child, process, satisfied),
-    )?;
-    Ok(true)
-}
-
-/// Looks again whether the process that an ended job waited for has ended in the meantime.
-pub(super) fn recheck_wait(tx: &Tx<'_>, child: i64) -> DbResult<()> {
-    let sql = "SELECT process FROM lh_waiters WHERE child = ?1 AND satisfied = 0";
-    let Some(process) = tx.one(sql, [child], |row| row.get::<_, String>(0))? else { return Ok(()) };
-    let sql = "SELECT sealed FROM lh_processes WHERE id = ?1";
-    let sealed: bool = tx.one(sql, [&process], |row| row.get(0))?.unwrap_or(true);
-    if sealed && unfinished(tx, &process)? + tx.booked_unfinished(&process) == 0 {
-        tx.run("UPDATE lh_waiters SET satisfied = 1 WHERE child = ?1", [child])?;
-    }
-    Ok(())
-}
-
-/// Whether a job still waits for a process.
-pub(super) fn waits_for_process(tx: &Tx<'_>, child: i64) -> DbResult<bool> {
-    Ok(tx.one("SELECT 1 FROM lh_waiters WHERE child = ?1 AND satisfied = 0", [child], |_| Ok(()))?.is_some())
-}
-
-fn unfinished(tx: &Tx<'_>, process: &str) -> DbResult<i64> {
-    let sql = "SELECT coalesce(sum(jobs), 0) FROM lh_process_counts WHERE process = ?1 AND helper = 0 AND state < 5";
-    Ok(tx.one(sql, [process], |row| row.get(0))?.unwrap_or(0))
-}
-
-/// A process's counters or seal have changed: releases who waits for its end, and forgets it when it is empty.
-pub(super) fn process_changed(tx: &mut Tx<'_>, process: &str) -> DbResult<()> {
-    let sealed: Option<bool> =
-        tx.one("SELECT sealed FROM lh_processes WHERE id = ?1", [process], |row| row.get(0))?;
-    if sealed != Some(true) || unfinished(tx, process)? > 0 {
-        return Ok(());
-    }
-    let now = tx.locked_at();
-    // Index lh_waiters_process.
-    let sql = "SELECT child FROM lh_waiters WHERE process = ?1 AND satisfied = 0 ORDER BY child";
-    for child in tx.all(sql, [process], |row| row.get::<_, i64>(0))? {
-        tx.run("UPDATE lh_waiters SET satisfied = 1 WHERE child = ?1", [child])?;
-        one_less(tx, child, now)?;
-    }
-    let sql = "SELECT coalesce(sum(jobs), 0) FROM lh_process_counts WHERE process = ?1";
-    if tx.one(sql, [process], |row| row.get::<_, i64>(0))? == Some(0) && !tx.has_booked(process) {
-        tx.run("DELETE FROM lh_process_counts WHERE process = ?1", [process])?;
-        tx.run("DELETE FROM lh_processes WHERE id = ?1", [process])?;
-    }
-    Ok(())
 }

@@ -11,11 +11,12 @@ use super::rows::{
     state_number,
 };
 use super::tx::{Subject, Tx};
-use super::{graph, sweep, unique};
+use super::{graph, process, sweep, unique};
 
 /// Stores jobs in the order given; parents may stand after their children.
 pub(super) fn insert(tx: &mut Tx<'_>, jobs: Vec<NewJob>, now: Timestamp) -> DbResult<Vec<Enqueued>> {
     rules::check(&jobs)?;
+    let first_seq = tx.next_seq()?;
     let mut enqueued = Vec::with_capacity(jobs.len());
     let mut waiting = Vec::new();
     for job in jobs {
@@ -28,7 +29,7 @@ pub(super) fn insert(tx: &mut Tx<'_>, jobs: Vec<NewJob>, now: Timestamp) -> DbRe
         }
         let seq = tx.next_seq()?;
         let Some(state) = insert_one(tx, id, seq, &job, now)? else {
-            enqueued.push(duplicate(tx, id, &job)?);
+            enqueued.push(duplicate(tx, id, &job, first_seq)?);
             continue;
         };
         tx.take_seq(seq);
@@ -44,7 +45,10 @@ pub(super) fn insert(tx: &mut Tx<'_>, jobs: Vec<NewJob>, now: Timestamp) -> DbRe
     for (seq, job) in &waiting {
         resolve(tx, *seq, &job.depends_on, now)?;
     }
-    if !waiting.is_empty() {
+    // A plain job stands where it was put. Others may have been moved since: by their parents, or by a later member
+    // that has the same unique key.
+    let moved = |entry: &Enqueued| matches!(entry.how, How::Replaced | How::Debounced);
+    if !waiting.is_empty() || enqueued.iter().any(moved) {
         for entry in &mut enqueued {
             entry.state = job_by_seq(tx, entry.seq)?.map_or(entry.state, |row| row.state);
         }
@@ -52,11 +56,14 @@ pub(super) fn insert(tx: &mut Tx<'_>, jobs: Vec<NewJob>, now: Timestamp) -> DbRe
     Ok(enqueued)
 }
 
-/// What a second enqueue of the same id finds.
-fn duplicate(tx: &Tx<'_>, id: JobId, job: &NewJob) -> DbResult<Enqueued> {
+/// What a second enqueue of the same id finds. Jobs of this submission have places from `first_seq` on.
+fn duplicate(tx: &Tx<'_>, id: JobId, job: &NewJob, first_seq: i64) -> DbResult<Enqueued> {
     let Some(row) = job_by_id(tx.connection(), id)? else {
         return Err(corrupt("a job's id", format!("{id} is taken by no job")));
     };
+    if row.seq >= first_seq {
+        return Err(Error::invalid(format!("id {id} is given twice in one submission")).into());
+    }
     let body = Body::read(tx.connection(), row.seq)?;
     if !same_content(tx, &row, &body, job)? {
         return Err(Error::invalid(format!("job {id} exists with other content")).into());
@@ -178,12 +185,12 @@ fn link(tx: &mut Tx<'_>, child: i64, job: &NewJob) -> DbResult<()> {
             let text = format!("job {id} would wait for its own process {process}; make it a helper");
             return Err(Error::invalid(text).into());
         }
-        if !graph::wait_for_process(tx, child, process.as_str())? {
+        if !process::wait_for(tx, child, process.as_str())? {
             let text = format!("job {id} waits for process {process}, which does not exist");
             return Err(Error::invalid(text).into());
         }
     }
-    let waits_for = job.depends_on.len() + usize::from(graph::waits_for_process(tx, child)?);
+    let waits_for = job.depends_on.len() + usize::from(process::is_awaited_by(tx, child)?);
     tx.run("UPDATE lh_jobs SET waits_for = ?2 WHERE seq = ?1", (child, waits_for))?;
     Ok(())
 }

@@ -2,14 +2,18 @@
 //!
 //! Reading order: `migrations/0001_jobs.sql` (the tables and why), [`db`] (the file), `writer` (one thread, group
 //! commit), `tx` (bookkeeping that every change carries), then a file per verb: `insert`, `claim`, `settle`, `graph`,
-//! `unique`, `admin`, `sweep`, `settings`, `read`.
+//! `process`, `unique`, `admin`, `sweep`, `settings`, `read`.
 
 mod admin;
+mod audit;
 mod claim;
+mod committer;
 mod db;
 mod error;
 mod graph;
 mod insert;
+mod news;
+mod process;
 mod read;
 mod rows;
 mod settings;
@@ -32,14 +36,17 @@ use longhaul_queue::store::{
 use longhaul_queue::{Result, State, Store, Timestamp};
 use tokio::sync::watch;
 
+use committer::Treatment;
 pub use db::{Db, DbCheck, Durability, SqliteOptions, Transaction};
 pub use error::{DbError, DbResult};
-use writer::Treatment;
 
 /// Needs its own fsync, where that is the level.
-const DURABLE: Treatment = Treatment { volatile: false, reads_counts: false, prompt: false };
+const DURABLE: Treatment = Treatment { volatile: false, reads_counts: false, writes_events: false };
 /// May be lost in a power cut, which ends its holder too.
 const VOLATILE: Treatment = Treatment { volatile: true, ..DURABLE };
+
+/// Jobs of an enqueue that may run on its caller's thread: a fraction of a millisecond.
+const INSERT_HERE_MAX: usize = 10;
 
 /// Jobs in a SQLite file.
 #[derive(Clone)]
@@ -64,10 +71,6 @@ impl SqliteStore {
     }
 }
 
-fn waits_for_processes<'a>(jobs: impl IntoIterator<Item = &'a NewJob>) -> bool {
-    jobs.into_iter().any(|job| job.after_process.is_some())
-}
-
 #[async_trait]
 impl Store for SqliteStore {
     fn caps(&self) -> Caps {
@@ -84,8 +87,13 @@ impl Store for SqliteStore {
     }
 
     async fn insert(&self, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {
-        let treatment = Treatment { reads_counts: waits_for_processes(&jobs), prompt: true, ..DURABLE };
-        self.db.writer.write(treatment, move |tx| insert::insert(tx, jobs, now)).await
+        let short = jobs.len() <= INSERT_HERE_MAX;
+        let work = move |tx: &mut tx::Tx<'_>| insert::insert(tx, jobs, now);
+        if short {
+            self.db.writer.write_here(DURABLE, work).await
+        } else {
+            self.db.writer.write(DURABLE, work).await
+        }
     }
 
     async fn get(&self, ids: Vec<JobId>) -> Result<Vec<JobDetail>> {
@@ -123,9 +131,7 @@ impl Store for SqliteStore {
     }
 
     async fn settle(&self, items: Vec<SettleItem>, now: Timestamp) -> Result<Vec<Settled>> {
-        let reads_counts = items.iter().any(|item| waits_for_processes(&item.follow_ups));
-        let treatment = Treatment { reads_counts, ..DURABLE };
-        self.db.writer.write(treatment, move |tx| settle::settle(tx, items, now)).await
+        self.db.writer.write(DURABLE, move |tx| settle::settle(tx, items, now)).await
     }
 
     async fn unpark(&self, request: UnparkRequest) -> Result<Unparked> {
@@ -187,8 +193,8 @@ impl Store for SqliteStore {
         self.db.read(move |connection| read::process(connection, &id)).await
     }
 
-    async fn seal(&self, id: ProcessId, sealed: bool, _now: Timestamp) -> Result<()> {
-        self.db.writer.write(DURABLE, move |tx| settings::seal(tx, &id, sealed)).await
+    async fn seal(&self, id: ProcessId, sealed: bool, now: Timestamp) -> Result<()> {
+        self.db.writer.write(DURABLE, move |tx| process::seal(tx, &id, sealed, now)).await
     }
 
     async fn schedules(&self) -> Result<Vec<Schedule>> {
@@ -204,8 +210,7 @@ impl Store for SqliteStore {
     }
 
     async fn fire(&self, firing: Firing, now: Timestamp) -> Result<bool> {
-        let treatment = Treatment { reads_counts: waits_for_processes(&firing.jobs), ..DURABLE };
-        self.db.writer.write(treatment, move |tx| settings::fire(tx, firing, now)).await
+        self.db.writer.write(DURABLE, move |tx| settings::fire(tx, firing, now)).await
     }
 
     async fn beat(&self, worker: WorkerInfo) -> Result<()> {
@@ -217,6 +222,7 @@ impl Store for SqliteStore {
     }
 
     async fn events(&self, after: Option<u64>, limit: usize) -> Result<EventPage> {
+        self.db.writer.flush_events().await?;
         self.db.read(move |connection| read::events(connection, after, limit)).await
     }
 

@@ -108,6 +108,11 @@ impl JobRow {
         self.flags & flag != 0
     }
 
+    /// Whether its worker died the last time.
+    pub(super) fn is_suspect(&self) -> bool {
+        self.spent.crashes > 0
+    }
+
     pub(super) fn subject(&self) -> Subject<'_> {
         Subject {
             id: self.id,

@@ -1,7 +1,7 @@
-//! Queues, processes, schedules and workers: small rows that people and workers write.
+//! Queues, schedules and workers: small rows that people and workers write.
 
+use longhaul_queue::Timestamp;
 use longhaul_queue::store::{Firing, QueueChange, Schedule, WorkerInfo};
-use longhaul_queue::{ProcessId, Timestamp};
 
 use super::error::DbResult;
 use super::insert;
@@ -26,21 +26,6 @@ pub(super) fn set_queue(tx: &mut Tx<'_>, change: &QueueChange) -> DbResult<()> {
         tx.run("DELETE FROM lh_queues WHERE name = ?1", [&change.name])?;
     }
     tx.forget_settings();
-    tx.touch();
-    Ok(())
-}
-
-/// Opens or seals a process.
-pub(super) fn seal(tx: &mut Tx<'_>, id: &ProcessId, sealed: bool) -> DbResult<()> {
-    if sealed {
-        tx.run("UPDATE lh_processes SET sealed = 1 WHERE id = ?1", [id.as_str()])?;
-    } else {
-        tx.run(
-            "INSERT INTO lh_processes (id, sealed) VALUES (?1, 0) ON CONFLICT DO UPDATE SET sealed = 0",
-            [id.as_str()],
-        )?;
-    }
-    tx.recheck_process(id.as_str());
     tx.touch();
     Ok(())
 }

@@ -22,6 +22,7 @@ fn settle_one(tx: &mut Tx<'_>, item: SettleItem, now: Timestamp) -> DbResult<Set
     let SettleItem { lease, settlement, follow_ups } = item;
     let Some(mut row) = held(tx, &lease)? else { return Ok(Settled::LostLease) };
     let cancelled = row.cancel && !settlement.state.is_terminal();
+    let settlement = if cancelled { settlement.under_cancel() } else { settlement };
     if let Err(error) = settlement.check() {
         return Ok(Settled::Refused(error));
     }
@@ -34,20 +35,19 @@ fn settle_one(tx: &mut Tx<'_>, item: SettleItem, now: Timestamp) -> DbResult<Set
         // One of them may depend on this job.
         row = held(tx, &lease)?.unwrap_or(row);
     }
-    let settlement = under_cancel(tx, &row, settlement)?;
+    forget_cancel(tx, &row)?;
     write_run(tx, &mut row, &settlement, now)?;
     let (settlement, wake) = take_signal(tx, &row, settlement, now)?;
     apply(tx, row, settlement, wake, now).map(Settled::Applied)
 }
 
-/// A cancellation that was requested first wins over everything but an end.
-pub(super) fn under_cancel(tx: &Tx<'_>, row: &JobRow, settlement: Settlement) -> DbResult<Settlement> {
-    if !row.cancel {
-        return Ok(settlement);
+/// A run has ended, so nobody needs to be asked to end it any more.
+pub(super) fn forget_cancel(tx: &Tx<'_>, row: &JobRow) -> DbResult<()> {
+    if row.cancel {
+        let worker = row.worker.as_deref().unwrap_or("");
+        tx.run("DELETE FROM lh_cancels WHERE worker = ?1 AND seq = ?2", (worker, row.seq))?;
     }
-    let worker = row.worker.as_deref().unwrap_or("");
-    tx.run("DELETE FROM lh_cancels WHERE worker = ?1 AND seq = ?2", (worker, row.seq))?;
-    Ok(settlement.under_cancel())
+    Ok(())
 }
 
 /// The row, if it is still this holder's: running, and not claimed again since.
@@ -202,11 +202,13 @@ fn write_park(tx: &Tx<'_>, row: &mut JobRow, settlement: &Settlement, wake: Wake
             tx.run(write, (row.seq, None::<String>, None::<String>, to_text("a signal", &wake)?))?;
             row.flags |= flag::PARK;
         }
-        (None, WakeColumn::Clear) if row.has(flag::PARK) => {
-            tx.run("DELETE FROM lh_parks WHERE seq = ?1", [row.seq])?;
-            row.flags &= !flag::PARK;
+        (None, WakeColumn::Keep) if !settlement.state.is_terminal() => {}
+        (None, WakeColumn::Clear | WakeColumn::Keep) => {
+            if row.has(flag::PARK) {
+                tx.run("DELETE FROM lh_parks WHERE seq = ?1", [row.seq])?;
+                row.flags &= !flag::PARK;
+            }
         }
-        (None, WakeColumn::Clear | WakeColumn::Keep) => {}
     }
     Ok(())
 }

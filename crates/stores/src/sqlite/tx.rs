@@ -11,7 +11,8 @@ use longhaul_queue::{Error, State, Timestamp};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row};
 
 use super::error::{DbError, DbResult, corrupt};
-use super::graph;
+use super::news::Story;
+use super::process;
 use super::rows::state_number;
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
@@ -23,6 +24,7 @@ pub(super) struct Tx<'a> {
     locked_at: Timestamp,
     next_seq: Option<i64>,
     settings: HashMap<String, QueueSettings>,
+    standings: HashMap<String, Standing>,
     /// Of the command that runs now; forgotten when it fails.
     own: Changes,
     /// Of the commands before it.
@@ -36,6 +38,23 @@ pub(super) struct QueueSettings {
     pub(super) paused: bool,
     pub(super) max_running: Option<u32>,
     pub(super) retention: Option<Retention>,
+}
+
+/// Whether a process is done, and whether that matters.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Standing {
+    /// A job waits for it.
+    pub(super) awaited: bool,
+    sealed: bool,
+    /// Helpers left out.
+    unfinished: i64,
+}
+
+impl Standing {
+    /// Whether nobody needs to wait for it any more.
+    pub(super) fn is_done(self) -> bool {
+        self.sealed && self.unfinished == 0
+    }
 }
 
 /// What names a job in counters and events.
@@ -76,6 +95,7 @@ impl<'a> Tx<'a> {
             locked_at,
             next_seq: None,
             settings: HashMap::new(),
+            standings: HashMap::new(),
             own: Changes::default(),
             kept: Changes::default(),
             changed: false,
@@ -257,8 +277,7 @@ impl<'a> Tx<'a> {
         if outcome.is_err() {
             self.run("ROLLBACK TO attempt", [])?;
             self.own = before;
-            // Read anew: places of jobs that were rolled back are free.
-            self.next_seq = None;
+            self.rolled_back();
         }
         self.run("RELEASE attempt", [])?;
         match outcome {
@@ -268,31 +287,66 @@ impl<'a> Tx<'a> {
         }
     }
 
+    /// What was read since may have been undone: places of jobs are free again, settings and seals as they were.
+    fn rolled_back(&mut self) {
+        self.next_seq = None;
+        self.settings.clear();
+        self.standings.clear();
+    }
+
     /// Jobs of a queue in a state that this command has booked but not written.
     pub(super) fn booked(&self, queue: &str, state: State) -> i64 {
         let same = |delta: &&CountDelta| delta.state == state && delta.queue == queue;
         self.own.counts.iter().filter(same).map(|delta| delta.jobs).sum()
     }
 
-    /// Unfinished jobs of a process that this command has booked but not written, helpers left out.
-    pub(super) fn booked_unfinished(&self, process: &str) -> i64 {
-        let unfinished = |delta: &ProcessDelta| {
-            State::ALL
-                .iter()
-                .zip(delta[0])
-                .filter(|(state, _)| !state.is_terminal())
-                .map(|(_, jobs)| jobs)
-                .sum()
+    /// Kinds of a queue that have become ready in this command.
+    pub(super) fn booked_kinds(&self, queue: &str) -> impl Iterator<Item = &str> {
+        let ready =
+            move |delta: &&CountDelta| delta.state == State::Ready && delta.queue == queue && delta.jobs > 0;
+        self.own.counts.iter().filter(ready).map(|delta| delta.kind.as_str())
+    }
+
+    /// Jobs of a process that are booked but not written.
+    pub(super) fn booked_total(&self, process: &str) -> i64 {
+        self.booked_in(process).flatten().flatten().sum()
+    }
+
+    fn booked_in(&self, process: &str) -> impl Iterator<Item = &ProcessDelta> {
+        [self.own.processes.get(process), self.kept.processes.get(process)].into_iter().flatten()
+    }
+
+    /// How a process stands now, with what is booked. What the tables say is read once a transaction: jobs of one
+    /// process often end by the hundred.
+    pub(super) fn process_standing(&mut self, process: &str) -> DbResult<Standing> {
+        let written = match self.standings.get(process) {
+            Some(standing) => *standing,
+            None => {
+                let sql = "SELECT EXISTS (SELECT 1 FROM lh_waiters WHERE process = ?1 AND satisfied = 0),
+                               coalesce((SELECT sealed FROM lh_processes WHERE id = ?1), 1),
+                               (SELECT coalesce(sum(jobs), 0) FROM lh_process_counts
+                                WHERE process = ?1 AND helper = 0 AND state < 5)";
+                let read = |row: &Row<'_>| {
+                    Ok(Standing { awaited: row.get(0)?, sealed: row.get(1)?, unfinished: row.get(2)? })
+                };
+                let standing = self.one(sql, [process], read)?;
+                let standing = standing.ok_or_else(|| corrupt("a process", "no answer"))?;
+                self.standings.insert(process.to_owned(), standing);
+                standing
+            }
         };
-        self.own.processes.get(process).map_or(0, unfinished)
+        let unfinished = |(state, jobs): (&State, i64)| if state.is_terminal() { 0 } else { jobs };
+        let booked = self.booked_in(process).flat_map(|delta| State::ALL.iter().zip(delta[0]));
+        let booked: i64 = booked.map(unfinished).sum();
+        Ok(Standing { unfinished: written.unfinished + booked, ..written })
     }
 
-    /// Whether this command has booked a change of a process.
-    pub(super) fn has_booked(&self, process: &str) -> bool {
-        self.own.processes.contains_key(process)
+    /// The tables say something else of a process now.
+    pub(super) fn forget_standing(&mut self, process: &str) {
+        self.standings.remove(process);
     }
 
-    /// Looks at a process again before the commit, though none of its jobs moved.
+    /// Looks before the commit whether a process is empty, though none of its jobs moved.
     pub(super) fn recheck_process(&mut self, process: &str) {
         self.own.processes.entry(process.to_owned()).or_default();
     }
@@ -301,7 +355,7 @@ impl<'a> Tx<'a> {
     pub(super) fn keep_changes(&mut self, keep: bool) {
         let own = std::mem::take(&mut self.own);
         if !keep {
-            self.next_seq = None;
+            self.rolled_back();
             return;
         }
         let kept = &mut self.kept;
@@ -332,18 +386,16 @@ impl<'a> Tx<'a> {
                 (&delta.queue, state_number(delta.state), &delta.kind, delta.jobs),
             )?;
         }
-        // A process ends when its counters say so; releasing its waiters moves jobs, and so counters, again.
-        while !self.kept.processes.is_empty() {
-            let touched = std::mem::take(&mut self.kept.processes);
-            for (process, delta) in &touched {
-                self.write_process(process, delta)?;
+        self.standings.clear();
+        for (process, delta) in &std::mem::take(&mut self.kept.processes) {
+            self.write_process(process, delta)?;
+            let by_state = || delta.iter().flatten();
+            // It can only be empty now if jobs went, or if what came went again.
+            if by_state().sum::<i64>() < 0 || by_state().all(|jobs| *jobs == 0) {
+                process::drop_if_empty(self, process)?;
             }
-            for process in touched.keys() {
-                graph::process_changed(self, process)?;
-            }
-            self.keep_changes(true);
         }
-        if self.kept.counts.is_empty() { Ok(()) } else { self.flush_counts() }
+        Ok(())
     }
 
     fn write_process(&self, process: &str, delta: &ProcessDelta) -> DbResult<()> {
@@ -359,8 +411,8 @@ impl<'a> Tx<'a> {
         Ok(())
     }
 
-    /// Writes all bookkeeping before the commit; true when others should look.
-    pub(super) fn finish(&mut self) -> DbResult<bool> {
+    /// Writes all bookkeeping before the commit.
+    pub(super) fn finish(&mut self) -> DbResult<()> {
         self.flush_counts()?;
         let day = self.locked_at.as_millis().div_euclid(DAY_MS);
         for delta in &self.kept.ledger {
@@ -370,16 +422,14 @@ impl<'a> Tx<'a> {
                 (day, &delta.queue, &delta.kind, state_number(delta.state), delta.jobs),
             )?;
         }
-        if !self.kept.events.is_empty() {
-            let changes =
-                serde_json::to_string(&self.kept.events).map_err(|error| corrupt("an event", error))?;
-            self.run(
-                "INSERT INTO lh_events (at, changes, more) VALUES (?1, ?2, ?3)",
-                (self.locked_at.as_millis(), changes, self.kept.more_events),
-            )?;
-            self.changed = true;
-        }
-        Ok(self.changed)
+        Ok(())
+    }
+
+    /// What to tell after the commit: whether others should look, and what has changed.
+    pub(super) fn outcome(self) -> (bool, Option<Story>) {
+        let Changes { events: changes, more_events: more, .. } = self.kept;
+        let story = (!changes.is_empty()).then_some(Story { at: self.locked_at, changes, more });
+        (self.changed || story.is_some(), story)
     }
 }
 

@@ -30,12 +30,15 @@ async fn bench() -> Bench {
 
 longhaul_queue::conformance_tests!(bench);
 
-/// The seed is printed, so that a difference can be repeated: LONGHAUL_SEED=… cargo test random.
+/// The first seed is drawn and printed, so that a difference can be repeated: LONGHAUL_SEED=… cargo test random. For a
+/// long run, LONGHAUL_SEEDS says how many.
 #[tokio::test]
 async fn random_runs_agree_with_the_memory_store() {
-    let given = std::env::var("LONGHAUL_SEED").ok().and_then(|seed| seed.parse().ok());
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let given = number("LONGHAUL_SEED");
     let first = given.unwrap_or_else(|| fastrand::u64(..1_000_000));
-    for seed in first..first + if given.is_some() { 1 } else { 8 } {
+    let seeds = number("LONGHAUL_SEEDS").unwrap_or(if given.is_some() { 1 } else { 10 });
+    for seed in first..first + seeds {
         println!("seed {seed}");
         let clock = Arc::new(ManualClock::new(START));
         let (sqlite, _folder) = store(&clock);

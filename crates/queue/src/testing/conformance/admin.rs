@@ -222,6 +222,15 @@ pub(super) async fn queues_show_settings_and_counts(bench: &Bench) {
     assert_eq!((queue.paused, queue.max_running, queue.retention), (true, None, Some(retention)));
 }
 
+pub(super) async fn a_queue_with_neither_jobs_nor_settings_is_none(bench: &Bench) {
+    for paused in [true, false] {
+        let change = QueueChange { name: "a".to_owned(), paused: Some(paused), ..QueueChange::default() };
+        bench.store.set_queue(change).await.expect("set_queue answers");
+        let queues = bench.store.queues().await.expect("queues answers");
+        assert_eq!(queues.len(), usize::from(paused));
+    }
+}
+
 pub(super) async fn workers_are_listed_while_they_are_heard_of(bench: &Bench) {
     let worker = |name: &str| WorkerInfo {
         id: WorkerId::new(name),

@@ -1,6 +1,6 @@
 //! Claim: order, filters, limits, and what the worker gets in hand.
 
-use crate::job::{NewJob, WorkerId};
+use crate::job::{NewJob, OnFailure, WorkerId};
 use crate::state::{Event, Reason, State};
 use crate::store::{ClaimRequest, QueueChange};
 use crate::testing::Bench;
@@ -128,6 +128,40 @@ pub(super) async fn no_more_suspects_than_asked_for_are_handed_out(bench: &Bench
     assert_eq!(bench.claim_ids(claim(0)).await, [4].map(id));
     assert_eq!(bench.claim_with(claim(1)).await.len(), 1);
     assert_eq!(bench.claim_with(claim(5)).await.len(), 2);
+}
+
+pub(super) async fn a_kind_named_twice_is_served_once(bench: &Bench) {
+    bench.add([job(1), job(2)]).await;
+    let kinds = Some(vec!["work".to_owned(), "work".to_owned()]);
+    let claimed = bench.claim_with(ClaimRequest { kinds, limit: 9, ..bench.request() }).await;
+    let fences: Vec<_> = claimed.iter().map(|claimed| (claimed.job.id, claimed.lease.fence)).collect();
+    assert_eq!(fences, [(id(1), 1), (id(2), 1)]);
+}
+
+pub(super) async fn what_has_expired_hides_nobody(bench: &Bench) {
+    let expiring = |number| NewJob { expires_at: Some(bench.now() + LEASE_FOR + secs(2)), ..job(number) };
+    let later: Vec<NewJob> = (11..=15).map(expiring).collect();
+    bench.add([expiring(1), job(2)]).await;
+    bench.claim(2).await;
+    bench.pass(LEASE_FOR);
+    bench.rescue().await;
+    bench.pass(secs(1));
+    bench.promote().await;
+    bench.add(later.into_iter().chain([job(16), job(17)])).await;
+    bench.pass(secs(1));
+    let request = ClaimRequest { limit: 2, suspects_max: 1, ..bench.request() };
+    assert_eq!(bench.claim_ids(request).await, [2, 16].map(id));
+    for number in [1, 11, 12, 13, 14, 15] {
+        assert_eq!(bench.reason(number).await, Some(Reason::Expired));
+    }
+}
+
+pub(super) async fn what_an_expiry_releases_waits_for_the_next_claim(bench: &Bench) {
+    let expiring = NewJob { expires_at: Some(bench.now() + secs(1)), ..job(1) };
+    bench.add([expiring, job(2).after_with(id(1), OnFailure::Run)]).await;
+    bench.pass(secs(1));
+    assert!(bench.claim(9).await.is_empty());
+    bench.start(2).await;
 }
 
 pub(super) async fn the_fence_rises_with_each_claim_and_never_falls(bench: &Bench) {

@@ -116,6 +116,11 @@ pub(super) async fn a_job_without_id_is_refused(bench: &Bench) {
     bench.refuses([NewJob { id: None, ..job(1) }]).await;
 }
 
+pub(super) async fn an_id_given_twice_in_one_submission_is_refused(bench: &Bench) {
+    assert!(bench.refuses([job(1), job(2), job(1)]).await.contains("twice"));
+    assert!(bench.refuses([job(1), job(2).after(id(1)), job(1)]).await.contains("twice"));
+}
+
 pub(super) async fn a_cycle_is_refused(bench: &Bench) {
     assert!(bench.refuses([job(1).after(id(2)), job(2).after(id(1))]).await.contains("cycle"));
     assert!(bench.refuses([job(1).after(id(1))]).await.contains("cycle"));

@@ -202,3 +202,29 @@ pub(super) async fn a_child_that_ended_before_gets_no_second_end(bench: &Bench) 
     assert_eq!(bench.reason(2).await, Some(Reason::Cancelled));
     assert_eq!(detail.depends_on[0].ended, Some(Failed));
 }
+
+pub(super) async fn a_child_that_fell_with_a_member_waits_for_no_older_parent(bench: &Bench) {
+    bench.add([job(1), job(2)]).await;
+    bench.run(1, done("1")).await;
+    bench.run(2, give_up()).await;
+    bench.add([job(3).after(id(2)), job(4).after(id(3)).after(id(1))]).await;
+    bench.expect(&[(3, Cancelled), (4, Cancelled)]).await;
+    bench.delete(&[1]).await;
+    assert_eq!(bench.retry(3).await, Ok(Ready));
+    bench.run(3, done("3")).await;
+    assert_eq!(
+        bench.start(4).await.parents,
+        [brought(3, Succeeded, Some("3")), brought(1, Succeeded, Some("1"))]
+    );
+}
+
+pub(super) async fn a_new_job_with_a_deleted_parents_id_is_not_the_parent(bench: &Bench) {
+    bench.add([job(1), job(2).after(id(1))]).await;
+    bench.run(1, give_up()).await;
+    bench.delete(&[1]).await;
+    bench.add([job(1)]).await;
+    bench.run(1, done("1")).await;
+    let detail = bench.detail(2).await;
+    assert_eq!((detail.job.state, detail.job.waits_for), (Cancelled, 1));
+    assert_eq!(detail.depends_on[0].ended, Some(Failed));
+}

@@ -55,6 +55,27 @@ pub(super) async fn a_crash_keeps_the_value_and_an_answer_drops_it(bench: &Bench
     assert_eq!(bench.start(1).await.wake, None);
 }
 
+pub(super) async fn a_value_goes_with_the_end_of_its_job(bench: &Bench) {
+    let mut fragile = job(1);
+    fragile.options.max_crashes = Some(1);
+    bench.add([fragile]).await;
+    bench.run(1, park("k")).await;
+    bench.signal("k", resume("7")).await;
+    bench.start(1).await;
+    bench.crash().await;
+    assert_eq!(bench.retry(1).await, Ok(State::Ready));
+    assert_eq!(bench.start(1).await.wake, None);
+}
+
+pub(super) async fn a_job_named_twice_is_woken_once(bench: &Bench) {
+    bench.add([job(1)]).await;
+    bench.run(1, park("k")).await;
+    let error = JobError::new(Reason::Failure, "by signal");
+    let unparked = bench.unpark(UnparkTarget::Ids(vec![id(1), id(1)]), Signal::Retry(error)).await;
+    assert_eq!(unparked.jobs, [id(1)]);
+    assert_eq!(bench.detail(1).await.job.spent.attempt, 1);
+}
+
 pub(super) async fn a_signal_may_end_the_job(bench: &Bench) {
     bench.add([job(1), job(2).after(id(1))]).await;
     bench.run(1, park("k")).await;

@@ -1,6 +1,6 @@
 //! Processes: progress, sealing, and jobs that wait for one.
 
-use crate::job::NewJob;
+use crate::job::{NewJob, Retention};
 use crate::state::State;
 use crate::store::{ProcessInfo, Settled};
 use crate::testing::Bench;
@@ -128,4 +128,28 @@ pub(super) async fn a_cascade_that_ends_the_process_releases_its_continuation(be
     bench.add([job(1).process("p"), job(2).process("p").after(id(1)), job(3).after_process("p")]).await;
     bench.cancel(1).await;
     bench.expect(&[(2, State::Cancelled), (3, State::Ready)]).await;
+}
+
+pub(super) async fn the_end_that_finishes_a_process_releases_its_continuation(bench: &Bench) {
+    bench.add([job(1).process("p"), job(2), job(3).queue("q").after_process("p")]).await;
+    let claimed = bench.claim(2).await;
+    let items = vec![
+        bench.item(&claimed[0], done("1"), Vec::new()),
+        bench.item(&claimed[1], done("2"), vec![job(4).process("p")]),
+    ];
+    bench.store.settle(items, bench.now()).await.expect("settle answers");
+    // The process went on after it was done, and the continuation had started by then.
+    bench.expect(&[(3, State::Ready), (4, State::Ready)]).await;
+}
+
+pub(super) async fn a_process_that_has_just_gone_is_unknown(bench: &Bench) {
+    let fleeting = job(1).process("p").retention(Retention::DeleteOnSuccess);
+    bench.add([fleeting, job(2)]).await;
+    let claimed = bench.claim(2).await;
+    let items = vec![
+        bench.item(&claimed[0], done("1"), Vec::new()),
+        bench.item(&claimed[1], done("2"), vec![job(4).after_process("p")]),
+    ];
+    let settled = bench.store.settle(items, bench.now()).await.expect("settle answers");
+    assert!(matches!(settled[1], Settled::Refused(_)), "{settled:?}");
 }

@@ -150,3 +150,9 @@ pub(super) async fn a_child_of_a_skipped_job_is_refused(bench: &Bench) {
     let text = bench.refuses([skip(2), job(3).after(id(2))]).await;
     assert!(text.contains(&id(2).to_string()), "{text}");
 }
+
+pub(super) async fn a_reply_tells_where_a_later_member_put_the_job(bench: &Bench) {
+    let replies = bench.add([skip(1), debounce(2, 5, 60)]).await;
+    let states: Vec<_> = replies.iter().map(|reply| (reply.id, reply.state, reply.how)).collect();
+    assert_eq!(states, [(id(1), State::Scheduled, How::Inserted), (id(1), State::Scheduled, How::Debounced)]);
+}

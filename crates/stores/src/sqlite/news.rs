@@ -1,0 +1,74 @@
+//! Events on their way to the table. They are hints for people, so they need no commit of their own: they go with a
+//! later one, at most [`WRITTEN_EVERY`] late, and a crash may lose the last of them. That spares each enqueue a page.
+
+use std::time::{Duration, Instant};
+
+use longhaul_queue::Timestamp;
+use longhaul_queue::events::Change;
+use rusqlite::Connection;
+
+use super::error::DbResult;
+use super::rows::to_text;
+
+/// How late an event may be for other processes.
+pub(super) const WRITTEN_EVERY: Duration = Duration::from_millis(50);
+/// Events that wait at most; in a rush the newest swallows the rest.
+const PENDING_MAX: usize = 64;
+
+/// What one commit changed.
+#[derive(Debug, Clone)]
+pub(super) struct Story {
+    pub(super) at: Timestamp,
+    pub(super) changes: Vec<Change>,
+    pub(super) more: u64,
+}
+
+/// Events that wait to be written.
+#[derive(Debug)]
+pub(super) struct News {
+    pending: Vec<Story>,
+    written_at: Instant,
+}
+
+impl News {
+    pub(super) fn new() -> Self {
+        Self { pending: Vec::new(), written_at: Instant::now() }
+    }
+
+    /// Takes what a commit has changed.
+    pub(super) fn add(&mut self, story: Story) {
+        let crowded = self.pending.len() >= PENDING_MAX;
+        match self.pending.last_mut().filter(|_| crowded) {
+            Some(last) => {
+                last.at = story.at;
+                last.more += story.more + story.changes.len() as u64;
+            }
+            None => self.pending.push(story),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// Whether it is time to write.
+    pub(super) fn is_due(&self) -> bool {
+        !self.pending.is_empty() && self.written_at.elapsed() >= WRITTEN_EVERY
+    }
+
+    /// Writes what waits, inside somebody's transaction.
+    pub(super) fn write(&self, connection: &Connection) -> DbResult<()> {
+        let mut insert =
+            connection.prepare_cached("INSERT INTO lh_events (at, changes, more) VALUES (?1, ?2, ?3)")?;
+        for story in &self.pending {
+            insert.execute((story.at.as_millis(), to_text("an event", &story.changes)?, story.more))?;
+        }
+        Ok(())
+    }
+
+    /// They are in the table.
+    pub(super) fn written(&mut self) {
+        self.pending.clear();
+        self.written_at = Instant::now();
+    }
+}
