@@ -22,7 +22,7 @@ pub(super) async fn run(app: &App, args: &CrashArgs) -> Result<Code> {
     app.out.note(format_args!("durability: {}", stage.queue().store().caps().durability));
     let started = Instant::now();
     let plan = Plan::draw(args.jobs, seed);
-    let toll = Supervisor::new(app, &stage, args, seed)?.run().await?;
+    let toll = Supervisor::new(app, &stage, &plan, args, seed)?.run().await?;
     let seconds = started.elapsed().as_secs();
     let mut report = Report::new("crash");
     report.fact("seed", seed);
@@ -43,5 +43,6 @@ fn tell(report: &mut Report, toll: &Toll) {
     report.fact("workers killed", toll.workers_killed);
     report.fact("submitters killed", toll.submitters_killed);
     report.fact("workers paused longer than their lease", toll.paused);
+    report.fact("paused workers that met a newer run", toll.ambushed);
     report.fact("outcomes refused as stale", toll.refused);
 }

@@ -17,6 +17,8 @@ const GROUP: usize = 10;
 const ROOTS: usize = 4;
 /// Values stay below this.
 const MODULUS: u64 = 1_000_003;
+/// A slow job takes at least so long.
+const SLOW_MS: u64 = 100;
 /// Before a planned retry.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 
@@ -84,6 +86,13 @@ pub(super) struct Planned {
     priority: i32,
 }
 
+impl Planned {
+    /// Slow enough to be caught while it runs.
+    pub(super) fn is_slow(&self) -> bool {
+        self.ms >= SLOW_MS
+    }
+}
+
 /// All jobs in submission order. The last one joins all joins.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Plan {
@@ -119,7 +128,8 @@ impl Plan {
             parents,
             way,
             own,
-            ms: random.u64(0..6),
+            // A few are slow, so that kills and pauses find them, and stale writers find them running elsewhere.
+            ms: if random.u8(0..50) == 0 { random.u64(SLOW_MS..3 * SLOW_MS) } else { random.u64(0..6) },
             // A command costs a process or two, so they are few.
             exec: random.u8(0..100) < 6,
             priority: random.i32(-1..=1),

@@ -1,8 +1,8 @@
 //! Keeps worker processes alive and kills them: with SIGKILL at moments drawn at random, a few milliseconds apart at
 //! times, so that kills land inside group commits; and by SIGSTOP for longer than the lease, so that their late writes
-//! meet jobs that are somebody else's by then.
+//! meet jobs that are somebody else's by then. Some pauses are ambushes: the worker is stopped while it runs a slow
+//! job, and let go at the moment at which somebody else runs that job again.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -10,21 +10,29 @@ use longhaul_queue::{ProcessId, State};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Child;
 
-use super::journal::LINE_BYTES;
-use super::plan::{EXEC, PROCESS, STEP};
+use super::journal::{LINE_BYTES, Line, What};
+use super::plan::{EXEC, PROCESS, Plan, Planned, STEP};
 use crate::app::App;
 use crate::args::CrashArgs;
 use crate::commands::fleet::Stage;
 use crate::progress::{Progress, Status};
 
 mod submitter;
+mod tail;
 
 use submitter::Submitter;
+use tail::Tail;
 
 const WORKERS: usize = 4;
 const LEASE: &str = "1s";
-/// A pause takes the lease and at least so much longer.
-const PAUSE: std::ops::Range<u64> = 1_300..2_200;
+/// Longer than the lease: a late write meets a job that waits to be run again, or one that has ended.
+const PAUSE_MS: std::ops::Range<u64> = 1_300..3_000;
+/// An ambush ends after so long even if nobody else ran the job.
+const AMBUSH_MAX: Duration = Duration::from_secs(15);
+/// It ends sooner when nothing at all happens: the paused worker holds the write lock.
+const STANDSTILL: Duration = Duration::from_millis(1_500);
+/// Workers that are paused at the same time.
+const PAUSED_MAX: usize = 2;
 /// A worker that was paused is left alone for so long: its late writes are what the pause was for.
 const AFTER_PAUSE: Duration = Duration::from_millis(300);
 /// A kill comes after so long even if no job has written anything meanwhile.
@@ -42,6 +50,8 @@ pub(super) struct Toll {
     pub(super) workers_killed: u64,
     pub(super) submitters_killed: u64,
     pub(super) paused: u64,
+    /// Pauses in the middle of a run that ended while a newer run of the same job went on.
+    pub(super) ambushed: u64,
     /// Outcomes that living workers had to drop, by their own logs.
     pub(super) refused: u64,
     /// Ends that nobody asked for.
@@ -55,6 +65,15 @@ struct Slot {
     child: Child,
     paused_until: Option<Instant>,
     spared_until: Option<Instant>,
+    /// The run for which it was ambushed.
+    prey: Option<Line>,
+}
+
+impl Slot {
+    /// Neither paused nor about to write what it was paused for.
+    fn is_free(&self) -> bool {
+        self.paused_until.is_none() && self.spared_until.is_none_or(|until| until <= Instant::now())
+    }
 }
 
 /// See the module.
@@ -62,13 +81,16 @@ pub(super) struct Supervisor<'a> {
     stage: &'a Stage,
     progress: Progress,
     random: fastrand::Rng,
-    journal: PathBuf,
+    plan: &'a Plan,
+    tail: Tail,
     slots: Vec<Slot>,
     submitter: Submitter,
     kills: u64,
+    /// Pauses at random, and as many ambushes.
     pauses: u64,
-    /// Journal bytes between two kills, on average.
-    bytes_per_kill: u64,
+    ambushes: u64,
+    /// Size of the journal by which all kills should have happened.
+    bytes_of_kills: u64,
     deadline: Instant,
     toll: Toll,
 }
@@ -81,27 +103,35 @@ struct NextKill {
 
 impl<'a> Supervisor<'a> {
     /// Starts the workers.
-    pub(super) fn new(app: &App, stage: &'a Stage, args: &CrashArgs, seed: u64) -> Result<Self> {
+    pub(super) fn new(
+        app: &App,
+        stage: &'a Stage,
+        plan: &'a Plan,
+        args: &CrashArgs,
+        seed: u64,
+    ) -> Result<Self> {
         let kills = u64::from(args.kills);
-        // Kills are spread over four fifths of the work; the rest shows that nothing is left behind.
-        let bytes = u64::from(args.jobs) * LINES_PER_JOB * LINE_BYTES * 4 / 5;
+        // Kills are spread over three quarters of the work; the rest shows that nothing is left behind.
+        let bytes_of_kills = u64::from(args.jobs) * LINES_PER_JOB * LINE_BYTES * 3 / 4;
         let allowed = Duration::from_secs(120) + args.jobs * Duration::from_millis(30);
         let mut supervisor = Self {
             stage,
             progress: app.progress()?,
             random: fastrand::Rng::with_seed(seed.wrapping_add(1)),
-            journal: stage.path("journal"),
+            plan,
+            tail: Tail::new(&stage.path("journal")),
             slots: Vec::new(),
             submitter: Submitter::new(args, seed, stage),
             kills,
-            pauses: (kills / 10).clamp(u64::from(kills > 0), 20),
-            bytes_per_kill: bytes / kills.max(1),
+            pauses: (kills / 25).clamp(u64::from(kills > 0), 8),
+            ambushes: 0,
+            bytes_of_kills,
             deadline: Instant::now() + allowed + args.kills * Duration::from_millis(500),
             toll: Toll::default(),
         };
         for slot in 0..WORKERS {
             let child = supervisor.worker(slot)?;
-            supervisor.slots.push(Slot { child, paused_until: None, spared_until: None });
+            supervisor.slots.push(Slot { child, paused_until: None, spared_until: None, prey: None });
         }
         Ok(supervisor)
     }
@@ -113,7 +143,10 @@ impl<'a> Supervisor<'a> {
         loop {
             self.submitter.tend(self.stage, &mut self.random, &mut self.toll).await?;
             self.tend_workers()?;
-            let due = self.bytes() >= next.at_bytes || Instant::now() >= next.latest;
+            for line in self.tail.lines()? {
+                self.ambush(line);
+            }
+            let due = self.tail.bytes >= next.at_bytes || Instant::now() >= next.latest;
             if due && self.toll.workers_killed < self.kills {
                 self.strike().await?;
                 next = self.next_kill();
@@ -143,32 +176,24 @@ impl<'a> Supervisor<'a> {
         self.stage.spawn(&args, &log)
     }
 
-    fn bytes(&self) -> u64 {
-        std::fs::metadata(&self.journal).map_or(0, |metadata| metadata.len())
-    }
-
     fn next_kill(&mut self) -> NextKill {
         let burst = self.random.u8(0..5) == 0;
-        let wait = if burst { 0 } else { self.random.u64(0..=self.bytes_per_kill * 5 / 2) };
-        NextKill { at_bytes: self.bytes() + wait, latest: Instant::now() + KILL_WAIT_MAX }
+        let bytes = self.tail.bytes;
+        let kills_left = self.kills.saturating_sub(self.toll.workers_killed).max(1);
+        let mean = self.bytes_of_kills.saturating_sub(bytes) / kills_left;
+        let wait = if burst { 0 } else { self.random.u64(0..=mean * 2) };
+        NextKill { at_bytes: bytes + wait, latest: Instant::now() + KILL_WAIT_MAX }
     }
 
     /// Kills one worker, or pauses one, so that pauses are spread over the kills.
     async fn strike(&mut self) -> Result<()> {
         // A moment of its own, or every kill would come just after a job wrote its line.
         tokio::time::sleep(Duration::from_micros(self.random.u64(0..3_000))).await;
-        let now = Instant::now();
-        let idle =
-            |slot: &Slot| slot.paused_until.is_none() && slot.spared_until.is_none_or(|until| until <= now);
-        let free: Vec<usize> = (0..WORKERS).filter(|slot| idle(&self.slots[*slot])).collect();
+        let free: Vec<usize> = (0..WORKERS).filter(|slot| self.slots[*slot].is_free()).collect();
         let Some(chosen) = self.random.choice(free) else { return Ok(()) };
-        let pauses_due = self.pauses * (self.toll.workers_killed + 1) / self.kills.max(1);
-        let anybody_paused = self.slots.iter().any(|slot| slot.paused_until.is_some());
-        if self.toll.paused < pauses_due && !anybody_paused {
-            let length = Duration::from_millis(self.random.u64(PAUSE));
-            signal(&self.slots[chosen].child, Signal::STOP);
-            self.slots[chosen].paused_until = Some(now + length);
-            self.toll.paused += 1;
+        if self.pause_is_due(self.toll.paused - self.ambushes) {
+            let length = Duration::from_millis(self.random.u64(PAUSE_MS));
+            self.pause(chosen, length);
             return Ok(());
         }
         self.slots[chosen].child.kill().await.context("killing a worker")?;
@@ -177,13 +202,52 @@ impl<'a> Supervisor<'a> {
         Ok(())
     }
 
+    /// Whether `done` pauses of one sort are fewer than there should be by now.
+    fn pause_is_due(&self, done: u64) -> bool {
+        let due = self.pauses * (self.toll.workers_killed + 1) / self.kills.max(1);
+        let paused = self.slots.iter().filter(|slot| slot.paused_until.is_some()).count();
+        done < due && paused < PAUSED_MAX
+    }
+
+    fn pause(&mut self, slot: usize, length: Duration) {
+        signal(&self.slots[slot].child, Signal::STOP);
+        self.slots[slot].paused_until = Some(Instant::now() + length);
+        self.toll.paused += 1;
+    }
+
+    /// Pauses the worker that has just begun a slow job, and lets it go when the job runs elsewhere.
+    fn ambush(&mut self, line: Line) {
+        if line.what != What::Start || !self.plan.jobs.get(line.job).is_some_and(Planned::is_slow) {
+            return;
+        }
+        let newer = |prey: Line| prey.job == line.job && prey.fence < line.fence;
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.prey.is_some_and(newer)) {
+            slot.prey = None;
+            slot.paused_until = Some(Instant::now());
+            self.toll.ambushed += 1;
+            return;
+        }
+        // A command's lines carry its own pid, so only workers that run jobs themselves are caught.
+        let is_its = |slot: &Slot| slot.child.id() == Some(line.pid) && slot.is_free();
+        if let Some(slot) = self.slots.iter().position(is_its)
+            && self.pause_is_due(self.ambushes)
+        {
+            self.pause(slot, AMBUSH_MAX);
+            self.slots[slot].prey = Some(line);
+            self.ambushes += 1;
+        }
+    }
+
     /// Lets paused workers go on, and replaces those that ended by themselves.
     fn tend_workers(&mut self) -> Result<()> {
         let now = Instant::now();
+        let standstill = self.tail.grown_at.elapsed() > STANDSTILL;
         for number in 0..WORKERS {
             let slot = &mut self.slots[number];
-            if slot.paused_until.is_some_and(|until| until <= now) {
+            let in_vain = slot.prey.is_some() && standstill;
+            if in_vain || slot.paused_until.is_some_and(|until| until <= now) {
                 slot.paused_until = None;
+                slot.prey = None;
                 slot.spared_until = Some(now + AFTER_PAUSE);
                 signal(&slot.child, Signal::CONT);
             }

@@ -11,8 +11,11 @@ use crate::commands::fleet::Stage;
 
 /// Rounds that may be killed, at most.
 const KILLS_MAX: u32 = 8;
-/// When a round is killed, after its start. It takes about this long to start and to store some batches.
-const KILL_AFTER_MS: std::ops::Range<u64> = 5..150;
+/// Before the process has even opened the store.
+const KILL_AFTER_MIN_MS: u64 = 5;
+/// It takes about this long to start, and to store so many jobs in a further millisecond.
+const START_MS: u64 = 40;
+const JOBS_PER_MS: u64 = 50;
 
 /// See the module.
 pub(super) struct Submitter {
@@ -56,7 +59,8 @@ impl Submitter {
         }
         let Some((child, kill_at)) = &mut self.running else {
             let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
-            let wait = Duration::from_millis(random.u64(KILL_AFTER_MS));
+            let wait =
+                Duration::from_millis(random.u64(KILL_AFTER_MIN_MS..START_MS + self.jobs / JOBS_PER_MS));
             let kill_at = (self.kills_left > 0).then(|| Instant::now() + wait);
             self.running = Some((stage.spawn(&args, "submitter.log")?, kill_at));
             return Ok(());
