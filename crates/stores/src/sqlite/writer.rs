@@ -4,6 +4,7 @@
 //! A lone enqueue that needs no fsync does not go through the thread: waking it, and being woken, would cost twice
 //! what the commit does.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -71,6 +72,26 @@ pub(super) struct Writer {
     thread: Arc<ThreadHandle>,
     changed: Arc<watch::Sender<u64>>,
     durability: Durability,
+    /// Calls of `write_here` under way.
+    turns: Arc<AtomicUsize>,
+}
+
+/// A call of `write_here` under way.
+struct Turn<'a> {
+    turns: &'a AtomicUsize,
+    is_only_one: bool,
+}
+
+impl<'a> Turn<'a> {
+    fn take(turns: &'a AtomicUsize) -> Self {
+        Self { turns, is_only_one: turns.fetch_add(1, Ordering::Relaxed) == 0 }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.turns.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Waits for the thread when the last handle goes, so that a program that ends leaves a file at rest.
@@ -106,7 +127,7 @@ impl Writer {
             .spawn(move || thread.run())
             .map_err(|error| Error::Unavailable(format!("the writer thread cannot start: {error}")))?;
         let thread = ThreadHandle { commands: Some(commands), thread: Some(thread) };
-        Ok(Self { committer, thread: Arc::new(thread), changed, durability })
+        Ok(Self { committer, thread: Arc::new(thread), changed, durability, turns: Arc::default() })
     }
 
     pub(super) fn watch(&self) -> watch::Receiver<u64> {
@@ -132,7 +153,10 @@ impl Writer {
         work: impl FnOnce(&mut Tx<'_>) -> DbResult<T> + Send + 'static,
     ) -> Result<T> {
         let (command, answer) = call(treatment, None, work);
-        if let Some(command) = self.commit_here(command) {
+        let turn = Turn::take(&self.turns);
+        // In a crowd the queue is faster: there one commit serves all.
+        let queued = if turn.is_only_one { self.commit_here(command) } else { Some(command) };
+        if let Some(command) = queued {
             self.send(command).await?;
         }
         answer.await.unwrap_or_else(|_| Err(gone()))
