@@ -8,7 +8,7 @@ use std::time::Duration;
 use longhaul_queue::store::Enqueued;
 use longhaul_queue::{Clock, Error, NewJob, Queue, Result, SystemClock, Timestamp};
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, OptionalExtension};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 
 use super::error::{DbError, DbResult, corrupt};
 use super::insert;
@@ -191,18 +191,33 @@ impl Db {
         self.read(|connection| {
             let text = |sql| connection.query_row(sql, [], |row| row.get::<_, String>(0));
             let number = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
-            let mut statement = connection.prepare("PRAGMA quick_check(20)")?;
-            let found =
-                statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<String>>>()?;
             Ok(DbCheck {
                 schema_version: schema_version(connection)?.unwrap_or(0),
                 journal_mode: text("PRAGMA journal_mode")?,
                 bytes: number("PRAGMA page_count")? * number("PRAGMA page_size")?,
-                problems: found.into_iter().filter(|line| line != "ok").collect(),
+                problems: damage(connection)?,
             })
         })
         .await
     }
+}
+
+/// What SQLite finds wrong with the file. Where the damage ends the search itself, that is the last finding.
+fn damage(connection: &Connection) -> DbResult<Vec<String>> {
+    let mut found = Vec::new();
+    let mut statement = connection.prepare("PRAGMA quick_check(20)")?;
+    for line in statement.query_map([], |row| row.get::<_, String>(0))? {
+        match line {
+            Ok(line) if line == "ok" => {}
+            Ok(line) => found.push(line),
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) => {
+                found.push(error.to_string());
+                break;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(found)
 }
 
 /// What `doctor` wants to know of the file.

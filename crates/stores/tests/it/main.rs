@@ -1,6 +1,9 @@
 //! The integration tests of the stores, one binary.
 
+mod bounds;
 mod child;
+mod clocks;
+mod damage;
 mod full_disk;
 mod read_only;
 mod sqlite;

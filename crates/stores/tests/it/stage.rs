@@ -6,7 +6,7 @@ use std::sync::Arc;
 use longhaul_queue::testing::Bench;
 use longhaul_queue::testing::bench::START;
 use longhaul_queue::testing::invariants;
-use longhaul_queue::{ManualClock, Result, Store};
+use longhaul_queue::{ManualClock, Result};
 use longhaul_stores::sqlite::{Durability, SqliteOptions, SqliteStore};
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -104,9 +104,4 @@ pub(crate) async fn together<T: Send + 'static>(
         replies.push(task.await.expect("no call panics"));
     }
     replies
-}
-
-/// A store as its trait.
-pub(crate) fn dynamic(store: &Arc<SqliteStore>) -> Arc<dyn Store> {
-    Arc::clone(store) as _
 }
