@@ -8,9 +8,9 @@ use std::time::Duration;
 use longhaul_queue::store::Enqueued;
 use longhaul_queue::{Clock, Error, NewJob, Queue, Result, SystemClock, Timestamp};
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
+use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
-use super::error::{DbError, DbResult, corrupt};
+use super::error::{DbError, DbResult, corrupt, is_damage, of_caller};
 use super::insert;
 use super::tx::Tx;
 use super::writer::{Treatment, Writer};
@@ -142,7 +142,9 @@ impl Db {
         work: impl FnOnce(&mut Transaction<'_, '_>) -> DbResult<T> + Send + 'static,
     ) -> Result<T> {
         let now = self.clock.now();
-        self.writer.write(Treatment::default(), move |tx| work(&mut Transaction { tx, now })).await
+        self.writer
+            .write(Treatment::default(), move |tx| work(&mut Transaction { tx, now }).map_err(of_caller))
+            .await
     }
 
     /// Runs a read on a read-only connection, beside the writer.
@@ -210,7 +212,7 @@ fn damage(connection: &Connection) -> DbResult<Vec<String>> {
         match line {
             Ok(line) if line == "ok" => {}
             Ok(line) => found.push(line),
-            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) => {
+            Err(error) if is_damage(&error) => {
                 found.push(error.to_string());
                 break;
             }

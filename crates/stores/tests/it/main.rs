@@ -1,5 +1,6 @@
 //! The integration tests of the stores, one binary.
 
+mod backup;
 mod bounds;
 mod child;
 mod clocks;
@@ -8,3 +9,4 @@ mod full_disk;
 mod read_only;
 mod sqlite;
 mod stage;
+mod transaction;
