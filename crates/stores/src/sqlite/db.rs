@@ -83,8 +83,10 @@ pub struct Db {
     path: Arc<PathBuf>,
     durability: Durability,
     clock: Arc<dyn Clock>,
-    pub(super) writer: Writer,
+    // Fields are dropped in this order. The writer goes last: only a connection that may write can fold the log into
+    // the file and remove it.
     readers: Arc<Mutex<Vec<Connection>>>,
+    pub(super) writer: Writer,
 }
 
 impl Db {
@@ -102,8 +104,8 @@ impl Db {
             path: Arc::new(path.to_owned()),
             durability: options.durability,
             clock: options.clock,
-            writer,
             readers: Arc::new(Mutex::new(Vec::new())),
+            writer,
         })
     }
 

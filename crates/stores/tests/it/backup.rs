@@ -25,7 +25,7 @@ async fn a_copy_made_while_writing_is_some_moment_of_the_original() {
     };
     let mut copies = Vec::new();
     while copies.len() < 3 || !writer.is_finished() && copies.len() < 8 {
-        let target = stage.folder.path().join(format!("copy{}.db", copies.len()));
+        let target = stage.folder.join(format!("copy{}.db", copies.len()));
         let earliest = stored.load(Ordering::SeqCst);
         store.db().backup_to(&target).await.expect("a copy is made");
         // One more may be stored that its writer has not counted yet.
@@ -52,7 +52,7 @@ async fn a_copy_goes_on_where_the_original_stood() {
     bench.add([job(1), job(2).after(id(1)), job(3)]).await;
     bench.run(1, done("1")).await;
     bench.delete(&[1]).await;
-    let target = stage.folder.path().join("copy.db");
+    let target = stage.folder.join("copy.db");
     store.db().backup_to(&target).await.expect("a copy is made");
     let copy = Arc::new(SqliteStore::open(&target, stage.options()).expect("it opens"));
     let copied = stage.bench(&copy);
@@ -66,7 +66,7 @@ async fn a_copy_goes_on_where_the_original_stood() {
 async fn a_copy_overwrites_nothing() {
     let stage = Stage::new();
     let store = stage.open();
-    let target = stage.folder.path().join("precious");
+    let target = stage.folder.join("precious");
     std::fs::write(&target, "precious").expect("a file");
     let error = store.db().backup_to(&target).await.expect_err("it exists");
     assert!(matches!(error, Error::Invalid(_)) && error.to_string().contains("precious"), "{error}");

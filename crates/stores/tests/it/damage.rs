@@ -108,7 +108,7 @@ fn a_folder_in_the_place_of_a_file_is_refused_by_name() {
 #[tokio::test]
 async fn the_folder_of_a_new_file_is_made() {
     let stage = Stage::new();
-    let path = stage.folder.path().join("a/b/c.db");
+    let path = stage.folder.join("a/b/c.db");
     let store = SqliteStore::open(&path, stage.options()).expect("the store opens");
     store.insert(vec![job(1)], longhaul_queue::testing::bench::START).await.expect("it is stored");
 }

@@ -12,18 +12,26 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 pub(crate) struct Stage {
-    pub(crate) folder: TempDir,
+    pub(crate) folder: PathBuf,
+    /// Removes the folder, unless it is somebody else's.
+    _guard: Option<TempDir>,
     pub(crate) clock: Arc<ManualClock>,
 }
 
 impl Stage {
     pub(crate) fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        Self { folder, clock: Arc::new(ManualClock::new(START)) }
+        let guard = tempfile::tempdir().expect("a temporary folder");
+        let stage = Self::at(guard.path().to_owned());
+        Self { _guard: Some(guard), ..stage }
+    }
+
+    /// On somebody else's folder.
+    pub(crate) fn at(folder: PathBuf) -> Self {
+        Self { folder, _guard: None, clock: Arc::new(ManualClock::new(START)) }
     }
 
     pub(crate) fn path(&self) -> PathBuf {
-        self.folder.path().join("test.db")
+        self.folder.join("test.db")
     }
 
     /// `Relaxed`, because most tests check rules, not disks.
