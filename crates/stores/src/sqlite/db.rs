@@ -10,7 +10,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use super::committer::{Treatment, wait_for_lock};
-use super::error::{DbError, DbResult, corrupt};
+use super::error::{DbError, DbResult, corrupt, is_damage, of_caller};
 use super::tx::Tx;
 use super::writer::Writer;
 use super::{audit, insert};
@@ -79,8 +79,10 @@ pub struct Db {
     path: Arc<PathBuf>,
     durability: Durability,
     clock: Arc<dyn Clock>,
-    pub(super) writer: Writer,
+    // Fields are dropped in this order. The writer goes last: only a connection that may write can fold the log into
+    // the file and remove it.
     readers: Arc<Mutex<Vec<Connection>>>,
+    pub(super) writer: Writer,
 }
 
 impl Db {
@@ -98,8 +100,8 @@ impl Db {
             path: Arc::new(path.to_owned()),
             durability: options.durability,
             clock: options.clock,
-            writer,
             readers: Arc::new(Mutex::new(Vec::new())),
+            writer,
         })
     }
 
@@ -138,7 +140,9 @@ impl Db {
         work: impl FnOnce(&mut Transaction<'_, '_>) -> DbResult<T> + Send + 'static,
     ) -> Result<T> {
         let now = self.clock.now();
-        self.writer.write(Treatment::default(), move |tx| work(&mut Transaction { tx, now })).await
+        self.writer
+            .write(Treatment::default(), move |tx| work(&mut Transaction { tx, now }).map_err(of_caller))
+            .await
     }
 
     /// Runs a read on a read-only connection, beside the writer.
@@ -187,22 +191,38 @@ impl Db {
         self.read(|connection| {
             let text = |sql| connection.query_row(sql, [], |row| row.get::<_, String>(0));
             let number = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
-            let mut statement = connection.prepare("PRAGMA quick_check(20)")?;
-            let found =
-                statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<String>>>()?;
+            let mut problems = damage(connection)?;
+            // Of a damaged file the counters say nothing.
+            if problems.is_empty() {
+                problems = audit::counters(connection)?;
+            }
             Ok(DbCheck {
                 schema_version: schema_version(connection)?.unwrap_or(0),
                 journal_mode: text("PRAGMA journal_mode")?,
                 bytes: number("PRAGMA page_count")? * number("PRAGMA page_size")?,
-                problems: found
-                    .into_iter()
-                    .filter(|line| line != "ok")
-                    .chain(audit::counters(connection)?)
-                    .collect(),
+                problems,
             })
         })
         .await
     }
+}
+
+/// What SQLite finds wrong with the file. Where the damage ends the search itself, that is the last finding.
+fn damage(connection: &Connection) -> DbResult<Vec<String>> {
+    let mut found = Vec::new();
+    let mut statement = connection.prepare("PRAGMA quick_check(20)")?;
+    for line in statement.query_map([], |row| row.get::<_, String>(0))? {
+        match line {
+            Ok(line) if line == "ok" => {}
+            Ok(line) => found.push(line),
+            Err(error) if is_damage(&error) => {
+                found.push(error.to_string());
+                break;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(found)
 }
 
 /// What `doctor` wants to know of the file.

@@ -42,6 +42,22 @@ pub(super) fn corrupt(what: &str, error: impl std::fmt::Display) -> DbError {
     DbError::Queue(Error::Corrupt(format!("{what} in the database cannot be read: {error}")))
 }
 
+/// Whether the file itself is not sound.
+pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
+}
+
+/// The error of a caller's own statements: what SQLite refuses there, such as a broken constraint, is the caller's to
+/// mend and neither damage nor a bug of ours.
+pub(super) fn of_caller(error: DbError) -> DbError {
+    match error {
+        DbError::Sql(error) if matches!(from_sql(&error), Error::Corrupt(_)) && !is_damage(&error) => {
+            DbError::caller(error)
+        }
+        other @ (DbError::Sql(_) | DbError::Queue(_) | DbError::Caller(_)) => other,
+    }
+}
+
 fn from_sql(error: &rusqlite::Error) -> Error {
     let Some(code) = error.sqlite_error_code() else {
         return Error::Corrupt(format!("unexpected answer from SQLite: {error}"));

@@ -1,7 +1,14 @@
 //! The integration tests of the stores, one binary.
 
+mod backup;
+mod bounds;
 mod child;
+mod clocks;
+mod damage;
+mod durability;
 mod full_disk;
+mod groups;
 mod read_only;
 mod sqlite;
 mod stage;
+mod transaction;

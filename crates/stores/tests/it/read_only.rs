@@ -29,7 +29,7 @@ fn run_unprivileged(stage: &Stage, name: &str, role: &str) {
     let (built, program) =
         (std::env::current_exe().expect("a test has a binary"), programs.path().join("it"));
     fs::hard_link(&built, &program).or_else(|_| fs::copy(&built, &program).map(|_| ())).expect("a copy");
-    let mut command = child::command(&program, name, role, stage.folder.path());
+    let mut command = child::command(&program, name, role, &stage.folder);
     if fs::metadata(programs.path()).expect("it exists").uid() == ROOT {
         command.uid(NOBODY).gid(NOBODY);
     }
@@ -55,9 +55,9 @@ async fn a_folder_that_cannot_be_written_is_named() {
         return;
     }
     let stage = Stage::new();
-    set_mode(stage.folder.path(), 0o555);
+    set_mode(&stage.folder, 0o555);
     run_unprivileged(&stage, "read_only::a_folder_that_cannot_be_written_is_named", "child");
-    set_mode(stage.folder.path(), 0o755);
+    set_mode(&stage.folder, 0o755);
 }
 
 #[tokio::test]
@@ -80,7 +80,7 @@ async fn a_file_that_cannot_be_written_says_so_and_stays_as_it_was() {
     drop((bench, store));
     set_mode(&stage.path(), 0o444);
     // Readers of a write-ahead log need a place for its index.
-    set_mode(stage.folder.path(), 0o777);
+    set_mode(&stage.folder, 0o777);
     run_unprivileged(&stage, "read_only::a_file_that_cannot_be_written_says_so_and_stays_as_it_was", "child");
     set_mode(&stage.path(), 0o644);
     assert_eq!(stage.bench(&stage.open()).snapshot().await, before);
@@ -95,7 +95,7 @@ async fn a_file_in_a_folder_that_cannot_be_written_says_so() {
     }
     let stage = Stage::new();
     stage.bench(&stage.open()).add([job(1)]).await;
-    set_mode(stage.folder.path(), 0o555);
+    set_mode(&stage.folder, 0o555);
     run_unprivileged(&stage, "read_only::a_file_in_a_folder_that_cannot_be_written_says_so", "child");
-    set_mode(stage.folder.path(), 0o755);
+    set_mode(&stage.folder, 0o755);
 }

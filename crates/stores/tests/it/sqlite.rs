@@ -11,7 +11,7 @@ use crate::stage::Stage;
 
 async fn bench() -> Bench {
     let stage = Stage::new();
-    stage.bench(&stage.open()).keeping(stage.folder)
+    stage.bench(&stage.open()).keeping(stage)
 }
 
 longhaul_queue::conformance_tests!(bench);

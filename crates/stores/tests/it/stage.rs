@@ -6,24 +6,32 @@ use std::sync::Arc;
 use longhaul_queue::testing::Bench;
 use longhaul_queue::testing::bench::START;
 use longhaul_queue::testing::invariants;
-use longhaul_queue::{ManualClock, Result, Store};
+use longhaul_queue::{ManualClock, Result};
 use longhaul_stores::sqlite::{Durability, SqliteOptions, SqliteStore};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
 pub(crate) struct Stage {
-    pub(crate) folder: TempDir,
+    pub(crate) folder: PathBuf,
+    /// Removes the folder, unless it is somebody else's.
+    _guard: Option<TempDir>,
     pub(crate) clock: Arc<ManualClock>,
 }
 
 impl Stage {
     pub(crate) fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        Self { folder, clock: Arc::new(ManualClock::new(START)) }
+        let guard = tempfile::tempdir().expect("a temporary folder");
+        let stage = Self::at(guard.path().to_owned());
+        Self { _guard: Some(guard), ..stage }
+    }
+
+    /// On somebody else's folder.
+    pub(crate) fn at(folder: PathBuf) -> Self {
+        Self { folder, _guard: None, clock: Arc::new(ManualClock::new(START)) }
     }
 
     pub(crate) fn path(&self) -> PathBuf {
-        self.folder.path().join("test.db")
+        self.folder.join("test.db")
     }
 
     /// `Relaxed`, because most tests check rules, not disks.
@@ -104,9 +112,4 @@ pub(crate) async fn together<T: Send + 'static>(
         replies.push(task.await.expect("no call panics"));
     }
     replies
-}
-
-/// A store as its trait.
-pub(crate) fn dynamic(store: &Arc<SqliteStore>) -> Arc<dyn Store> {
-    Arc::clone(store) as _
 }
