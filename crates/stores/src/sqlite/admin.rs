@@ -193,7 +193,7 @@ pub(super) fn unpark(tx: &mut Tx<'_>, request: UnparkRequest) -> DbResult<Unpark
     for row in rows {
         jobs.push(row.id);
         let (settlement, wake) = wake_with(tx, &row, row.spent, signal.clone(), now, jitter)?;
-        apply(tx, row, settlement, wake, now)?;
+        apply(tx, row, &settlement, wake, now)?;
     }
     Ok(Unparked { kept: jobs.is_empty() && matches!(target, UnparkTarget::Key(_)), jobs })
 }

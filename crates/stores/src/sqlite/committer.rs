@@ -170,15 +170,17 @@ impl Committer {
             }
             tx.run("SAVEPOINT command", [])?;
             let outcome = run_guarded(command.as_mut(), &mut tx);
-            if let (Err(error), true) = (&outcome, self.connection.is_autocommit()) {
-                return Err(Error::Unavailable(format!("the transaction was rolled back: {error}")).into());
-            }
-            if outcome.is_err() {
-                tx.run("ROLLBACK TO command", [])?;
+            match outcome {
+                Ok(()) => outcomes.push(Ok(())),
+                // A full disk, for one, undoes the whole transaction: then it is everybody's error.
+                Err(error) if self.connection.is_autocommit() => return Err(error),
+                Err(error) => {
+                    tx.run("ROLLBACK TO command", [])?;
+                    outcomes.push(Err(error.into()));
+                }
             }
             tx.run("RELEASE command", [])?;
-            tx.keep_changes(outcome.is_ok());
-            outcomes.push(outcome.map_err(Error::from));
+            tx.keep_changes(outcomes.last().is_some_and(Result::is_ok));
         }
         tx.finish()?;
         let asked = group.iter().any(|command| command.treatment().writes_events);

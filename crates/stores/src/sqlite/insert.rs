@@ -1,7 +1,7 @@
 //! Enqueue: jobs, their edges and unique keys, all or none.
 
 use longhaul_queue::graph::{self as rules, Edge};
-use longhaul_queue::job::{Dependency, JobId, NewJob};
+use longhaul_queue::job::{Dependency, JobId, NewJob, ProcessId};
 use longhaul_queue::store::{Enqueued, How};
 use longhaul_queue::{Error, State, Timestamp};
 
@@ -83,8 +83,8 @@ fn same_content(tx: &Tx<'_>, row: &JobRow, body: &Body, job: &NewJob) -> DbResul
         && row.kind == job.kind
         && row.priority == job.priority
         && row.has(flag::HELPER) == job.helper
-        && row.process.as_deref() == job.process_id.as_ref().map(|process| process.as_str())
-        && after.as_deref() == job.after_process.as_ref().map(|process| process.as_str())
+        && row.process.as_deref() == job.process_id.as_ref().map(ProcessId::as_str)
+        && after.as_deref() == job.after_process.as_ref().map(ProcessId::as_str)
         && body.payload == job.payload
         && body.options == job.options
         && parents == job.depends_on)
@@ -96,7 +96,7 @@ fn insert_one(tx: &mut Tx<'_>, id: JobId, seq: i64, job: &NewJob, now: Timestamp
     let waits = !job.depends_on.is_empty() || job.after_process.is_some();
     let state = start_state(waits, run_at, now);
     let options = &job.options;
-    let process = job.process_id.as_ref().map(|process| process.as_str());
+    let process = job.process_id.as_ref().map(ProcessId::as_str);
     let inserted = tx.run(
         "INSERT INTO lh_jobs (seq, id, queue, kind, state, priority, run_at, fence, flags, process, attempt, crashes,
              throttles, continues, parks, waits_for, cancel, created_at, expires_at, due_at)

@@ -13,6 +13,8 @@ mod error;
 mod graph;
 mod insert;
 mod news;
+#[cfg(test)]
+mod plans;
 mod process;
 mod read;
 mod rows;

@@ -149,7 +149,12 @@ pub(super) fn list(connection: &Connection, request: &ListRequest) -> DbResult<P
     Ok(Page { items, next })
 }
 
-fn list_sql(filter: &Filter, newest_first: bool, cursor: Option<i64>, limit: usize) -> (String, Vec<Value>) {
+pub(super) fn list_sql(
+    filter: &Filter,
+    newest_first: bool,
+    cursor: Option<i64>,
+    limit: usize,
+) -> (String, Vec<Value>) {
     let mut sql = format!(
         "SELECT {}, b.options FROM lh_jobs j JOIN lh_bodies b ON b.seq = j.seq WHERE 1",
         job_columns!()
@@ -201,6 +206,12 @@ fn list_sql(filter: &Filter, newest_first: bool, cursor: Option<i64>, limit: usi
     (sql, params)
 }
 
+/// Index lh_jobs_process, whose entries stand in `seq` order.
+pub(super) const RESULTS: &str = "SELECT j.seq, j.id, j.kind, j.state, r.result, r.error
+     FROM lh_jobs j LEFT JOIN lh_results r ON r.seq = j.seq
+     WHERE j.process = ?1 AND j.seq > ?2 AND j.state >= 5 AND j.flags & ?3 = 0
+     ORDER BY j.seq LIMIT ?4";
+
 /// Ended jobs of a process, in `seq` order.
 pub(super) fn results(
     connection: &Connection,
@@ -209,12 +220,7 @@ pub(super) fn results(
     limit: usize,
 ) -> DbResult<Page<JobResult>> {
     let limit = limit.clamp(1, PAGE_MAX);
-    // Index lh_jobs_process.
-    let sql = "SELECT j.seq, j.id, j.kind, j.state, r.result, r.error
-               FROM lh_jobs j LEFT JOIN lh_results r ON r.seq = j.seq
-               WHERE j.process = ?1 AND j.seq > ?2 AND j.state >= 5 AND j.flags & ?3 = 0
-               ORDER BY j.seq LIMIT ?4";
-    let rows = all(connection, sql, (process, after, flag::HELPER, limit + 1), |row| {
+    let rows = all(connection, RESULTS, (process, after, flag::HELPER, limit + 1), |row| {
         let result = JobResult {
             seq: row.get(0)?,
             id: JobId::from_bytes(row.get(1)?),

@@ -38,7 +38,7 @@ fn settle_one(tx: &mut Tx<'_>, item: SettleItem, now: Timestamp) -> DbResult<Set
     forget_cancel(tx, &row)?;
     write_run(tx, &mut row, &settlement, now)?;
     let (settlement, wake) = take_signal(tx, &row, settlement, now)?;
-    apply(tx, row, settlement, wake, now).map(Settled::Applied)
+    apply(tx, row, &settlement, wake, now).map(Settled::Applied)
 }
 
 /// A run has ended, so nobody needs to be asked to end it any more.
@@ -111,7 +111,7 @@ pub(super) fn wake_with(
 pub(super) fn apply(
     tx: &mut Tx<'_>,
     mut row: JobRow,
-    settlement: Settlement,
+    settlement: &Settlement,
     wake: WakeColumn,
     now: Timestamp,
 ) -> DbResult<State> {
@@ -132,12 +132,12 @@ pub(super) fn apply(
         write_error(tx, row.seq, error)?;
         row.flags |= flag::RESULT;
     }
-    write_park(tx, &mut row, &settlement, wake)?;
+    write_park(tx, &mut row, settlement, wake)?;
     let needs_options = state.is_terminal() && row.has(flag::UNIQUE | flag::RETENTION);
     let options =
         if needs_options { Body::read(tx.connection(), row.seq)?.options } else { JobOptions::default() };
     let removal = removal(tx, &row, options.retention, state, now)?;
-    write_row(tx, &row, &settlement, removal, now)?;
+    write_row(tx, &row, settlement, removal, now)?;
     if from == State::Running && !state.is_terminal() {
         sweep::remind(tx, &row)?;
     } else if from == State::Parked && state.is_terminal() {

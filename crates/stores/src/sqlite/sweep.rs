@@ -23,7 +23,7 @@ const WAITING: [State; 2] = [State::Scheduled, State::Parked];
 const ENDED: [State; 3] = [State::Succeeded, State::Failed, State::Cancelled];
 
 /// Index lh_jobs_due.
-const DUE: &str = concat!(
+pub(super) const DUE: &str = concat!(
     "SELECT ",
     job_columns!(),
     " FROM lh_jobs WHERE due_at IS NOT NULL AND state = ?1 AND due_at <= ?2 ORDER BY due_at, seq LIMIT ?3"
@@ -137,7 +137,7 @@ fn park_timed_out(tx: &mut Tx<'_>, row: JobRow, now: Timestamp) -> DbResult<()> 
         OnTimeout::Fail => (Event::Outcome(Outcome::Fail(error)), WakeColumn::Clear),
     };
     let settlement = judge(event, row.spent, &policy, now, 0.5);
-    apply(tx, row, settlement, wake, now)?;
+    apply(tx, row, &settlement, wake, now)?;
     Ok(())
 }
 
@@ -161,7 +161,7 @@ pub(super) fn rescue(tx: &mut Tx<'_>, now: Timestamp, limit: usize) -> DbResult<
         // Also of a job that was to be cancelled, the history says that its worker died.
         let settlement = Settlement { outcome: RunOutcome::Crash, ..settlement };
         write_run(tx, &mut row, &settlement, now)?;
-        apply(tx, row, settlement, WakeColumn::Keep, now)?;
+        apply(tx, row, &settlement, WakeColumn::Keep, now)?;
     }
     let next_at = if cut { Some(now) } else { next_due(tx.connection(), &[State::Running])? };
     Ok(Swept { changed, next_at })

@@ -273,16 +273,19 @@ impl<'a> Tx<'a> {
     ) -> DbResult<Result<T, Error>> {
         let before = self.own.clone();
         self.run("SAVEPOINT attempt", [])?;
-        let outcome = work(self);
-        if outcome.is_err() {
-            self.run("ROLLBACK TO attempt", [])?;
-            self.own = before;
-            self.rolled_back();
-        }
-        self.run("RELEASE attempt", [])?;
-        match outcome {
-            Ok(value) => Ok(Ok(value)),
-            Err(DbError::Queue(error)) => Ok(Err(error)),
+        match work(self) {
+            Ok(value) => {
+                self.run("RELEASE attempt", [])?;
+                Ok(Ok(value))
+            }
+            Err(DbError::Queue(error)) => {
+                self.run("ROLLBACK TO attempt", [])?;
+                self.run("RELEASE attempt", [])?;
+                self.own = before;
+                self.rolled_back();
+                Ok(Err(error))
+            }
+            // The whole command fails, and may have taken the transaction along: nothing is left to undo here.
             Err(error @ (DbError::Sql(_) | DbError::Caller(_))) => Err(error),
         }
     }
@@ -370,9 +373,9 @@ impl<'a> Tx<'a> {
         kept.more_events += own.more_events;
         for event in own.events {
             if kept.events.len() < EVENT_CHANGES_MAX {
-                kept.events.push(event)
+                kept.events.push(event);
             } else {
-                kept.more_events += 1
+                kept.more_events += 1;
             }
         }
     }

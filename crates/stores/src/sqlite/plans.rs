@@ -1,0 +1,78 @@
+//! How SQLite carries out the statements that must stay flat however many jobs are stored: by the index meant for
+//! them, without walking the table and without sorting.
+
+use longhaul_queue::State;
+use longhaul_queue::store::Filter;
+use rusqlite::{Connection, OpenFlags, Row};
+
+use super::{Db, SqliteOptions, claim, read, sweep};
+
+/// A file with the tables, and a connection of its own beside the store.
+fn beside_a_store(look: impl FnOnce(&Connection)) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("test.db");
+    let _db = Db::open(&path, SqliteOptions::default()).expect("the store opens");
+    look(&Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY).expect("it opens beside"));
+}
+
+/// Rows of an EXPLAIN. Parameters stay NULL: a plan must not depend on values.
+fn explain<T>(connection: &Connection, sql: &str, read: impl Fn(&Row<'_>) -> rusqlite::Result<T>) -> Vec<T> {
+    let mut statement = connection.prepare(sql).expect("it is SQL");
+    statement.raw_query().mapped(|row| read(row)).collect::<rusqlite::Result<_>>().expect("it is explained")
+}
+
+/// Checks the plan's first step, and that nothing is walked or sorted.
+fn check(sql: &str, first: &str) {
+    beside_a_store(|connection| {
+        let steps = explain(connection, &format!("EXPLAIN QUERY PLAN {sql}"), |row| row.get::<_, String>(3));
+        assert_eq!(steps[0], first, "of {steps:?}");
+        let flat = |step: &String| !step.contains("SCAN") && !step.contains("TEMP B-TREE");
+        assert!(steps.iter().all(flat), "{steps:?}");
+    });
+}
+
+#[test]
+fn a_claim_finds_its_jobs_by_its_index() {
+    let first = "SEARCH lh_jobs USING INDEX lh_jobs_ready (queue=? AND kind=? AND suspect=?)";
+    check(claim::HEADS, first);
+}
+
+/// The plan does not tell, because the index is partial; the program does: no column is read by the table's cursor,
+/// which is the first that is opened.
+#[test]
+fn a_claim_looks_for_its_jobs_without_reading_their_rows() {
+    beside_a_store(|connection| {
+        let sql = format!("EXPLAIN {}", claim::HEADS);
+        let steps = explain(connection, &sql, |row| Ok((row.get::<_, String>(1)?, row.get::<_, i64>(2)?)));
+        let opened: Vec<_> = steps.iter().filter(|(step, _)| step == "OpenRead").collect();
+        let columns: Vec<_> = steps.iter().filter(|(step, _)| step == "Column").collect();
+        assert_eq!((opened.len(), columns.len()), (2, 2), "{steps:?}");
+        assert!(columns.iter().all(|(_, cursor)| *cursor == opened[1].1), "{steps:?}");
+    });
+}
+
+#[test]
+fn a_sweep_finds_what_is_due_by_its_index() {
+    check(sweep::DUE, "SEARCH lh_jobs USING INDEX lh_jobs_due (state=? AND due_at>? AND due_at<?)");
+}
+
+#[test]
+fn a_page_of_results_goes_by_the_process() {
+    check(read::RESULTS, "SEARCH j USING INDEX lh_jobs_process (process=? AND rowid>?)");
+}
+
+#[test]
+fn a_list_of_failures_goes_by_their_index() {
+    for state in [State::Failed, State::Cancelled] {
+        let filter = Filter { states: vec![state], ..Filter::default() };
+        for (newest_first, cursor, range) in [
+            (false, None, ""),
+            (true, None, ""),
+            (false, Some(5), " AND rowid>?"),
+            (true, Some(5), " AND rowid<?"),
+        ] {
+            let (sql, _) = read::list_sql(&filter, newest_first, cursor, 10);
+            check(&sql, &format!("SEARCH j USING INDEX lh_jobs_ended_badly (state=?{range})"));
+        }
+    }
+}
