@@ -87,8 +87,6 @@ fn kill_while_feeding(place: &Place, input: &str, after: Duration) {
     let text = input.to_owned();
     // The pipe is smaller than the input, and the reader may die.
     let feeding = std::thread::spawn(move || drop(stdin.write_all(text.as_bytes())));
-    // Waits for nothing: this is how different moments are hit.
-    std::thread::sleep(after);
-    submission.kill();
+    submission.kill_after(after);
     feeding.join().expect("feeding");
 }
