@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::place::{Place, read};
 use crate::workers::{Process, fifo};
@@ -12,7 +12,8 @@ fn random_kills_lose_nothing() {
     let place = Place::new();
     let report = place.json(&["verify", "crash", "--kills", "25", "--jobs", "600"]);
     assert_eq!(report["ok"], true, "{report}");
-    assert_eq!(report["facts"]["workers_killed"], 25, "{report}");
+    // The jobs may end before the last kill; most must have happened.
+    assert!(report["facts"]["workers_killed"].as_u64() >= Some(20), "{report}");
     assert!(report["facts"]["runs_cut_off_and_repeated"].as_u64() > Some(0), "{report}");
     assert!(report["checks"].as_array().expect("checks").len() >= 15, "{report}");
     assert!(!place.path(".longhaul").exists());
@@ -53,35 +54,40 @@ fn a_worker_restarted_on_the_same_host_hides_nothing() {
 #[test]
 fn a_killed_submission_leaves_all_of_a_batch_or_nothing() {
     const JOBS: u64 = 3_000;
-    let place = Place::new();
+    const ROUNDS: u32 = 12;
     let line = |number: u64| {
         format!(
             "{{\"id\":\"0198c5a2-7d1e-7000-8000-{number:012x}\",\"kind\":\"echo\",\"payload\":{number},\"process\":\"p\"}}\n"
         )
     };
     let input: String = (0..JOBS).map(line).collect();
-    let stored = || {
+    let stored = |place: &Place| {
         let shown = place.run(&["process", "show", "p", "-o", "json"]);
         let process = serde_json::from_str::<serde_json::Value>(&shown.stdout).unwrap_or_default();
         process["total"].as_u64().unwrap_or(0)
     };
-    for round in 0..12 {
-        let mut command = place.command(&["enqueue", "-"]);
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut submission = Process(command.spawn().expect("running longhaul"));
-        let mut stdin = submission.0.stdin.take().expect("piped");
-        let text = input.clone();
-        // The pipe is smaller than the input, and the reader may die.
-        let feeding = std::thread::spawn(move || drop(stdin.write_all(text.as_bytes())));
-        // Waits for nothing: this is how different moments are hit.
-        std::thread::sleep(Duration::from_millis(round * 8));
-        submission.kill();
-        feeding.join().expect("feeding");
-        let count = stored();
+    let started = Instant::now();
+    assert_eq!(Place::new().feed(&["-q", "enqueue", "-"], &input).code, Some(0));
+    let whole = started.elapsed();
+    for round in 0..ROUNDS {
+        let place = Place::new();
+        kill_while_feeding(&place, &input, whole * round / ROUNDS);
+        let count = stored(&place);
         assert!(count == 0 || count == JOBS, "{count} of {JOBS} jobs were stored in round {round}");
+        // Repeating it is a no-op for what is there, and stores the rest.
+        assert_eq!(place.feed(&["-q", "enqueue", "-"], &input).code, Some(0));
+        assert_eq!(stored(&place), JOBS);
     }
-    // Repeating it is a no-op for what is there, and stores the rest.
-    let ran = place.feed(&["-q", "enqueue", "-"], &input);
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    assert_eq!(stored(), JOBS);
+}
+
+fn kill_while_feeding(place: &Place, input: &str, after: Duration) {
+    let mut command = place.command(&["enqueue", "-"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut submission = Process(command.spawn().expect("running longhaul"));
+    let mut stdin = submission.0.stdin.take().expect("piped");
+    let text = input.to_owned();
+    // The pipe is smaller than the input, and the reader may die.
+    let feeding = std::thread::spawn(move || drop(stdin.write_all(text.as_bytes())));
+    submission.kill_after(after);
+    feeding.join().expect("feeding");
 }

@@ -24,6 +24,12 @@ impl Process {
         self.0.try_wait().expect("looking at a process").is_some()
     }
 
+    /// SIGKILL at a moment of the test's choice. This waits for nothing: different moments are what is tested.
+    pub(crate) fn kill_after(&mut self, moment: Duration) {
+        std::thread::sleep(moment);
+        self.kill();
+    }
+
     /// SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.0.kill().expect("killing a process");

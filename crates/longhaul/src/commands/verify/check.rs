@@ -62,12 +62,16 @@ pub(super) struct Evidence<'a> {
 impl<'a> Evidence<'a> {
     /// Reads the store.
     pub(super) async fn gather(stage: &Stage, plan: &'a Plan, lines: &[Line]) -> Result<Self> {
-        let mut details: HashMap<JobId, JobDetail> = HashMap::new();
+        let mut details = HashMap::new();
         let ids: Vec<JobId> = plan.jobs.iter().map(|planned| planned.id).collect();
         for page in ids.chunks(PAGE_MAX) {
             let found = stage.queue().store().get(page.to_vec()).await?;
             details.extend(found.into_iter().map(|detail| (detail.job.id, detail)));
         }
+        Ok(Self::of(details, plan, lines))
+    }
+
+    fn of(mut details: HashMap<JobId, JobDetail>, plan: &'a Plan, lines: &[Line]) -> Self {
         let case = |(number, planned): (usize, &'a Planned)| Case {
             number,
             planned,
@@ -82,7 +86,7 @@ impl<'a> Evidence<'a> {
                 None => strangers.push(format!("the journal names a job {}", line.job)),
             }
         }
-        Ok(Self { cases, strangers })
+        Self { cases, strangers }
     }
 
     fn each(&self, check: impl Fn(&Case<'_>) -> Option<String>) -> Vec<String> {
@@ -94,19 +98,28 @@ impl<'a> Evidence<'a> {
 /// Adds every check to the report. Consumes the results on the way.
 pub(super) async fn prove(report: &mut Report, stage: &Stage, evidence: &Evidence<'_>) -> Result<()> {
     count(report, evidence);
-    report.check("every job is known", evidence.strangers.clone());
-    report.check("every job succeeded", evidence.each(succeeded));
-    report.check("every result is that of the job's last run", evidence.each(last_run));
-    report.check("every result was accepted once", evidence.each(accepted_once));
-    report.check("every result and sum is right", evidence.each(right_value));
-    report.check("no run was handed out twice", evidence.each(handed_out_once));
-    report.check("no child started before its parents ended", evidence.each(|case| in_order(case, evidence)));
-    report.check("no acknowledged checkpoint was lost", evidence.each(checkpoints_kept));
-    report.check("kills cost no attempt", evidence.each(budgets));
-    report.check("every claim is in the history", evidence.each(history));
+    for (check, violations) in violations(evidence) {
+        report.check(check, violations);
+    }
     let results = results(stage).await?;
     report.check("results are in submission order, each once", in_submission_order(&results, evidence));
     consume(report, stage, &results).await
+}
+
+/// Every check of single jobs, with what speaks against it.
+fn violations(evidence: &Evidence<'_>) -> Vec<(&'static str, Vec<String>)> {
+    vec![
+        ("every job is known", evidence.strangers.clone()),
+        ("every job succeeded", evidence.each(succeeded)),
+        ("every result is that of the job's last run", evidence.each(last_run)),
+        ("every result was accepted once", evidence.each(accepted_once)),
+        ("every result and sum is right", evidence.each(right_value)),
+        ("no run was handed out twice", evidence.each(handed_out_once)),
+        ("no child started before its parents ended", evidence.each(|case| in_order(case, evidence))),
+        ("no acknowledged checkpoint was lost", evidence.each(checkpoints_kept)),
+        ("kills cost no attempt", evidence.each(budgets)),
+        ("every claim is in the history", evidence.each(history)),
+    ]
 }
 
 fn count(report: &mut Report, evidence: &Evidence<'_>) {
@@ -266,3 +279,6 @@ async fn consume(report: &mut Report, stage: &Stage, results: &[JobResult]) -> R
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
