@@ -3,14 +3,14 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longhaul_queue::store::Enqueued;
 use longhaul_queue::{Clock, Error, NewJob, Queue, Result, SystemClock, Timestamp};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
-use super::error::{DbError, DbResult, corrupt, is_damage, of_caller};
+use super::error::{DbError, DbResult, corrupt, is_busy, is_damage, of_caller};
 use super::insert;
 use super::tx::Tx;
 use super::writer::{Treatment, Writer};
@@ -21,6 +21,8 @@ const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_jobs.sql")];
 const READERS_KEPT_MAX: usize = 4;
 /// How long a write waits for another process before it gives up with `Unavailable`.
 const BUSY_TRIES_MAX: i32 = 5_000;
+/// How long opening waits for other processes that open the same file.
+const OPEN_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Page cache of the writing connection, and of each reader.
 const WRITER_CACHE_KIB: i64 = 16_384;
 const READER_CACHE_KIB: i64 = 1_024;
@@ -273,7 +275,21 @@ fn name_file(error: Error, path: &Path) -> Error {
     }
 }
 
+/// Opens the writing connection. Processes that make the same file together meet here, and SQLite does not ask the
+/// busy handler while it changes the journal mode; so this waits by itself.
 fn open_writer(path: &Path) -> DbResult<Connection> {
+    let started_at = Instant::now();
+    loop {
+        match try_open_writer(path) {
+            Err(DbError::Sql(error)) if is_busy(&error) && started_at.elapsed() < OPEN_WAIT_MAX => {
+                wait_for_lock(0);
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+fn try_open_writer(path: &Path) -> DbResult<Connection> {
     let mut connection = Connection::open(path)?;
     prepare_connection(&mut connection)?;
     // Asked and read back: a misspelt or refused journal mode would cost every commit several fsyncs.
