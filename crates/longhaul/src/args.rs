@@ -11,6 +11,7 @@ use crate::progress::Style as ProgressStyle;
 mod admin;
 mod enqueue;
 mod jobs;
+mod verify;
 mod work;
 
 pub(crate) use admin::{
@@ -19,7 +20,10 @@ pub(crate) use admin::{
 };
 pub(crate) use enqueue::{EnqueueArgs, JobFlags};
 pub(crate) use jobs::{BulkArgs, JobsCommand, ListArgs, RetryArgs, UnparkArgs, WaitArgs};
-pub(crate) use work::{BenchArgs, DemoArgs, VerifyArgs, WorkArgs};
+pub(crate) use verify::{
+    CrashArgs, HoldArgs, LeaseArgs, ShareArgs, SharingArgs, SubmitArgs, VerifyArgs, VerifyCommand,
+};
+pub(crate) use work::{BenchArgs, DemoArgs, WorkArgs};
 
 /// A durable job queue for work that takes minutes to days and must not be lost.
 #[derive(Debug, Parser)]
@@ -142,8 +146,8 @@ pub(crate) enum Command {
     /// Puts a backup in the store's place.
     #[command(after_help = "Example:\n  longhaul restore longhaul-2026-11-15.db --yes")]
     Restore(RestoreArgs),
-    /// Kills workers on purpose and checks that nothing was lost.
-    #[command(after_help = "Example:\n  longhaul verify crash --kills 5 --jobs 1000 --seed 7")]
+    /// Kills workers on purpose and proves from the store and the jobs' own journal that nothing was lost.
+    #[command(after_help = verify::EXAMPLES)]
     Verify(VerifyArgs),
     /// Measures this machine and store.
     #[command(after_help = "Example:\n  longhaul bench --quick")]

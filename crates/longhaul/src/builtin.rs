@@ -6,7 +6,7 @@ use longhaul_queue::state::{JobError, Reason};
 use longhaul_queue::{Failure, JobContext, Json, Outcome, Worker};
 use serde::{Deserialize, Serialize};
 
-use crate::commands::demo;
+use crate::commands::{demo, verify};
 use crate::parse;
 
 /// Their names, for people.
@@ -20,6 +20,7 @@ pub(crate) fn register(worker: &mut Worker) {
         fail(&context, &payload.unwrap_or_default())
     });
     demo::register(worker);
+    verify::register(worker);
 }
 
 /// Payload of `sleep`.

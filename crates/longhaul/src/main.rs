@@ -2,6 +2,7 @@
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Parser as _;
@@ -24,6 +25,9 @@ mod output;
 mod parse;
 mod progress;
 mod store;
+
+/// How long to wait at the end for what blocks.
+const SHUTDOWN_MAX: Duration = Duration::from_millis(300);
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -54,8 +58,9 @@ fn start(cli: &Cli) -> Result<Code> {
             _ = tokio::signal::ctrl_c() => Ok(Code::Interrupted),
         }
     });
-    // A read of stdin that nobody waits for any more must not keep the program alive.
-    runtime.shutdown_background();
+    // Tasks go, and with the last of them the store comes to rest. A read of stdin that nobody waits for any more must
+    // not keep the program alive, so this is bounded.
+    runtime.shutdown_timeout(SHUTDOWN_MAX);
     ended
 }
 

@@ -2,14 +2,18 @@
 //! fills in ids and time and checks bounds before anything is written.
 
 use std::sync::Arc;
+use std::time::Instant;
 
+use tokio::sync::watch;
 use tracing::debug;
 
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Error, Result};
+use crate::events::EventPage;
 use crate::graph;
 use crate::job::{Job, JobDetail, JobId, JobResult, NewJob, ProcessId};
 use crate::limits::{INSERT_MAX, Limits, PAGE_MAX, check_name};
+use crate::logs::SLICE;
 use crate::state::State;
 use crate::store::{
     CancelReply, Deleted, Enqueued, Filter, ListRequest, Page, ProcessInfo, QueueChange, RetryRequest,
@@ -71,10 +75,16 @@ impl Queue {
     pub async fn enqueue_many(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
         let jobs = self.prepare(jobs)?;
         let count = jobs.len();
-        debug!(count, "ENTER enqueue");
-        let started = std::time::Instant::now();
+        debug!(slice = SLICE, count, "ENTER enqueue");
+        let started = Instant::now();
         let enqueued = self.store.insert(jobs, self.clock.now()).await;
-        debug!(count, ok = enqueued.is_ok(), elapsed_us = started.elapsed().as_micros(), "EXIT enqueue");
+        debug!(
+            slice = SLICE,
+            count,
+            ok = enqueued.is_ok(),
+            elapsed_us = started.elapsed().as_micros(),
+            "EXIT enqueue"
+        );
         enqueued
     }
 
@@ -232,18 +242,23 @@ impl Queue {
 
     /// Ended jobs of a process after `after` (0 at first), in submission order.
     pub async fn results(&self, process_id: &ProcessId, after: i64, limit: usize) -> Result<Page<JobResult>> {
-        debug!(%process_id, after, limit, "ENTER results");
+        let started = Instant::now();
+        debug!(slice = SLICE, %process_id, after, limit, "ENTER results");
         let page = self.store.results(process_id.clone(), after, limit.clamp(1, PAGE_MAX)).await?;
-        debug!(%process_id, count = page.items.len(), "EXIT results");
+        let (count, elapsed_us) = (page.items.len(), started.elapsed().as_micros());
+        debug!(slice = SLICE, %process_id, count, elapsed_us, "EXIT results");
         Ok(page)
     }
 
     /// Acknowledges results: deletes exactly these ended jobs for good. Store them first: a crash in between repeats
     /// delivery, the other order would lose it.
     pub async fn consume(&self, ids: Vec<JobId>) -> Result<Deleted> {
-        debug!(count = ids.len(), "ENTER consume");
+        let started = Instant::now();
+        debug!(slice = SLICE, count = ids.len(), "ENTER consume");
         let deleted = self.store.delete(ids).await?;
-        debug!(count = deleted.deleted, refused = deleted.refused.len(), "EXIT consume");
+        let (count, refused, elapsed_us) =
+            (deleted.deleted, deleted.refused.len(), started.elapsed().as_micros());
+        debug!(slice = SLICE, count, refused, elapsed_us, "EXIT consume");
         Ok(deleted)
     }
 
@@ -273,6 +288,17 @@ impl Queue {
             deleted += self.consume(ids).await?.deleted;
         }
         Ok(deleted)
+    }
+
+    /// What has changed after an event's id, oldest first; `None` starts with the newest. Wait for more with
+    /// [`Queue::changes`].
+    pub async fn events(&self, after: Option<u64>, limit: usize) -> Result<EventPage> {
+        self.store.events(after, limit.clamp(1, PAGE_MAX)).await
+    }
+
+    /// Changes whenever something in the store may have changed: a reason to look, never proof.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.store.watch()
     }
 
     /// Why a job waits, and until when.

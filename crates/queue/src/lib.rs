@@ -21,6 +21,7 @@ pub mod job;
 pub mod json;
 pub mod limits;
 mod live_run;
+mod logs;
 pub mod maintenance;
 pub mod memory;
 mod notes;

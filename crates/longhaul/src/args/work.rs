@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::Args;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -80,38 +80,4 @@ pub(crate) struct BenchArgs {
     /// Be a worker process of a benchmark.
     #[arg(long, value_name = "ROLE", hide = true)]
     pub(crate) child: Option<String>,
-}
-
-/// `verify`.
-#[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct VerifyArgs {
-    /// What to verify; everything by default.
-    #[command(subcommand)]
-    pub(crate) what: Option<VerifyCommand>,
-    /// How.
-    #[command(flatten)]
-    pub(crate) options: VerifyOptions,
-}
-
-/// What to verify.
-#[derive(Debug, Subcommand)]
-pub(crate) enum VerifyCommand {
-    /// Kills worker processes and counts what was lost or done twice.
-    #[command(after_help = "Example:\n  longhaul verify crash --kills 5 --seed 7")]
-    Crash(VerifyOptions),
-}
-
-/// How to verify.
-#[derive(Debug, Args)]
-pub(crate) struct VerifyOptions {
-    /// Kill so often.
-    #[arg(long, value_name = "N")]
-    pub(crate) kills: Option<u32>,
-    /// So many jobs.
-    #[arg(long, value_name = "N")]
-    pub(crate) jobs: Option<u32>,
-    /// For the random choices; printed, so that a run can be repeated.
-    #[arg(long, value_name = "N")]
-    pub(crate) seed: Option<u64>,
 }

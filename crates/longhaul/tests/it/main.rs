@@ -1,12 +1,18 @@
 //! The real binary in temporary directories. Nothing sleeps to wait: `jobs wait` and `work --drain` do.
 
 mod bulk;
+mod crash;
+mod demo;
+mod ending;
 mod enqueue;
 mod exec;
 mod grammar;
 mod place;
+mod poison;
 mod results;
 mod settings;
+mod sharing;
 mod tidy;
 mod transfer;
 mod wait;
+mod workers;

@@ -19,6 +19,7 @@ use crate::handler::Handler;
 use crate::job::Claimed;
 use crate::limits::CLAIM_MAX;
 use crate::live_run::{LiveRun, LiveRuns};
+use crate::logs::SLICE;
 use crate::shutdown::{Level, Shutdown};
 use crate::store::{ClaimRequest, SettleItem, Settled, Store};
 
@@ -314,14 +315,28 @@ async fn changed_after(changes: &mut watch::Receiver<u64>, after: Instant) {
 }
 
 async fn settle(store: &dyn Store, items: Vec<SettleItem>, now: Timestamp) -> Result<Vec<Settled>> {
-    if items.is_empty() { Ok(Vec::new()) } else { store.settle(items, now).await }
+    if items.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (count, started) = (items.len(), Instant::now());
+    debug!(slice = SLICE, count, "ENTER settle");
+    let settled = store.settle(items, now).await;
+    debug!(
+        slice = SLICE,
+        count,
+        ok = settled.is_ok(),
+        elapsed_us = started.elapsed().as_micros(),
+        "EXIT settle"
+    );
+    settled
 }
 
 async fn claim(store: &dyn Store, request: Option<ClaimRequest>) -> Result<Vec<Claimed>> {
     let Some(request) = request else { return Ok(Vec::new()) };
-    let limit = request.limit;
-    debug!(limit, "ENTER claim");
-    let claimed = store.claim(request).await?;
-    debug!(limit, count = claimed.len(), "EXIT claim");
-    Ok(claimed)
+    let (limit, started) = (request.limit, Instant::now());
+    debug!(slice = SLICE, limit, "ENTER claim");
+    let claimed = store.claim(request).await;
+    let count = claimed.as_ref().map_or(0, Vec::len);
+    debug!(slice = SLICE, limit, count, elapsed_us = started.elapsed().as_micros(), "EXIT claim");
+    claimed
 }

@@ -10,24 +10,21 @@ use longhaul_queue::{Clock, Error, NewJob, Queue, Result, SystemClock, Timestamp
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
+use super::committer::{Treatment, wait_for_lock};
 use super::error::{DbError, DbResult, corrupt, is_busy, is_damage, of_caller};
-use super::insert;
 use super::tx::Tx;
-use super::writer::{Treatment, Writer};
+use super::writer::Writer;
+use super::{audit, insert};
 
 /// Forward migrations, in order. A new one is a new file; old ones are never edited.
 const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_jobs.sql")];
 /// Read-only connections kept open; more are opened for a moment when needed.
 const READERS_KEPT_MAX: usize = 4;
-/// How long a write waits for another process before it gives up with `Unavailable`.
-const BUSY_TRIES_MAX: i32 = 5_000;
 /// How long opening waits for other processes that open the same file.
 const OPEN_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Page cache of the writing connection, and of each reader.
 const WRITER_CACHE_KIB: i64 = 16_384;
 const READER_CACHE_KIB: i64 = 1_024;
-/// Pages in the write-ahead log before it is copied into the database: 16 MB.
-const CHECKPOINT_PAGES: i64 = 4_000;
 const STATEMENTS_CACHED: usize = 128;
 
 /// What a commit promises.
@@ -197,11 +194,16 @@ impl Db {
         self.read(|connection| {
             let text = |sql| connection.query_row(sql, [], |row| row.get::<_, String>(0));
             let number = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+            let mut problems = damage(connection)?;
+            // Of a damaged file the counters say nothing.
+            if problems.is_empty() {
+                problems = audit::counters(connection)?;
+            }
             Ok(DbCheck {
                 schema_version: schema_version(connection)?.unwrap_or(0),
                 journal_mode: text("PRAGMA journal_mode")?,
                 bytes: number("PRAGMA page_count")? * number("PRAGMA page_size")?,
-                problems: damage(connection)?,
+                problems,
             })
         })
         .await
@@ -235,7 +237,7 @@ pub struct DbCheck {
     pub journal_mode: String,
     /// Size of the file.
     pub bytes: i64,
-    /// Damage, in SQLite's words; empty when sound.
+    /// Damage in SQLite's words, and counters that do not match their rows; empty when sound.
     pub problems: Vec<String>,
 }
 
@@ -298,7 +300,6 @@ fn try_open_writer(path: &Path) -> DbResult<Connection> {
         return Err(corrupt("the journal mode", format!("SQLite answers {mode:?} instead of \"wal\"")));
     }
     connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
-    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
     migrate(&mut connection)?;
     Ok(connection)
@@ -320,16 +321,6 @@ fn prepare_connection(connection: &mut Connection) -> rusqlite::Result<()> {
     // than the statement itself, and our plans must not depend on values anyway.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(())
-}
-
-/// Short, jittered waits: SQLite's own handler sleeps up to 100 ms, during which the lock stands idle.
-fn wait_for_lock(tries: i32) -> bool {
-    if tries >= BUSY_TRIES_MAX {
-        return false;
-    }
-    let longest_us = if tries < 20 { 400 } else { 4_000 };
-    std::thread::sleep(Duration::from_micros(fastrand::u64(50..longest_us)));
-    true
 }
 
 fn schema_version(connection: &Connection) -> DbResult<Option<i64>> {

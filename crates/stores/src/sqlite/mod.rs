@@ -5,7 +5,9 @@
 //! `process`, `unique`, `admin`, `sweep`, `settings`, `read`.
 
 mod admin;
+mod audit;
 mod claim;
+mod committer;
 mod db;
 mod error;
 mod graph;
@@ -36,15 +38,17 @@ use longhaul_queue::store::{
 use longhaul_queue::{Result, State, Store, Timestamp};
 use tokio::sync::watch;
 
+use committer::Treatment;
 pub use db::{Db, DbCheck, Durability, SqliteOptions, Transaction};
 pub use error::{DbError, DbResult};
-use writer::Treatment;
 
 /// Needs its own fsync, where that is the level.
-const DURABLE: Treatment =
-    Treatment { volatile: false, reads_counts: false, writes_events: false, prompt: false };
+const DURABLE: Treatment = Treatment { volatile: false, reads_counts: false, writes_events: false };
 /// May be lost in a power cut, which ends its holder too.
 const VOLATILE: Treatment = Treatment { volatile: true, ..DURABLE };
+
+/// Jobs of an enqueue that may run on its caller's thread: a fraction of a millisecond.
+const INSERT_HERE_MAX: usize = 10;
 
 /// Jobs in a SQLite file.
 #[derive(Clone)]
@@ -85,8 +89,13 @@ impl Store for SqliteStore {
     }
 
     async fn insert(&self, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {
-        let treatment = Treatment { prompt: true, ..DURABLE };
-        self.db.writer.write(treatment, move |tx| insert::insert(tx, jobs, now)).await
+        let short = jobs.len() <= INSERT_HERE_MAX;
+        let work = move |tx: &mut tx::Tx<'_>| insert::insert(tx, jobs, now);
+        if short {
+            self.db.writer.write_here(DURABLE, work).await
+        } else {
+            self.db.writer.write(DURABLE, work).await
+        }
     }
 
     async fn get(&self, ids: Vec<JobId>) -> Result<Vec<JobDetail>> {

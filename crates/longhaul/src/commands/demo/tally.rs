@@ -90,7 +90,7 @@ impl Tally {
                     self.report = item
                         .result
                         .as_ref()
-                        .map(|result| result.to::<Answer>())
+                        .map(longhaul_queue::Json::to::<Answer>)
                         .transpose()?
                         .map(|answer| answer.value);
                 }

@@ -1,0 +1,137 @@
+//! `verify`. The hidden commands are run by `verify` itself, in processes of their own.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use crate::parse;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  longhaul verify crash --kills 25 --jobs 600
+  longhaul verify crash --kills 2000 --jobs 100000 --seed 7 --keep proof
+  longhaul verify sharing --processes 8 --seconds 60
+  longhaul verify lease
+
+Works in a new store in a temporary folder, which goes at the end unless something is wrong. What is proved and how:
+docs/verify.md.";
+
+/// `verify`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct VerifyArgs {
+    /// What to verify; everything by default.
+    #[command(subcommand)]
+    pub(crate) what: Option<VerifyCommand>,
+    /// How.
+    #[command(flatten)]
+    pub(crate) crash: CrashArgs,
+}
+
+/// What to verify.
+#[derive(Debug, Subcommand)]
+pub(crate) enum VerifyCommand {
+    /// Kills and pauses worker processes at random and checks every job, result and checkpoint afterwards.
+    #[command(after_help = "Example:\n  longhaul verify crash --kills 25 --jobs 600 --seed 7")]
+    Crash(CrashArgs),
+    /// Lets several processes use one file at once; an error that reaches a caller is a violation.
+    #[command(after_help = "Example:\n  longhaul verify sharing --processes 8 --seconds 60")]
+    Sharing(SharingArgs),
+    /// Blocks a worker's only thread for much longer than its lease; the job must run once.
+    #[command(after_help = "Example:\n  longhaul verify lease --seconds 20")]
+    Lease(LeaseArgs),
+    /// Runs one job of `verify crash` as a command.
+    #[command(hide = true)]
+    Step,
+    /// Submits the jobs of `verify crash`.
+    #[command(hide = true)]
+    Submit(SubmitArgs),
+    /// Is one of the processes of `verify sharing`.
+    #[command(hide = true)]
+    Share(ShareArgs),
+    /// Is the blocked worker of `verify lease`.
+    #[command(hide = true)]
+    Hold(HoldArgs),
+}
+
+/// `verify crash`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct CrashArgs {
+    /// Kill so often.
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub(crate) kills: u32,
+    /// So many jobs.
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(20..=90_000))]
+    pub(crate) jobs: u32,
+    /// For the random choices; printed, so that a run can be repeated.
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Keep the store and all logs in this new folder.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) keep: Option<PathBuf>,
+}
+
+/// `verify sharing`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SharingArgs {
+    /// So many processes at once.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) processes: u32,
+    /// For so long.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(crate) seconds: u64,
+    /// Keep the store and all logs in this new folder.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) keep: Option<PathBuf>,
+}
+
+/// `verify lease`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct LeaseArgs {
+    /// Block for so long.
+    #[arg(long, value_name = "N", default_value_t = 90)]
+    pub(crate) seconds: u64,
+    /// Under this lease.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse::duration)]
+    pub(crate) lease: Duration,
+    /// Keep the store and all logs in this new folder.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) keep: Option<PathBuf>,
+}
+
+/// `verify submit`.
+#[derive(Debug, Args)]
+pub(crate) struct SubmitArgs {
+    /// So many jobs.
+    #[arg(long)]
+    pub(crate) jobs: u32,
+    /// Of the plan.
+    #[arg(long)]
+    pub(crate) seed: u64,
+    /// Where jobs write what they do.
+    #[arg(long)]
+    pub(crate) journal: PathBuf,
+    /// Where to write what was acknowledged.
+    #[arg(long)]
+    pub(crate) acks: PathBuf,
+}
+
+/// `verify share`.
+#[derive(Debug, Args)]
+pub(crate) struct ShareArgs {
+    /// For so long.
+    #[arg(long)]
+    pub(crate) seconds: u64,
+    /// Which of the processes.
+    #[arg(long)]
+    pub(crate) number: u32,
+}
+
+/// `verify hold`.
+#[derive(Debug, Args)]
+pub(crate) struct HoldArgs {
+    /// Lease time.
+    #[arg(long, value_parser = parse::duration)]
+    pub(crate) lease: Duration,
+}

@@ -1,0 +1,141 @@
+//! `verify lease`: a handler that blocks its worker's only thread for much longer than the lease. The heartbeat must
+//! keep the lease all the same, so that a second worker with a rescuer, which watches, never gets the job.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow};
+use longhaul_queue::{
+    Failure, JobContext, JobId, Json, NewJob, Queue, Shutdown, State, Worker, WorkerOptions, WorkerReport,
+};
+use serde::{Deserialize, Serialize};
+use tokio::process::Child;
+
+use super::journal::{self, Line, Pen, What};
+use super::report::Report;
+use crate::app::App;
+use crate::args::{HoldArgs, LeaseArgs};
+use crate::commands::fleet::Stage;
+use crate::exit::Code;
+
+const KIND: &str = "verify.block";
+/// Between two looks at the store or the journal.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// On top of the time that the handler blocks.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Block {
+    journal: PathBuf,
+    seconds: u64,
+}
+
+/// Registers the kind, so that the watching worker would run the job if it got it.
+pub(super) fn register(worker: &mut Worker) {
+    worker.handle(KIND, |context: JobContext, payload: Block| async move { block(&context, &payload) });
+}
+
+/// Blocks the thread on purpose: no timer, no other task of this runtime goes on meanwhile.
+fn block(context: &JobContext, payload: &Block) -> Result<u64, Failure> {
+    let mut pen = Pen::open(&payload.journal, 0, context.fence())?;
+    pen.write(What::Start, 0)?;
+    std::thread::sleep(Duration::from_secs(payload.seconds));
+    pen.write(What::End, payload.seconds)?;
+    Ok(payload.seconds)
+}
+
+/// The worker that is blocked: one thread runs its claims, its handler and its settlements. It runs no rescuer.
+pub(super) fn hold(app: &App, args: &HoldArgs) -> Result<Code> {
+    let queue = app.queue()?;
+    let options = WorkerOptions {
+        concurrency: 1,
+        lease: args.lease,
+        kinds: Some(vec![KIND.to_owned()]),
+        until_empty: true,
+        ..WorkerOptions::default()
+    };
+    let serve = move || -> Result<WorkerReport> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let mut worker = Worker::new(queue, options);
+        register(&mut worker);
+        Ok(runtime.block_on(worker.run(Shutdown::new()))?)
+    };
+    // A thread of its own, since a runtime cannot be started inside another.
+    let report = std::thread::spawn(serve).join().map_err(|_| anyhow!("the worker panicked"))??;
+    Ok(if report.done == 1 && report.total() == 1 { Code::Ok } else { Code::Failure })
+}
+
+/// Runs the command.
+pub(super) async fn run(app: &App, args: &LeaseArgs) -> Result<Code> {
+    let mut stage = Stage::new(app, args.keep.as_deref()).await?;
+    let lease_ms = u64::try_from(args.lease.as_millis()).context("the lease")?;
+    app.out.note(format_args!(
+        "a handler blocks its worker's only thread for {} s under a lease of {lease_ms} ms",
+        args.seconds
+    ));
+    let journal = stage.path("journal");
+    let payload = Json::of(&Block { journal: journal.clone(), seconds: args.seconds })?;
+    let id = stage.queue().enqueue(NewJob::new(KIND, payload)).await?.id;
+    let deadline = Instant::now() + Duration::from_secs(args.seconds) + PATIENCE;
+    let lease = format!("{lease_ms}ms");
+    let holder = stage.spawn(&["verify", "hold", "--lease", &lease], "holder.log")?;
+    wait_for_start(&journal, deadline).await?;
+    // Its lease is short, so that it would be quick to take the job over.
+    let watcher = stage.spawn(&["work", "--kind", KIND, "--lease", "1s"], "watcher.log")?;
+    let ended = wait_for_end(stage.queue(), id, deadline).await?;
+    let report = judge(args, &stage, id, Processes { holder, watcher, ended }).await?;
+    report.finish(app, &mut stage)
+}
+
+struct Processes {
+    holder: Child,
+    watcher: Child,
+    ended: bool,
+}
+
+async fn judge(args: &LeaseArgs, stage: &Stage, id: JobId, mut processes: Processes) -> Result<Report> {
+    let still_watching = processes.watcher.try_wait()?.is_none();
+    processes.watcher.kill().await.context("ending the watching worker")?;
+    let mut report = Report::new("lease");
+    report.fact("seconds blocked", args.seconds);
+    report.fact("lease in ms", u64::try_from(args.lease.as_millis()).unwrap_or(u64::MAX));
+    let unless = |right: bool, text: &str| if right { Vec::new() } else { vec![text.to_owned()] };
+    report.check("the job ended in time", unless(processes.ended, "it has not ended"));
+    report.check("a second worker watched all the time", unless(still_watching, "it ended by itself"));
+    if processes.ended {
+        let status = processes.holder.wait().await.context("waiting for the blocked worker")?;
+        report.check("the blocked worker settled its job", unless(status.success(), &status.to_string()));
+    }
+    let (lines, torn) = journal::read(&stage.path("journal"))?;
+    let count = |what| lines.iter().filter(|line: &&Line| line.what == what).count();
+    report.fact("runs", count(What::Start) as u64);
+    report.check("the journal is whole", torn);
+    let once = count(What::Start) == 1 && count(What::End) == 1;
+    report.check("the job ran exactly once", unless(once, &format!("{lines:?}")));
+    let detail = stage.queue().get(id).await?;
+    let first = detail.job.fence == 1 && detail.job.spent.crashes == 0 && detail.runs.len() == 1;
+    let succeeded = detail.job.state == State::Succeeded;
+    report.check(
+        "the store knows of one claim and no crash",
+        unless(first && succeeded, &format!("{:?}", detail.job)),
+    );
+    Ok(report)
+}
+
+async fn wait_for_start(journal: &Path, deadline: Instant) -> Result<()> {
+    while !std::fs::metadata(journal).is_ok_and(|metadata| metadata.len() > 0) {
+        anyhow::ensure!(Instant::now() < deadline, "the worker has not started the job");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    Ok(())
+}
+
+async fn wait_for_end(queue: &Queue, id: JobId, deadline: Instant) -> Result<bool> {
+    while Instant::now() < deadline {
+        if queue.get(id).await?.job.state.is_terminal() {
+            return Ok(true);
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    Ok(false)
+}
