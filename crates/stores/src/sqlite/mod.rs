@@ -6,6 +6,7 @@
 
 mod admin;
 mod audit;
+mod changes;
 mod claim;
 mod committer;
 mod db;
