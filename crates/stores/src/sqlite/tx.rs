@@ -147,8 +147,8 @@ impl<'a> Tx<'a> {
         self.next_seq = Some(seq + 1);
     }
 
-    /// Remembers the place of a job that is deleted, if it is the last one, so that it is never given again. Reads
-    /// cursors depend on that; and it spares every enqueue the upkeep of a counter.
+    /// Remembers the place of a job that is deleted, if it is the last one, so that it is never given again.
+    /// Cursors depend on that; and it spares every enqueue the upkeep of a counter.
     pub(super) fn retire_seq(&self, seq: i64) -> DbResult<()> {
         self.run(
             "UPDATE lh_meta SET value = ?1
