@@ -144,7 +144,7 @@ pub struct NewJob {
     /// Earliest start; default at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_at: Option<Timestamp>,
-    /// Past it a job that is not yet running is cancelled with reason `expired`.
+    /// Past it a job that has never started is cancelled with reason `expired`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
     /// Jobs that must end first: stored ones, or members of the same submission.
@@ -282,7 +282,7 @@ pub struct Job {
     pub started_at: Option<Timestamp>,
     /// When it ended.
     pub finished_at: Option<Timestamp>,
-    /// Cancelled if not running by then.
+    /// Cancelled if it has not started by then.
     pub expires_at: Option<Timestamp>,
     /// Failures, crashes and the other budgets so far.
     pub spent: Spent,

@@ -11,7 +11,7 @@ use crate::state::State;
 
 /// Settings that most jobs leave alone; stored beside the payload, out of the claim's way.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct JobOptions {
     /// A name for people.
     #[serde(skip_serializing_if = "Option::is_none")]

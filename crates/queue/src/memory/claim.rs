@@ -58,7 +58,7 @@ impl Tables {
             if suspect && *suspects_left == 0 {
                 continue;
             }
-            if job.expires_at.is_some_and(|at| at <= request.now) {
+            if job.started_at.is_none() && job.expires_at.is_some_and(|at| at <= request.now) {
                 expired.push(job.seq);
                 continue;
             }

@@ -147,7 +147,8 @@ impl Tables {
         let policy = job.options.unique.as_ref().map(|unique| unique.policy);
         let Some(UniquePolicy::Debounce { wait, cap }) = policy else { return };
         self.update(seq, |row| {
-            row.job.run_at = (now + wait).min(row.job.created_at + cap);
+            // Never earlier than the job waits anyway, for a retry or a rate limit.
+            row.job.run_at = (now + wait).min(row.job.created_at + cap).max(row.job.run_at);
             if row.job.state != State::Blocked {
                 row.start_by_time(now);
             }

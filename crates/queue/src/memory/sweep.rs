@@ -136,7 +136,8 @@ fn next_due(row: &Row, now: Timestamp) -> Option<(Due, Timestamp)> {
         State::Blocked | State::Ready => None,
         State::Running | State::Succeeded | State::Failed | State::Cancelled => return None,
     };
-    let expiry = job.expires_at.map(|at| (Due::Expire, at));
+    // One that has run before is not bound to it any more.
+    let expiry = job.expires_at.filter(|_| job.started_at.is_none()).map(|at| (Due::Expire, at));
     match expiry {
         Some((_, at)) if at <= now => expiry,
         _ => [expiry, start].into_iter().flatten().min_by_key(|(_, at)| *at),

@@ -175,6 +175,7 @@ macro_rules! conformance_list {
                 replace_gives_a_waiting_job_the_new_payload,
                 debounce_pushes_the_start_back_up_to_its_cap,
                 debounce_leaves_a_blocked_job_blocked,
+                debounce_never_pulls_a_retry_forward,
                 a_window_after_enqueue_outlives_the_job,
                 a_window_after_success_is_a_cooldown,
                 a_window_survives_pruning,
@@ -230,7 +231,9 @@ macro_rules! conformance_list {
             sweep {
                 a_due_job_becomes_ready,
                 a_sweep_cut_by_its_limit_wants_to_come_back_at_once,
-                jobs_expire_in_every_waiting_state,
+                jobs_that_never_started_expire_in_every_waiting_state,
+                a_job_that_has_started_is_not_bound_to_its_expiry,
+                a_backlog_of_expired_jobs_keeps_no_claim_from_live_ones,
                 a_running_job_does_not_expire,
                 a_sweep_that_finds_nothing_changes_nothing,
                 a_clock_that_steps_back_harms_nothing,

@@ -13,7 +13,8 @@ use longhaul_queue::{Error, Result, State, Timestamp};
 
 use super::error::{DbError, DbResult};
 use super::rows::{
-    Body, JobRow, flag, from_text, job_by_id, job_by_seq, read_on_failure, read_state, state_number, to_text,
+    JobRow, flag, from_text, job_by_id, job_by_seq, options_of, read_on_failure, read_state, state_number,
+    to_text,
 };
 use super::settle::{apply, cancel_waiting, wake_with};
 use super::tx::Tx;
@@ -65,7 +66,7 @@ fn retry_one(tx: &mut Tx<'_>, id: JobId, request: &RetryRequest) -> DbResult<Sta
     if !matches!(row.state, State::Failed | State::Cancelled) {
         return Err(Error::wrong_state(id, row.state, "retried").into());
     }
-    unique::retake(tx, &row, &Body::read(tx.connection(), row.seq)?.options)?;
+    unique::retake(tx, &row, &options_of(tx, row.seq)?)?;
     if !request.keep_data && row.has(flag::DATA) {
         tx.run("DELETE FROM lh_data WHERE seq = ?1", [row.seq])?;
         tx.run("UPDATE lh_jobs SET flags = flags & ~?2 WHERE seq = ?1", (row.seq, flag::DATA))?;
@@ -94,7 +95,7 @@ fn revive(tx: &mut Tx<'_>, row: &JobRow, now: Timestamp) -> DbResult<State> {
         (row.seq, state_number(state), waits_for, due_at, expires_at.map(Timestamp::as_millis)),
     )?;
     tx.run("DELETE FROM lh_results WHERE seq = ?1", [row.seq])?;
-    if let Some(expires_at) = expires_at {
+    if let (Some(expires_at), None) = (expires_at, row.started_at) {
         sweep::remind_at(tx, expires_at, row.seq)?;
     }
     tx.moved(row.subject(), Some(row.state), Some(state));
@@ -114,7 +115,7 @@ fn revive_children(tx: &mut Tx<'_>, parent: &JobRow, now: Timestamp) -> DbResult
         for child in tx.all(sql, [parent.seq], |row| row.get::<_, i64>(0))? {
             let Some(row) = job_by_seq(tx, child)? else { continue };
             if cancelled_by_parent(tx, &row)? && !forbidden(tx, child)? {
-                let options = Body::read(tx.connection(), child)?.options;
+                let options = options_of(tx, child)?;
                 match unique::retake(tx, &row, &options) {
                     Ok(()) => {
                         revive(tx, &row, now)?;
@@ -246,7 +247,7 @@ pub(super) fn held_child(tx: &Tx<'_>, row: &JobRow) -> DbResult<Option<JobId>> {
 /// Removes a job with everything that is its own. The flags say where to look.
 pub(super) fn delete_row(tx: &mut Tx<'_>, row: &JobRow) -> DbResult<()> {
     if row.has(flag::TAGS) {
-        for tag in Body::read(tx.connection(), row.seq)?.options.tags {
+        for tag in options_of(tx, row.seq)?.tags {
             tx.run("DELETE FROM lh_tags WHERE tag = ?1 AND seq = ?2", (tag, row.seq))?;
         }
     }

@@ -20,20 +20,53 @@ pub(super) struct Subject<'a> {
 /// What a command, or several, have changed.
 #[derive(Default, Clone)]
 pub(super) struct Changes {
-    pub(super) counts: Vec<CountDelta>,
-    pub(super) ledger: Vec<CountDelta>,
+    pub(super) counts: Counts,
+    pub(super) ledger: Counts,
     pub(super) processes: HashMap<String, ProcessDelta>,
     pub(super) events: Vec<Change>,
     pub(super) more_events: u64,
 }
 
-/// So many jobs more, or less, of a kind in a state.
-#[derive(Clone)]
-pub(super) struct CountDelta {
-    pub(super) queue: String,
-    pub(super) kind: String,
-    pub(super) state: State,
-    pub(super) jobs: i64,
+/// So many jobs more, or less, by queue, kind and state. There may be a queue for each user or agent, so this is a map.
+#[derive(Default, Clone)]
+pub(super) struct Counts {
+    by_queue: HashMap<String, HashMap<String, [i64; 8]>>,
+}
+
+impl Counts {
+    fn add(&mut self, queue: &str, kind: &str, state: State, jobs: i64) {
+        let kinds = match self.by_queue.get_mut(queue) {
+            Some(kinds) => kinds,
+            None => self.by_queue.entry(queue.to_owned()).or_default(),
+        };
+        let by_state = match kinds.get_mut(kind) {
+            Some(by_state) => by_state,
+            None => kinds.entry(kind.to_owned()).or_default(),
+        };
+        by_state[state as usize] += jobs;
+    }
+
+    /// Queue, kind, state and change, where there is one.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str, State, i64)> {
+        self.by_queue.iter().flat_map(|(queue, kinds)| {
+            kinds.iter().flat_map(move |(kind, by_state)| {
+                let changed = State::ALL.into_iter().zip(*by_state).filter(|(_, jobs)| *jobs != 0);
+                changed.map(move |(state, jobs)| (queue.as_str(), kind.as_str(), state, jobs))
+            })
+        })
+    }
+
+    fn absorb(&mut self, later: &Self) {
+        for (queue, kind, state, jobs) in later.iter() {
+            self.add(queue, kind, state, jobs);
+        }
+    }
+
+    /// The changes of a queue by kind in one state.
+    pub(super) fn in_queue(&self, queue: &str, state: State) -> impl Iterator<Item = (&str, i64)> {
+        let kinds = self.by_queue.get(queue).into_iter().flatten();
+        kinds.map(move |(kind, by_state)| (kind.as_str(), by_state[state as usize]))
+    }
 }
 
 /// Deltas by helper and state.
@@ -43,12 +76,12 @@ impl Changes {
     /// Books a job's move: `None` is "not stored".
     pub(super) fn moved(&mut self, subject: Subject<'_>, from: Option<State>, to: Option<State>) {
         if let Some(from) = from {
-            add(&mut self.counts, subject, from, -1);
+            self.counts.add(subject.queue, subject.kind, from, -1);
         }
         if let Some(to) = to {
-            add(&mut self.counts, subject, to, 1);
+            self.counts.add(subject.queue, subject.kind, to, 1);
             if to.is_terminal() && from.is_none_or(|from| !from.is_terminal()) {
-                add(&mut self.ledger, subject, to, 1);
+                self.ledger.add(subject.queue, subject.kind, to, 1);
             }
             self.tell(subject, to, None);
         }
@@ -83,15 +116,10 @@ impl Changes {
         });
     }
 
-    /// Changes in the number of a queue's jobs in a state.
-    pub(super) fn in_queue(&self, queue: &str, state: State) -> impl Iterator<Item = &CountDelta> {
-        self.counts.iter().filter(move |delta| delta.state == state && delta.queue == queue)
-    }
-
     /// Adds what came after.
     pub(super) fn absorb(&mut self, later: Self) {
-        merge(&mut self.counts, later.counts);
-        merge(&mut self.ledger, later.ledger);
+        self.counts.absorb(&later.counts);
+        self.ledger.absorb(&later.ledger);
         for (process, delta) in later.processes {
             let sum = self.processes.entry(process).or_default();
             for (sum, delta) in sum.iter_mut().flatten().zip(delta.iter().flatten()) {
@@ -105,35 +133,6 @@ impl Changes {
             } else {
                 self.more_events += 1;
             }
-        }
-    }
-}
-
-fn add(deltas: &mut Vec<CountDelta>, subject: Subject<'_>, state: State, jobs: i64) {
-    let same = |delta: &&mut CountDelta| {
-        delta.state == state && delta.queue == subject.queue && delta.kind == subject.kind
-    };
-    match deltas.iter_mut().find(same) {
-        Some(delta) => delta.jobs += jobs,
-        None => {
-            deltas.push(CountDelta {
-                queue: subject.queue.to_owned(),
-                kind: subject.kind.to_owned(),
-                state,
-                jobs,
-            });
-        }
-    }
-}
-
-fn merge(kept: &mut Vec<CountDelta>, own: Vec<CountDelta>) {
-    for delta in own {
-        let same = |other: &&mut CountDelta| {
-            other.state == delta.state && other.queue == delta.queue && other.kind == delta.kind
-        };
-        match kept.iter_mut().find(same) {
-            Some(other) => other.jobs += delta.jobs,
-            None => kept.push(delta),
         }
     }
 }

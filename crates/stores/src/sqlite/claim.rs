@@ -4,6 +4,8 @@
 //! touches only the rows it hands out. Nothing is swept here, and only the heads of several kinds are
 //! sorted.
 
+use std::collections::HashSet;
+
 use longhaul_queue::limits::CLAIM_MAX;
 use longhaul_queue::state::JobError;
 use longhaul_queue::store::{ClaimRequest, ExtendRequest, Renewal};
@@ -15,6 +17,9 @@ use super::rows::{Body, JobRow, job_with_body};
 use super::settle::cancel_waiting;
 use super::tx::Tx;
 use super::{graph, sweep};
+
+/// Expired jobs that one claim cancels on its way; each costs a row.
+const EXPIRED_MET_MAX: usize = 100;
 
 /// A ready job's place in the claim's order: priority, `run_at`, `seq`; and whether its worker died.
 type Head = (i32, i64, i64, bool);
@@ -87,10 +92,12 @@ struct Choice {
     jobs: Vec<(JobRow, Body)>,
     /// Met on the way.
     expired: Vec<JobRow>,
+    met: HashSet<i64>,
 }
 
 /// The first jobs of a queue, as it stands now. Only the row tells that a job has expired; so a look that met expired
-/// ones, which is rare, is repeated further until it is filled.
+/// ones, which is rare, is repeated further until it is filled or has met enough of them: a backlog of expired jobs is
+/// the promoter's to clear, and a short answer is asked again after the commit.
 fn choose(tx: &Tx<'_>, queue: &str, request: &ClaimRequest, wanted: Look) -> DbResult<Choice> {
     let ready;
     let kinds = match request.kinds.as_deref() {
@@ -103,12 +110,13 @@ fn choose(tx: &Tx<'_>, queue: &str, request: &ClaimRequest, wanted: Look) -> DbR
     let mut choice = Choice::default();
     loop {
         let known = choice.expired.len();
-        let suspects = choice.expired.iter().filter(|row| row.is_suspect()).count();
-        let look = Look { jobs: wanted.jobs + 2 * known, suspects: wanted.suspects + 2 * suspects };
+        // Suspects have run before, so none of them has expired.
+        let look = Look { jobs: wanted.jobs + 2 * known, ..wanted };
         let heads = heads(tx, queue, kinds, look)?;
         choice.jobs.clear();
         walk(tx, &heads, request, wanted, look, &mut choice)?;
-        if choice.jobs.len() == wanted.jobs || choice.expired.len() == known {
+        let met_enough = choice.expired.len() >= EXPIRED_MET_MAX;
+        if choice.jobs.len() == wanted.jobs || choice.expired.len() == known || met_enough {
             return Ok(choice);
         }
     }
@@ -132,12 +140,16 @@ fn walk(
             break;
         }
         suspects_seen += usize::from(suspect);
-        if (suspect && suspects_left == 0) || choice.expired.iter().any(|row| row.seq == seq) {
+        if (suspect && suspects_left == 0) || choice.met.contains(&seq) {
             continue;
         }
         let Some((row, body)) = job_with_body(tx, seq)? else { continue };
-        if row.expires_at.is_some_and(|expires_at| expires_at <= request.now) {
+        if row.is_expired(request.now) {
+            choice.met.insert(seq);
             choice.expired.push(row);
+            if choice.expired.len() >= EXPIRED_MET_MAX {
+                break;
+            }
             continue;
         }
         suspects_left -= usize::from(suspect);

@@ -32,6 +32,8 @@ pub(super) struct Treatment {
     pub(super) reads_counts: bool,
     /// Takes the events that wait along.
     pub(super) writes_events: bool,
+    /// Does not wait in line when thousands do.
+    pub(super) urgent: bool,
 }
 
 /// A unit of work.
@@ -240,8 +242,13 @@ impl Committer {
     fn begin(&mut self, volatile: bool) -> DbResult<()> {
         let full = self.durability == Durability::Fsync && !volatile;
         if self.full_sync != Some(full) {
+            // SQLite compiles this pragma's effect in, and expires the statement with it, so the cache does no harm.
             self.execute(if full { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = NORMAL" })?;
             self.full_sync = Some(full);
+        }
+        // Left over by a panic between two commands.
+        if !self.connection.is_autocommit() {
+            self.execute("ROLLBACK")?;
         }
         // Takes the write lock at once: a transaction that began as a reader could not wait for it.
         self.execute("BEGIN IMMEDIATE")

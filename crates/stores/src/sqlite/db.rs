@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use longhaul_queue::limits::Limits;
 use longhaul_queue::store::Enqueued;
 use longhaul_queue::{Clock, Error, NewJob, Queue, Result, SystemClock, Timestamp};
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, OptionalExtension};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 
 use super::committer::{Treatment, wait_for_lock};
 use super::error::{DbError, DbResult, corrupt, is_busy, is_damage, of_caller};
@@ -25,6 +26,8 @@ const OPEN_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Page cache of the writing connection, and of each reader.
 const WRITER_CACHE_KIB: i64 = 16_384;
 const READER_CACHE_KIB: i64 = 1_024;
+/// The write-ahead log's file is cut back to this when it is used anew.
+const WAL_BYTES_KEPT: i64 = 64 * 1024 * 1024;
 const STATEMENTS_CACHED: usize = 128;
 
 /// What a commit promises.
@@ -41,7 +44,7 @@ impl Durability {
     /// What survives what, in a sentence.
     pub fn promise(self) -> &'static str {
         match self {
-            Self::Fsync => "fsync: a commit survives a power cut",
+            Self::Fsync => "fsync: what was enqueued, saved or settled survives a power cut",
             Self::Relaxed => "relaxed: a commit survives kill -9; a power cut may lose the last ones",
         }
     }
@@ -68,11 +71,18 @@ pub struct SqliteOptions {
     pub create: bool,
     /// The clock that leases count by.
     pub clock: Arc<dyn Clock>,
+    /// What an enqueue inside a caller's transaction accepts.
+    pub limits: Limits,
 }
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { durability: Durability::default(), create: true, clock: Arc::new(SystemClock) }
+        Self {
+            durability: Durability::default(),
+            create: true,
+            clock: Arc::new(SystemClock),
+            limits: Limits::default(),
+        }
     }
 }
 
@@ -82,6 +92,7 @@ pub struct Db {
     path: Arc<PathBuf>,
     durability: Durability,
     clock: Arc<dyn Clock>,
+    limits: Limits,
     // Fields are dropped in this order. The writer goes last: only a connection that may write can fold the log into
     // the file and remove it.
     readers: Arc<Mutex<Vec<Connection>>>,
@@ -103,6 +114,7 @@ impl Db {
             path: Arc::new(path.to_owned()),
             durability: options.durability,
             clock: options.clock,
+            limits: options.limits,
             readers: Arc::new(Mutex::new(Vec::new())),
             writer,
         })
@@ -142,14 +154,30 @@ impl Db {
         &self,
         work: impl FnOnce(&mut Transaction<'_, '_>) -> DbResult<T> + Send + 'static,
     ) -> Result<T> {
-        let now = self.clock.now();
+        let (now, limits) = (self.clock.now(), self.limits);
         self.writer
-            .write(Treatment::default(), move |tx| work(&mut Transaction { tx, now }).map_err(of_caller))
+            .write(Treatment::default(), move |tx| {
+                work(&mut Transaction { tx, now, limits }).map_err(of_caller)
+            })
             .await
     }
 
     /// Runs a read on a read-only connection, beside the writer.
     pub async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> DbResult<T> + Send + 'static,
+    ) -> Result<T> {
+        // A transaction, so that several statements see one state: a job may be consumed between them.
+        self.with_reader(move |connection| {
+            let snapshot = connection.unchecked_transaction()?;
+            let value = work(&snapshot)?;
+            snapshot.finish()?;
+            Ok(value)
+        })
+        .await
+    }
+
+    async fn with_reader<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection) -> DbResult<T> + Send + 'static,
     ) -> Result<T> {
@@ -180,7 +208,7 @@ impl Db {
             return Err(Error::invalid(format!("{} exists; choose another name", target.display())));
         }
         let target = target.to_owned();
-        self.read(move |connection| {
+        self.with_reader(move |connection| {
             connection.execute("VACUUM INTO ?1", [target.to_string_lossy()])?;
             std::fs::File::open(&target)
                 .and_then(|file| file.sync_all())
@@ -245,6 +273,7 @@ pub struct DbCheck {
 pub struct Transaction<'t, 'c> {
     tx: &'t mut Tx<'c>,
     now: Timestamp,
+    limits: Limits,
 }
 
 impl Transaction<'_, '_> {
@@ -255,8 +284,10 @@ impl Transaction<'_, '_> {
 
     /// Enqueues jobs, to be stored with the rest or not at all.
     pub fn enqueue(&mut self, jobs: Vec<NewJob>) -> DbResult<Vec<Enqueued>> {
-        let jobs = Queue::prepare_jobs(jobs, &longhaul_queue::limits::Limits::default(), self.now)?;
-        insert::insert(self.tx, jobs, self.now)
+        let jobs = Queue::prepare_jobs(jobs, &self.limits, self.now)?;
+        // A caller that goes on after a refusal must not keep half of the submission.
+        let now = self.now;
+        self.tx.attempt(|tx| insert::insert(tx, jobs, now))?.map_err(DbError::Queue)
     }
 }
 
@@ -295,14 +326,34 @@ fn try_open_writer(path: &Path) -> DbResult<Connection> {
     let mut connection = Connection::open(path)?;
     prepare_connection(&mut connection)?;
     // Asked and read back: a misspelt or refused journal mode would cost every commit several fsyncs.
-    let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+    let mode = set_journal_mode(&connection)?;
     if mode != "wal" {
         return Err(corrupt("the journal mode", format!("SQLite answers {mode:?} instead of \"wal\"")));
     }
     connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
+    // Where fsync alone leaves data in the drive's cache (macOS); elsewhere these change nothing.
+    connection.pragma_update(None, "fullfsync", true)?;
+    connection.pragma_update(None, "checkpoint_fullfsync", true)?;
+    // A write-ahead log that grew behind a long reader shrinks again.
+    connection.pragma_update(None, "journal_size_limit", WAL_BYTES_KEPT)?;
     migrate(&mut connection)?;
     Ok(connection)
+}
+
+/// SQLite does not call the busy handler here, so processes that make a new file together would meet "locked".
+fn set_journal_mode(connection: &Connection) -> rusqlite::Result<String> {
+    let mut tries = 0;
+    loop {
+        match connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)) {
+            Err(error)
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && wait_for_lock(tries) =>
+            {
+                tries += 1;
+            }
+            answer => return answer,
+        }
+    }
 }
 
 fn open_reader(path: &Path) -> rusqlite::Result<Connection> {

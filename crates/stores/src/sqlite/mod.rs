@@ -44,10 +44,13 @@ pub use db::{Db, DbCheck, Durability, SqliteOptions, Transaction};
 pub use error::{DbError, DbResult};
 
 /// Needs its own fsync, where that is the level.
-const DURABLE: Treatment = Treatment { volatile: false, reads_counts: false, writes_events: false };
+const DURABLE: Treatment =
+    Treatment { volatile: false, reads_counts: false, writes_events: false, urgent: false };
 /// May be lost in a power cut, which ends its holder too.
 const VOLATILE: Treatment = Treatment { volatile: true, ..DURABLE };
 
+/// A lease runs out while others wait.
+const URGENT: Treatment = Treatment { urgent: true, ..VOLATILE };
 /// Jobs of an enqueue that may run on its caller's thread: a fraction of a millisecond.
 const INSERT_HERE_MAX: usize = 10;
 
@@ -125,7 +128,7 @@ impl Store for SqliteStore {
     }
 
     async fn extend(&self, request: ExtendRequest) -> Result<Vec<Renewal>> {
-        self.db.writer.write(VOLATILE, move |tx| claim::extend(tx, &request)).await
+        self.db.writer.write(URGENT, move |tx| claim::extend(tx, &request)).await
     }
 
     async fn save(&self, lease: Lease, save: Save, _now: Timestamp) -> Result<()> {
@@ -217,7 +220,7 @@ impl Store for SqliteStore {
     }
 
     async fn beat(&self, worker: WorkerInfo) -> Result<()> {
-        self.db.writer.write(VOLATILE, move |tx| settings::beat(tx, &worker)).await
+        self.db.writer.write(URGENT, move |tx| settings::beat(tx, &worker)).await
     }
 
     async fn workers(&self, now: Timestamp) -> Result<Vec<WorkerInfo>> {

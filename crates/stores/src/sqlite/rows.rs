@@ -105,6 +105,11 @@ impl JobRow {
         })
     }
 
+    /// Whether it was not started in time. One that has run before is not bound to it any more.
+    pub(super) fn is_expired(&self, now: Timestamp) -> bool {
+        self.started_at.is_none() && self.expires_at.is_some_and(|expires_at| expires_at <= now)
+    }
+
     pub(super) fn has(&self, flag: i64) -> bool {
         self.flags & flag != 0
     }
@@ -191,6 +196,12 @@ impl Body {
             statement.query_row([seq], |row| Ok((row.get(0)?, row.get(1)?)))?;
         Ok(Self { payload: Json::trusted(payload), options: read_options(options)? })
     }
+}
+
+/// The options alone: never walks a large payload.
+pub(super) fn options_of(tx: &Tx<'_>, seq: i64) -> DbResult<JobOptions> {
+    let text = tx.one("SELECT options FROM lh_bodies WHERE seq = ?1", [seq], |row| row.get(0))?;
+    read_options(text.flatten())
 }
 
 pub(super) fn read_options(text: Option<String>) -> DbResult<JobOptions> {

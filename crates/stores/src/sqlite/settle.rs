@@ -9,7 +9,7 @@ use longhaul_queue::{Error, Json, Lease, State, Timestamp};
 
 use super::admin::delete_row;
 use super::error::{DbError, DbResult};
-use super::rows::{Body, JobRow, flag, from_text, job_by_seq, read_data, state_number, to_text};
+use super::rows::{JobRow, flag, from_text, job_by_seq, options_of, read_data, state_number, to_text};
 use super::tx::Tx;
 use super::{graph, insert, sweep, unique};
 
@@ -100,7 +100,7 @@ pub(super) fn wake_with(
     now: Timestamp,
     jitter: f64,
 ) -> DbResult<(Settlement, WakeColumn)> {
-    let policy = Policy::default().with(&Body::read(tx.connection(), row.seq)?.options);
+    let policy = Policy::default().with(&options_of(tx, row.seq)?);
     match signal.into_event() {
         Ok(event) => Ok((judge(event, spent, &policy, now, jitter), WakeColumn::Clear)),
         Err(value) => {
@@ -137,15 +137,9 @@ pub(super) fn apply(
     }
     write_park(tx, &mut row, settlement, wake)?;
     let needs_options = state.is_terminal() && row.has(flag::UNIQUE | flag::RETENTION);
-    let options =
-        if needs_options { Body::read(tx.connection(), row.seq)?.options } else { JobOptions::default() };
+    let options = if needs_options { options_of(tx, row.seq)? } else { JobOptions::default() };
     let removal = removal(tx, &row, options.retention, state, now)?;
     write_row(tx, &row, settlement, removal, now)?;
-    if from == State::Running && !state.is_terminal() {
-        sweep::remind(tx, &row)?;
-    } else if from == State::Parked && state.is_terminal() {
-        sweep::forget(tx, &row)?;
-    }
     tx.moved(row.subject(), Some(from), Some(state));
     if state.is_terminal() {
         row.state = state;
@@ -325,7 +319,7 @@ pub(super) fn cancel_waiting(
     now: Timestamp,
 ) -> DbResult<()> {
     let options = if row.has(flag::UNIQUE | flag::RETENTION) {
-        Body::read(tx.connection(), row.seq)?.options
+        options_of(tx, row.seq)?
     } else {
         JobOptions::default()
     };

@@ -13,11 +13,19 @@ use rusqlite::{Connection, OptionalExtension};
 use super::admin::{delete_row, held_child};
 use super::error::DbResult;
 use super::graph;
-use super::rows::{Body, JobRow, flag, job_by_seq, job_columns, read_park, state_number};
+use super::rows::{JobRow, flag, job_by_seq, job_columns, options_of, read_park, state_number};
 use super::settle::{JITTER_MEAN, WakeColumn, apply, cancel_waiting, forget_cancel, write_run};
 use super::tx::Tx;
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
+/// Days that the ledger remembers.
+const LEDGER_KEPT_DAYS: i64 = 400;
+const FORGET_UNIQUES: &str = "DELETE FROM lh_uniques WHERE (queue, kind, key) IN (
+     SELECT queue, kind, key FROM lh_uniques WHERE ended IS NOT NULL AND taken_until <= ?1 LIMIT ?2)";
+const FORGET_SIGNALS: &str = "DELETE FROM lh_signals WHERE key IN (
+     SELECT key FROM lh_signals WHERE expires_at <= ?1 LIMIT ?2)";
+const FORGET_COUNTS: &str = "DELETE FROM lh_counts WHERE (queue, state, kind) IN (
+     SELECT queue, state, kind FROM lh_counts WHERE jobs = 0 LIMIT ?1)";
 /// States that the promoter ends by time.
 const WAITING: [State; 2] = [State::Scheduled, State::Parked];
 const ENDED: [State; 3] = [State::Succeeded, State::Failed, State::Cancelled];
@@ -76,7 +84,7 @@ pub(super) fn promote(tx: &mut Tx<'_>, now: Timestamp, limit: usize) -> DbResult
     for state in WAITING {
         starts.append(&mut due(tx, state, now, limit + 1)?);
     }
-    starts.retain(|row| row.expires_at.is_none_or(|expires_at| expires_at > now));
+    starts.retain(|row| !row.is_expired(now));
     found.extend(starts.iter().map(|row| row.seq));
     let cut = found.len() > limit;
     let mut changed = 0;
@@ -90,7 +98,7 @@ pub(super) fn promote(tx: &mut Tx<'_>, now: Timestamp, limit: usize) -> DbResult
 /// False when an earlier one's cascade has settled this one.
 fn promote_one(tx: &mut Tx<'_>, seq: i64, now: Timestamp) -> DbResult<bool> {
     let Some(row) = job_by_seq(tx, seq)?.filter(|row| !row.state.is_terminal()) else { return Ok(false) };
-    if row.expires_at.is_some_and(|expires_at| expires_at <= now) {
+    if row.is_expired(now) {
         cancel_waiting(tx, &row, &JobError::expired(), now)?;
         graph::ended(tx, &JobRow { state: State::Cancelled, ..row }, None, now)?;
     } else if row.state == State::Parked {
@@ -110,12 +118,7 @@ pub(super) fn remind_at(tx: &Tx<'_>, expires_at: Timestamp, seq: i64) -> DbResul
     Ok(())
 }
 
-/// A job waits again.
-pub(super) fn remind(tx: &Tx<'_>, row: &JobRow) -> DbResult<()> {
-    row.expires_at.map_or(Ok(()), |expires_at| remind_at(tx, expires_at, row.seq))
-}
-
-/// A job waits no more.
+/// A job has started, or ended without.
 pub(super) fn forget(tx: &Tx<'_>, row: &JobRow) -> DbResult<()> {
     if let Some(expires_at) = row.expires_at {
         let sql = "DELETE FROM lh_expiries WHERE look_at = ?1 AND seq = ?2";
@@ -127,7 +130,7 @@ pub(super) fn forget(tx: &Tx<'_>, row: &JobRow) -> DbResult<()> {
 fn park_timed_out(tx: &mut Tx<'_>, row: JobRow, now: Timestamp) -> DbResult<()> {
     let park = read_park(tx.connection(), row.seq)?;
     let (key, on_timeout) = park.map(|park| (park.key, park.on_timeout)).unwrap_or_default();
-    let policy = Policy::default().with(&Body::read(tx.connection(), row.seq)?.options);
+    let policy = Policy::default().with(&options_of(tx, row.seq)?);
     let error = JobError::park_timeout(&key);
     let (event, wake) = match on_timeout {
         OnTimeout::Resume => (Event::Release, WakeColumn::Set(Wake::TimedOut)),
@@ -154,7 +157,7 @@ pub(super) fn rescue(tx: &mut Tx<'_>, now: Timestamp, limit: usize) -> DbResult<
     let mut changed = 0;
     for mut row in rows.into_iter().take(limit) {
         changed += 1;
-        let policy = Policy::default().with(&Body::read(tx.connection(), row.seq)?.options);
+        let policy = Policy::default().with(&options_of(tx, row.seq)?);
         let settlement = judge(Event::Crash, row.spent, &policy, now, JITTER_MEAN);
         let settlement = if row.cancel { settlement.under_cancel() } else { settlement };
         forget_cancel(tx, &row)?;
@@ -201,10 +204,17 @@ pub(super) fn prune(tx: &mut Tx<'_>, now: Timestamp, limit: usize) -> DbResult<S
             changed += 1;
         }
     }
-    changed +=
-        tx.run("DELETE FROM lh_uniques WHERE ended IS NOT NULL AND taken_until <= ?1", [now.as_millis()])?;
-    changed += tx.run("DELETE FROM lh_signals WHERE expires_at <= ?1", [now.as_millis()])?;
+    let mut cut = cut;
+    for sql in [FORGET_UNIQUES, FORGET_SIGNALS] {
+        let forgotten = tx.run(sql, (now.as_millis(), limit))?;
+        cut |= forgotten == limit;
+        changed += forgotten;
+    }
     changed += tx.run("DELETE FROM lh_workers WHERE seen_at <= ?1", [(now - WORKER_KEPT).as_millis()])?;
+    // Counters of queues and kinds that are no more.
+    tx.run(FORGET_COUNTS, [limit])?;
+    let oldest_day = now.as_millis().div_euclid(DAY_MS) - LEDGER_KEPT_DAYS;
+    tx.run("DELETE FROM lh_ledger WHERE day < ?1", [oldest_day])?;
     let kept = i64::try_from(EVENTS_KEPT_MAX).unwrap_or(i64::MAX);
     tx.run("DELETE FROM lh_events WHERE id <= (SELECT max(id) FROM lh_events) - ?1", [kept])?;
     let next_at = if cut { Some(now) } else { next_due(tx.connection(), &ENDED)? };

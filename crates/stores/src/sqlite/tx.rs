@@ -235,13 +235,13 @@ impl<'a> Tx<'a> {
 
     /// Jobs of a queue in a state that this command has booked but not written.
     pub(super) fn booked(&self, queue: &str, state: State) -> i64 {
-        self.own.in_queue(queue, state).map(|delta| delta.jobs).sum()
+        self.own.counts.in_queue(queue, state).map(|(_, jobs)| jobs).sum()
     }
 
     /// Kinds of a queue that have become ready in this command.
     pub(super) fn booked_kinds(&self, queue: &str) -> impl Iterator<Item = &str> {
-        let ready = self.own.in_queue(queue, State::Ready).filter(|delta| delta.jobs > 0);
-        ready.map(|delta| delta.kind.as_str())
+        let ready = self.own.counts.in_queue(queue, State::Ready).filter(|(_, jobs)| *jobs > 0);
+        ready.map(|(kind, _)| kind)
     }
 
     /// Jobs of a process that are booked but not written.
@@ -300,11 +300,11 @@ impl<'a> Tx<'a> {
 
     /// Writes the counters of the commands so far, so that the next one reads them.
     pub(super) fn flush_counts(&mut self) -> DbResult<()> {
-        for delta in std::mem::take(&mut self.kept.counts).iter().filter(|delta| delta.jobs != 0) {
+        for (queue, kind, state, jobs) in std::mem::take(&mut self.kept.counts).iter() {
             self.run(
                 "INSERT INTO lh_counts (queue, state, kind, jobs) VALUES (?1, ?2, ?3, ?4)
                  ON CONFLICT DO UPDATE SET jobs = jobs + excluded.jobs",
-                (&delta.queue, state_number(delta.state), &delta.kind, delta.jobs),
+                (queue, state_number(state), kind, jobs),
             )?;
         }
         self.standings.clear();
@@ -336,11 +336,11 @@ impl<'a> Tx<'a> {
     pub(super) fn finish(&mut self) -> DbResult<()> {
         self.flush_counts()?;
         let day = self.locked_at.as_millis().div_euclid(DAY_MS);
-        for delta in &self.kept.ledger {
+        for (queue, kind, state, jobs) in self.kept.ledger.iter() {
             self.run(
                 "INSERT INTO lh_ledger (day, queue, kind, state, jobs) VALUES (?1, ?2, ?3, ?4, ?5)
                  ON CONFLICT DO UPDATE SET jobs = jobs + excluded.jobs",
-                (day, &delta.queue, &delta.kind, state_number(delta.state), delta.jobs),
+                (day, queue, kind, state_number(state), jobs),
             )?;
         }
         Ok(())

@@ -1,6 +1,8 @@
 //! Unique keys: at most one unfinished job per (queue, kind, key), and none within the window. Kept apart from the
 //! jobs, so that a window outlives the deletion of its job.
 
+use std::time::Duration;
+
 use longhaul_queue::job::{JobId, JobOptions, NewJob, Unique, UniquePolicy, Window};
 use longhaul_queue::store::{Enqueued, How};
 use longhaul_queue::{Error, State, Timestamp};
@@ -34,12 +36,15 @@ pub(super) fn holder(tx: &mut Tx<'_>, id: JobId, job: &NewJob, now: Timestamp) -
     let how = match unique.policy {
         UniquePolicy::Skip => How::Skipped,
         UniquePolicy::Replace => replace(tx, &row, job)?,
-        UniquePolicy::Debounce { wait, cap } => {
-            debounce(tx, &row, (now + wait).min(row.created_at + cap), now)?
-        }
+        UniquePolicy::Debounce { wait, cap } => debounce(tx, &row, pushed_back(&row, now + wait, cap), now)?,
     };
     let state = job_by_seq(tx, seq)?.map_or(row.state, |row| row.state);
     Ok(Some(Enqueued { id, seq, state, how }))
+}
+
+/// Later, but not past the cap; and never earlier than the job waits anyway, for a retry or a rate limit.
+fn pushed_back(holder: &JobRow, to: Timestamp, cap: Duration) -> Timestamp {
+    to.min(holder.created_at + cap).max(holder.run_at)
 }
 
 fn replace(tx: &mut Tx<'_>, holder: &JobRow, job: &NewJob) -> DbResult<How> {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_queue::{Clock, Error, Result};
 use rusqlite::Connection;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tracing::debug;
 
 use super::Durability;
@@ -23,8 +23,10 @@ use super::tx::Tx;
 
 /// Commands that share one commit at most: bounds how long a reply waits for its neighbours.
 const GROUP_MAX: usize = 256;
-/// Commands that may wait for the writer; callers beyond wait to hand theirs in.
+/// Commands that may wait for the writer; callers beyond wait, in the order they came, to hand theirs in.
 const QUEUE_MAX: usize = 4_096;
+/// Room beyond that for what must not stand in that line: lease renewals and signs of life.
+const URGENT_MAX: usize = 64;
 /// How often the writer asks whether another process has written: while things happen, and while nothing does.
 const FOREIGN_WRITES_EVERY: Duration = Duration::from_millis(1);
 const FOREIGN_WRITES_EVERY_IDLE: Duration = Duration::from_millis(4);
@@ -73,6 +75,7 @@ impl<T: Send, F: FnOnce(&mut Tx<'_>) -> DbResult<T> + Send> Command for Call<T, 
 pub(super) struct Writer {
     committer: Arc<Mutex<Committer>>,
     thread: Arc<ThreadHandle>,
+    places: Arc<Semaphore>,
     changed: Arc<watch::Sender<u64>>,
     durability: Durability,
     /// Calls of `write_here` under way.
@@ -99,9 +102,12 @@ impl Drop for Turn<'_> {
 
 /// Waits for the thread when the last handle goes, so that a program that ends leaves a file at rest.
 struct ThreadHandle {
-    commands: Option<SyncSender<Box<dyn Command>>>,
+    commands: Option<SyncSender<Queued>>,
     thread: Option<JoinHandle<()>>,
 }
+
+/// A command with its place in the line.
+type Queued = (Box<dyn Command>, Option<OwnedSemaphorePermit>);
 
 impl Drop for ThreadHandle {
     fn drop(&mut self) {
@@ -123,14 +129,15 @@ impl Writer {
         let committer =
             Committer::new(connection, durability, clock, Arc::clone(&changed)).map_err(DbError::from)?;
         let committer = Arc::new(Mutex::new(committer));
-        let (commands, inbox) = sync_channel(QUEUE_MAX);
+        let (commands, inbox) = sync_channel(QUEUE_MAX + URGENT_MAX);
         let thread = WriterThread { committer: Arc::clone(&committer), inbox, changed: Arc::clone(&changed) };
         let thread = std::thread::Builder::new()
             .name("longhaul-writer".to_owned())
             .spawn(move || thread.run())
             .map_err(|error| Error::Unavailable(format!("the writer thread cannot start: {error}")))?;
         let thread = ThreadHandle { commands: Some(commands), thread: Some(thread) };
-        Ok(Self { committer, thread: Arc::new(thread), changed, durability, turns: Arc::default() })
+        let places = Arc::new(Semaphore::new(QUEUE_MAX));
+        Ok(Self { committer, thread: Arc::new(thread), places, changed, durability, turns: Arc::default() })
     }
 
     pub(super) fn watch(&self) -> watch::Receiver<u64> {
@@ -205,19 +212,22 @@ impl Writer {
             |_| Ok(()),
         );
         // A full queue keeps it busy anyway.
-        let _ = self.thread.commands.as_ref().map(|commands| commands.try_send(command));
+        let _ = self.thread.commands.as_ref().map(|commands| commands.try_send((command, None)));
     }
 
-    async fn send(&self, mut command: Box<dyn Command>) -> Result<()> {
+    async fn send(&self, command: Box<dyn Command>) -> Result<()> {
         let Some(commands) = &self.thread.commands else { return Err(gone()) };
-        loop {
-            command = match commands.try_send(command) {
-                Ok(()) => return Ok(()),
-                Err(TrySendError::Full(command)) => command,
-                Err(TrySendError::Disconnected(_)) => return Err(gone()),
-            };
-            // Thousands of commands are waiting: let them through before adding to them.
-            tokio::task::yield_now().await;
+        let place = if command.treatment().urgent {
+            None
+        } else {
+            Some(Arc::clone(&self.places).acquire_owned().await.map_err(|_| gone())?)
+        };
+        match commands.try_send((command, place)) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Full(_)) => {
+                Err(Error::Unavailable("thousands of writes are waiting; try again".to_owned()))
+            }
+            Err(TrySendError::Disconnected(_)) => Err(gone()),
         }
     }
 }
@@ -231,13 +241,14 @@ fn call<T: Send + 'static>(
     (Box::new(Call { treatment, probe, work: Some(work), value: None, reply }), answer)
 }
 
+/// Nothing brings the thread back, so nobody should try again.
 fn gone() -> Error {
-    Error::Unavailable("the database writer has stopped".to_owned())
+    Error::Corrupt("the database writer has stopped; restart the program".to_owned())
 }
 
 struct WriterThread {
     committer: Arc<Mutex<Committer>>,
-    inbox: Receiver<Box<dyn Command>>,
+    inbox: Receiver<Queued>,
     changed: Arc<watch::Sender<u64>>,
 }
 
@@ -249,7 +260,9 @@ impl WriterThread {
         while let Some(group) = self.next_group(changed_at.elapsed() > IDLE_AFTER) {
             let mut committer = self.committer();
             if !group.is_empty() {
-                committer.commit_group(group);
+                let (commands, places): (Vec<_>, Vec<_>) = group.into_iter().unzip();
+                committer.commit_group(commands);
+                drop(places);
             }
             if committer.news.is_due() {
                 committer.write_news();
@@ -274,13 +287,13 @@ impl WriterThread {
         debug!("writer thread ends");
     }
 
-    /// A panic while the lock was held has rolled back with its transaction.
+    /// A panic while the lock was held leaves a transaction that the next one ends first.
     fn committer(&self) -> MutexGuard<'_, Committer> {
         self.committer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is queued now; empty when nothing came for a while; `None` when no handle is left.
-    fn next_group(&self, idle: bool) -> Option<Vec<Box<dyn Command>>> {
+    fn next_group(&self, idle: bool) -> Option<Vec<Queued>> {
         // Somebody wants to know of other processes' writes at once; events may wait a little.
         let wait = match (self.changed.receiver_count() == 0, idle) {
             (true, _) => WRITTEN_EVERY,

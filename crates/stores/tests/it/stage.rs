@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use longhaul_queue::limits::Limits;
 use longhaul_queue::testing::Bench;
 use longhaul_queue::testing::bench::START;
 use longhaul_queue::testing::invariants;
@@ -37,7 +38,7 @@ impl Stage {
     /// `Relaxed`, because most tests check rules, not disks.
     pub(crate) fn options(&self) -> SqliteOptions {
         let clock = Arc::clone(&self.clock) as _;
-        SqliteOptions { durability: Durability::Relaxed, create: true, clock }
+        SqliteOptions { durability: Durability::Relaxed, create: true, clock, limits: Limits::default() }
     }
 
     pub(crate) fn try_open(&self) -> Result<SqliteStore> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use longhaul_queue::store::ListRequest;
 use longhaul_queue::testing::bench::{done, id, job};
 use longhaul_queue::{Error, NewJob, State, Store};
 use longhaul_stores::sqlite::{DbError, DbResult, SqliteStore, Transaction};
@@ -103,4 +104,21 @@ async fn the_commit_wakes_whoever_watches_and_a_refusal_does_not() {
     store.db().transaction(|tx| tx.enqueue(vec![job(1)])).await.expect("it is stored");
     changes.changed().await.expect("the store lives");
     assert_eq!(store.counts().await.expect("counts answers")[0].jobs, 1, "the commit came first");
+}
+
+/// A caller may go on after a refusal; then nothing of the refused submission may stay, least of all a job without
+/// the edges that would release it.
+#[tokio::test]
+async fn a_refused_enqueue_leaves_nothing_when_the_caller_goes_on() {
+    let stage = Stage::new();
+    let store = stage.open();
+    let unknown = id(99);
+    let outcome = store.db().transaction(move |tx| {
+        let refused = tx.enqueue(vec![job(1), job(2).after(unknown)]);
+        tx.enqueue(vec![job(3)])?;
+        Ok(refused.is_err())
+    });
+    assert_eq!(outcome.await, Ok(true));
+    let page = store.list(ListRequest { limit: 10, ..ListRequest::default() }).await.expect("list answers");
+    assert_eq!(page.items.iter().map(|job| job.id).collect::<Vec<_>>(), [id(3)]);
 }

@@ -150,8 +150,9 @@ pub(super) async fn what_has_expired_hides_nobody(bench: &Bench) {
     bench.add(later.into_iter().chain([job(16), job(17)])).await;
     bench.pass(secs(1));
     let request = ClaimRequest { limit: 2, suspects_max: 1, ..bench.request() };
-    assert_eq!(bench.claim_ids(request).await, [2, 16].map(id));
-    for number in [1, 11, 12, 13, 14, 15] {
+    // The first has run before, so its expiry binds it no more.
+    assert_eq!(bench.claim_ids(request).await, [1, 16].map(id));
+    for number in [11, 12, 13, 14, 15] {
         assert_eq!(bench.reason(number).await, Some(Reason::Expired));
     }
 }

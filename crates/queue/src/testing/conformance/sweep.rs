@@ -4,7 +4,7 @@ use crate::job::{NewJob, OnFailure, Retention};
 use crate::state::{JobError, OnTimeout, Reason, State};
 use crate::store::{QueueChange, Signal};
 use crate::testing::Bench;
-use crate::testing::bench::{LEASE_FOR, days, done, give_up, id, job, json, park, park_until, secs};
+use crate::testing::bench::{LEASE_FOR, again, days, done, give_up, id, job, json, park, park_until, secs};
 
 pub(super) async fn a_due_job_becomes_ready(bench: &Bench) {
     let now = bench.now();
@@ -30,7 +30,7 @@ pub(super) async fn a_sweep_cut_by_its_limit_wants_to_come_back_at_once(bench: &
     assert_eq!(bench.promote().await.next_at, None);
 }
 
-pub(super) async fn jobs_expire_in_every_waiting_state(bench: &Bench) {
+pub(super) async fn jobs_that_never_started_expire_in_every_waiting_state(bench: &Bench) {
     let expires_at = Some(bench.now() + secs(5));
     let expiring = |number| NewJob { expires_at, ..job(number) };
     let later = bench.now() + secs(3);
@@ -41,12 +41,35 @@ pub(super) async fn jobs_expire_in_every_waiting_state(bench: &Bench) {
     bench.run(2, park("k")).await;
     bench.add([expiring(6)]).await;
     bench.pass(secs(5));
-    assert_eq!(bench.promote().await.changed, 4);
-    for number in [2, 3, 4, 6] {
+    assert_eq!(bench.promote().await.changed, 3);
+    for number in [3, 4, 6] {
         let found = bench.detail(number).await.job;
         assert_eq!((found.state, found.error), (State::Cancelled, Some(JobError::expired())));
     }
-    bench.expect(&[(1, State::Running), (5, State::Cancelled)]).await;
+    bench.expect(&[(1, State::Running), (2, State::Parked), (5, State::Cancelled)]).await;
+}
+
+pub(super) async fn a_job_that_has_started_is_not_bound_to_its_expiry(bench: &Bench) {
+    bench.add([NewJob { expires_at: Some(bench.now() + secs(5)), ..job(1) }]).await;
+    bench.run(1, again(secs(60), "1")).await;
+    bench.pass(secs(60));
+    assert_eq!(bench.promote().await.changed, 1);
+    assert_eq!(bench.start(1).await.data, Some(json("1")));
+}
+
+pub(super) async fn a_backlog_of_expired_jobs_keeps_no_claim_from_live_ones(bench: &Bench) {
+    let expires_at = Some(bench.now() + secs(5));
+    bench.add((1..=250).map(|number| NewJob { expires_at, ..job(number) })).await;
+    bench.add([job(251)]).await;
+    bench.pass(secs(5));
+    // A claim cancels some on its way and may answer short, as long as it comes closer each time.
+    for _ in 0..10 {
+        if let Some(claimed) = bench.claim(1).await.pop() {
+            assert_eq!(claimed.job.id, id(251));
+            return;
+        }
+    }
+    panic!("ten claims did not reach the live job");
 }
 
 pub(super) async fn a_running_job_does_not_expire(bench: &Bench) {

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use crate::job::{NewJob, Unique, UniquePolicy, Window};
-use crate::state::State;
+use crate::retry::RetryPolicy;
+use crate::state::{Reason, State};
 use crate::store::{Enqueued, How};
 use crate::testing::Bench;
-use crate::testing::bench::{days, done, give_up, id, invalid, job, json, park, secs};
+use crate::testing::bench::{days, done, give_up, id, invalid, job, json, park, retry_later, secs};
 
 fn unique(number: u64, policy: UniquePolicy, window: Option<Window>) -> NewJob {
     job(number).unique(Unique { key: "k".to_owned(), window, policy })
@@ -94,6 +95,16 @@ pub(super) async fn debounce_leaves_a_blocked_job_blocked(bench: &Bench) {
     assert_eq!(bench.add_one(debounce(3, 10, 99)).await.state, State::Blocked);
     bench.run(1, done("1")).await;
     bench.expect(&[(2, State::Scheduled)]).await;
+}
+
+pub(super) async fn debounce_never_pulls_a_retry_forward(bench: &Bench) {
+    let slow = RetryPolicy::fixed(secs(60)).without_jitter();
+    bench.add([debounce(1, 10, 25).retry(slow)]).await;
+    bench.run(1, retry_later(Reason::Throttle)).await;
+    bench.pass(secs(30));
+    bench.add_one(debounce(2, 10, 25)).await;
+    let found = bench.detail(1).await.job;
+    assert_eq!((found.state, found.run_at), (State::Scheduled, bench.now() + secs(30)));
 }
 
 pub(super) async fn a_window_after_enqueue_outlives_the_job(bench: &Bench) {
