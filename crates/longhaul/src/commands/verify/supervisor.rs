@@ -12,6 +12,7 @@ use tokio::process::Child;
 
 use super::journal::{LINE_BYTES, Line, What};
 use super::plan::{EXEC, PROCESS, Plan, Planned, STEP};
+use super::rows;
 use crate::app::App;
 use crate::args::CrashArgs;
 use crate::commands::fleet::Stage;
@@ -28,9 +29,7 @@ const LEASE: &str = "1s";
 /// Longer than the lease: a late write meets a job that waits to be run again, or one that has ended.
 const PAUSE_MS: std::ops::Range<u64> = 1_300..3_000;
 /// An ambush ends after so long even if nobody else ran the job.
-const AMBUSH_MAX: Duration = Duration::from_secs(15);
-/// It ends sooner when nothing at all happens: the paused worker holds the write lock.
-const STANDSTILL: Duration = Duration::from_millis(1_500);
+const AMBUSH_MAX: Duration = Duration::from_secs(10);
 /// Workers that are paused at the same time.
 const PAUSED_MAX: usize = 2;
 /// A worker that was paused is left alone for so long: its late writes are what the pause was for.
@@ -232,6 +231,12 @@ impl<'a> Supervisor<'a> {
         if let Some(slot) = self.slots.iter().position(is_its)
             && self.pause_is_due(self.ambushes)
         {
+            signal(&self.slots[slot].child, Signal::STOP);
+            // If it holds the write lock, nobody else can get the job; there will be another moment.
+            if self.stage.sqlite_file().is_some_and(|file| !rows::lock_is_free(file)) {
+                signal(&self.slots[slot].child, Signal::CONT);
+                return;
+            }
             self.pause(slot, AMBUSH_MAX);
             self.slots[slot].prey = Some(line);
             self.ambushes += 1;
@@ -241,11 +246,9 @@ impl<'a> Supervisor<'a> {
     /// Lets paused workers go on, and replaces those that ended by themselves.
     fn tend_workers(&mut self) -> Result<()> {
         let now = Instant::now();
-        let standstill = self.tail.grown_at.elapsed() > STANDSTILL;
         for number in 0..WORKERS {
             let slot = &mut self.slots[number];
-            let in_vain = slot.prey.is_some() && standstill;
-            if in_vain || slot.paused_until.is_some_and(|until| until <= now) {
+            if slot.paused_until.is_some_and(|until| until <= now) {
                 slot.paused_until = None;
                 slot.prey = None;
                 slot.spared_until = Some(now + AFTER_PAUSE);
