@@ -5,6 +5,7 @@ pub mod bench;
 pub mod conformance;
 pub mod faulty;
 pub mod invariants;
+pub mod lost_calls;
 pub mod random;
 pub mod snapshot;
 

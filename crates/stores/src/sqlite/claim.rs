@@ -1,7 +1,8 @@
 //! Claim and extend: who may run a job, and for how long.
 //!
 //! The cost of a claim is flat: it reads the heads of the partial index `lh_jobs_ready`, one per kind it serves, and
-//! touches only the rows it hands out. Nothing is swept here and nothing is sorted.
+//! touches only the rows it hands out. Nothing is swept here, and only the heads of several kinds are
+//! sorted.
 
 use longhaul_queue::limits::CLAIM_MAX;
 use longhaul_queue::state::JobError;

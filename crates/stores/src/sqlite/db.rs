@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use longhaul_queue::store::Enqueued;
 use longhaul_queue::{Clock, Error, NewJob, Queue, Result, SystemClock, Timestamp};
@@ -10,7 +11,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use super::committer::{Treatment, wait_for_lock};
-use super::error::{DbError, DbResult, corrupt, is_damage, of_caller};
+use super::error::{DbError, DbResult, corrupt, is_busy, is_damage, of_caller};
 use super::tx::Tx;
 use super::writer::Writer;
 use super::{audit, insert};
@@ -19,6 +20,8 @@ use super::{audit, insert};
 const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_jobs.sql")];
 /// Read-only connections kept open; more are opened for a moment when needed.
 const READERS_KEPT_MAX: usize = 4;
+/// How long opening waits for other processes that open the same file.
+const OPEN_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Page cache of the writing connection, and of each reader.
 const WRITER_CACHE_KIB: i64 = 16_384;
 const READER_CACHE_KIB: i64 = 1_024;
@@ -274,7 +277,21 @@ fn name_file(error: Error, path: &Path) -> Error {
     }
 }
 
+/// Opens the writing connection. Processes that make the same file together meet here, and SQLite does not ask the
+/// busy handler while it changes the journal mode; so this waits by itself.
 fn open_writer(path: &Path) -> DbResult<Connection> {
+    let started_at = Instant::now();
+    loop {
+        match try_open_writer(path) {
+            Err(DbError::Sql(error)) if is_busy(&error) && started_at.elapsed() < OPEN_WAIT_MAX => {
+                wait_for_lock(0);
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+fn try_open_writer(path: &Path) -> DbResult<Connection> {
     let mut connection = Connection::open(path)?;
     prepare_connection(&mut connection)?;
     // Asked and read back: a misspelt or refused journal mode would cost every commit several fsyncs.

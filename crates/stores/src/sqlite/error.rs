@@ -42,6 +42,11 @@ pub(super) fn corrupt(what: &str, error: impl std::fmt::Display) -> DbError {
     DbError::Queue(Error::Corrupt(format!("{what} in the database cannot be read: {error}")))
 }
 
+/// Whether somebody else holds the file.
+pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+}
+
 /// Whether the file itself is not sound.
 pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))

@@ -5,12 +5,13 @@ use longhaul_queue::job::{Dependency, JobId, NewJob, ProcessId};
 use longhaul_queue::store::{Enqueued, How};
 use longhaul_queue::{Error, State, Timestamp};
 
+use super::changes::Subject;
 use super::error::{DbResult, corrupt};
 use super::rows::{
     Body, JobRow, flag, job_by_id, job_by_seq, on_failure_number, options_text, read_on_failure, read_result,
     state_number,
 };
-use super::tx::{Subject, Tx};
+use super::tx::Tx;
 use super::{graph, process, sweep, unique};
 
 /// Stores jobs in the order given; parents may stand after their children.

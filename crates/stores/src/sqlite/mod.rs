@@ -1,11 +1,12 @@
 //! SQLite, the default store: one file, no server, several processes.
 //!
-//! Reading order: `migrations/0001_jobs.sql` (the tables and why), [`db`] (the file), `writer` (one thread, group
-//! commit), `tx` (bookkeeping that every change carries), then a file per verb: `insert`, `claim`, `settle`, `graph`,
-//! `process`, `unique`, `admin`, `sweep`, `settings`, `read`.
+//! Reading order: `migrations/0001_jobs.sql` (the tables and why), [`db`] (the file), `writer` (one thread) and
+//! `committer` (group commit), `tx` and `changes` (bookkeeping that every change carries), then a file per verb: `insert`,
+//! `claim`, `settle`, `graph`, `process`, `unique`, `admin`, `sweep`, `settings`, `read`.
 
 mod admin;
 mod audit;
+mod changes;
 mod claim;
 mod committer;
 mod db;

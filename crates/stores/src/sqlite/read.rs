@@ -188,7 +188,7 @@ pub(super) fn list_sql(
         condition(
             "(instr(b.payload, ?) > 0 OR instr(coalesce(json_extract(b.options, '$.title'), ''), ?) > 0
               OR instr(coalesce((SELECT json_extract(error, '$.text') FROM lh_results WHERE seq = j.seq), ''), ?) > 0
-              OR (length(?) > 0 AND instr(lower(hex(j.id)), lower(replace(?, '-', ''))) = 1))",
+              OR (? GLOB '[0-9a-fA-F]*' AND instr(lower(hex(j.id)), lower(replace(?, '-', ''))) = 1))",
             search.clone().into(),
         );
     }

@@ -13,6 +13,9 @@ use super::rows::{Body, JobRow, flag, from_text, job_by_seq, read_data, state_nu
 use super::tx::Tx;
 use super::{graph, insert, sweep, unique};
 
+/// Where no caller gives a random number, so that all stores agree.
+pub(super) const JITTER_MEAN: f64 = 0.5;
+
 /// Applies settlements and answers each.
 pub(super) fn settle(tx: &mut Tx<'_>, items: Vec<SettleItem>, now: Timestamp) -> DbResult<Vec<Settled>> {
     items.into_iter().map(|item| settle_one(tx, item, now)).collect()
@@ -82,7 +85,7 @@ fn take_signal(
     let Some(signal) = from_text::<Signal>("a signal", signal)? else {
         return Ok((settlement, WakeColumn::Clear));
     };
-    let (woken, wake) = wake_with(tx, row, settlement.spent, signal, now, 0.5)?;
+    let (woken, wake) = wake_with(tx, row, settlement.spent, signal, now, JITTER_MEAN)?;
     // The park came first, if only for a moment: what it wrote stays.
     let run_at = woken.run_at.or(settlement.run_at);
     Ok((Settlement { run_at, data: settlement.data, ..woken }, wake))

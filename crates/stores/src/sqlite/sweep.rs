@@ -14,7 +14,7 @@ use super::admin::{delete_row, held_child};
 use super::error::DbResult;
 use super::graph;
 use super::rows::{Body, JobRow, flag, job_by_seq, job_columns, read_park, state_number};
-use super::settle::{WakeColumn, apply, cancel_waiting, forget_cancel, write_run};
+use super::settle::{JITTER_MEAN, WakeColumn, apply, cancel_waiting, forget_cancel, write_run};
 use super::tx::Tx;
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
@@ -136,7 +136,7 @@ fn park_timed_out(tx: &mut Tx<'_>, row: JobRow, now: Timestamp) -> DbResult<()> 
         }
         OnTimeout::Fail => (Event::Outcome(Outcome::Fail(error)), WakeColumn::Clear),
     };
-    let settlement = judge(event, row.spent, &policy, now, 0.5);
+    let settlement = judge(event, row.spent, &policy, now, JITTER_MEAN);
     apply(tx, row, &settlement, wake, now)?;
     Ok(())
 }
@@ -155,7 +155,7 @@ pub(super) fn rescue(tx: &mut Tx<'_>, now: Timestamp, limit: usize) -> DbResult<
     for mut row in rows.into_iter().take(limit) {
         changed += 1;
         let policy = Policy::default().with(&Body::read(tx.connection(), row.seq)?.options);
-        let settlement = judge(Event::Crash, row.spent, &policy, now, 0.5);
+        let settlement = judge(Event::Crash, row.spent, &policy, now, JITTER_MEAN);
         let settlement = if row.cancel { settlement.under_cancel() } else { settlement };
         forget_cancel(tx, &row)?;
         // Also of a job that was to be cancelled, the history says that its worker died.

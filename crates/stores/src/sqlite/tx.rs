@@ -1,15 +1,14 @@
-//! One transaction of the writer: statements, and the bookkeeping that every change of a job carries along: maintained
-//! counters, the ledger, events, and the end of processes. All of it is written once a group, not once a job.
+//! One transaction of the writer: statements, and the bookkeeping that every change of a job carries along. It is
+//! written once a group, not once a job.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use longhaul_queue::events::Change;
-use longhaul_queue::job::{JobId, ProcessId, Progress, Retention};
-use longhaul_queue::limits::EVENT_CHANGES_MAX;
+use longhaul_queue::job::{Progress, Retention};
 use longhaul_queue::{Error, State, Timestamp};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row};
 
+use super::changes::{Changes, ProcessDelta, Subject};
 use super::error::{DbError, DbResult, corrupt};
 use super::news::Story;
 use super::process;
@@ -56,36 +55,6 @@ impl Standing {
         self.sealed && self.unfinished == 0
     }
 }
-
-/// What names a job in counters and events.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Subject<'a> {
-    pub(super) id: JobId,
-    pub(super) queue: &'a str,
-    pub(super) kind: &'a str,
-    pub(super) process: Option<&'a str>,
-    pub(super) helper: bool,
-}
-
-#[derive(Default, Clone)]
-struct Changes {
-    counts: Vec<CountDelta>,
-    ledger: Vec<CountDelta>,
-    processes: HashMap<String, ProcessDelta>,
-    events: Vec<Change>,
-    more_events: u64,
-}
-
-#[derive(Clone)]
-struct CountDelta {
-    queue: String,
-    kind: String,
-    state: State,
-    jobs: i64,
-}
-
-/// Deltas by helper and state.
-type ProcessDelta = [[i64; 8]; 2];
 
 impl<'a> Tx<'a> {
     pub(super) fn new(connection: &'a Connection, locked_at: Timestamp) -> Self {
@@ -178,8 +147,8 @@ impl<'a> Tx<'a> {
         self.next_seq = Some(seq + 1);
     }
 
-    /// Remembers the place of a job that is deleted, if it is the last one, so that it is never given again. Reads
-    /// cursors depend on that; and it spares every enqueue the upkeep of a counter.
+    /// Remembers the place of a job that is deleted, if it is the last one, so that it is never given again.
+    /// Cursors depend on that; and it spares every enqueue the upkeep of a counter.
     pub(super) fn retire_seq(&self, seq: i64) -> DbResult<()> {
         self.run(
             "UPDATE lh_meta SET value = ?1
@@ -219,45 +188,12 @@ impl<'a> Tx<'a> {
 
     /// Books a job's move: `None` is "not stored".
     pub(super) fn moved(&mut self, subject: Subject<'_>, from: Option<State>, to: Option<State>) {
-        if let Some(from) = from {
-            add(&mut self.own.counts, subject, from, -1);
-        }
-        if let Some(to) = to {
-            add(&mut self.own.counts, subject, to, 1);
-            if to.is_terminal() && from.is_none_or(|from| !from.is_terminal()) {
-                add(&mut self.own.ledger, subject, to, 1);
-            }
-            self.tell(subject, to, None);
-        }
-        if let Some(process) = subject.process {
-            let delta = match self.own.processes.get_mut(process) {
-                Some(delta) => delta,
-                None => self.own.processes.entry(process.to_owned()).or_default(),
-            };
-            let by_state = &mut delta[usize::from(subject.helper)];
-            if let Some(from) = from {
-                by_state[from as usize] -= 1;
-            }
-            if let Some(to) = to {
-                by_state[to as usize] += 1;
-            }
-        }
+        self.own.moved(subject, from, to);
     }
 
     /// Adds an event.
     pub(super) fn tell(&mut self, subject: Subject<'_>, state: State, progress: Option<Progress>) {
-        if self.own.events.len() >= EVENT_CHANGES_MAX {
-            self.own.more_events += 1;
-            return;
-        }
-        self.own.events.push(Change {
-            job_id: subject.id,
-            queue: subject.queue.to_owned(),
-            kind: subject.kind.to_owned(),
-            process_id: subject.process.map(ProcessId::from),
-            state,
-            progress,
-        });
+        self.own.tell(subject, state, progress);
     }
 
     /// Says that something else changed that others may wait for.
@@ -299,15 +235,13 @@ impl<'a> Tx<'a> {
 
     /// Jobs of a queue in a state that this command has booked but not written.
     pub(super) fn booked(&self, queue: &str, state: State) -> i64 {
-        let same = |delta: &&CountDelta| delta.state == state && delta.queue == queue;
-        self.own.counts.iter().filter(same).map(|delta| delta.jobs).sum()
+        self.own.in_queue(queue, state).map(|delta| delta.jobs).sum()
     }
 
     /// Kinds of a queue that have become ready in this command.
     pub(super) fn booked_kinds(&self, queue: &str) -> impl Iterator<Item = &str> {
-        let ready =
-            move |delta: &&CountDelta| delta.state == State::Ready && delta.queue == queue && delta.jobs > 0;
-        self.own.counts.iter().filter(ready).map(|delta| delta.kind.as_str())
+        let ready = self.own.in_queue(queue, State::Ready).filter(|delta| delta.jobs > 0);
+        ready.map(|delta| delta.kind.as_str())
     }
 
     /// Jobs of a process that are booked but not written.
@@ -357,26 +291,10 @@ impl<'a> Tx<'a> {
     /// Keeps or forgets what the command that just ended has booked.
     pub(super) fn keep_changes(&mut self, keep: bool) {
         let own = std::mem::take(&mut self.own);
-        if !keep {
+        if keep {
+            self.kept.absorb(own);
+        } else {
             self.rolled_back();
-            return;
-        }
-        let kept = &mut self.kept;
-        merge(&mut kept.counts, own.counts);
-        merge(&mut kept.ledger, own.ledger);
-        for (process, delta) in own.processes {
-            let sum = kept.processes.entry(process).or_default();
-            for (sum, delta) in sum.iter_mut().flatten().zip(delta.iter().flatten()) {
-                *sum += delta;
-            }
-        }
-        kept.more_events += own.more_events;
-        for event in own.events {
-            if kept.events.len() < EVENT_CHANGES_MAX {
-                kept.events.push(event);
-            } else {
-                kept.more_events += 1;
-            }
         }
     }
 
@@ -433,34 +351,5 @@ impl<'a> Tx<'a> {
         let Changes { events: changes, more_events: more, .. } = self.kept;
         let story = (!changes.is_empty()).then_some(Story { at: self.locked_at, changes, more });
         (self.changed || story.is_some(), story)
-    }
-}
-
-fn add(deltas: &mut Vec<CountDelta>, subject: Subject<'_>, state: State, jobs: i64) {
-    let same = |delta: &&mut CountDelta| {
-        delta.state == state && delta.queue == subject.queue && delta.kind == subject.kind
-    };
-    match deltas.iter_mut().find(same) {
-        Some(delta) => delta.jobs += jobs,
-        None => {
-            deltas.push(CountDelta {
-                queue: subject.queue.to_owned(),
-                kind: subject.kind.to_owned(),
-                state,
-                jobs,
-            });
-        }
-    }
-}
-
-fn merge(kept: &mut Vec<CountDelta>, own: Vec<CountDelta>) {
-    for delta in own {
-        let same = |other: &&mut CountDelta| {
-            other.state == delta.state && other.queue == delta.queue && other.kind == delta.kind
-        };
-        match kept.iter_mut().find(same) {
-            Some(other) => other.jobs += delta.jobs,
-            None => kept.push(delta),
-        }
     }
 }

@@ -25,8 +25,11 @@ use super::tx::Tx;
 const GROUP_MAX: usize = 256;
 /// Commands that may wait for the writer; callers beyond wait to hand theirs in.
 const QUEUE_MAX: usize = 4_096;
-/// How often an idle writer asks whether another process has written.
+/// How often the writer asks whether another process has written: while things happen, and while nothing does.
 const FOREIGN_WRITES_EVERY: Duration = Duration::from_millis(1);
+const FOREIGN_WRITES_EVERY_IDLE: Duration = Duration::from_millis(4);
+/// Nothing has changed for so long: idle.
+const IDLE_AFTER: Duration = Duration::from_secs(2);
 
 type Probe<T> = Box<dyn Fn(&Connection) -> DbResult<Option<T>> + Send>;
 
@@ -241,8 +244,9 @@ struct WriterThread {
 impl WriterThread {
     fn run(self) {
         let mut foreign_version = self.committer().foreign_version();
-        let mut looked_at = Instant::now();
-        while let Some(group) = self.next_group() {
+        let (mut looked_at, mut changed_at) = (Instant::now(), Instant::now());
+        let mut changes = *self.changed.borrow();
+        while let Some(group) = self.next_group(changed_at.elapsed() > IDLE_AFTER) {
             let mut committer = self.committer();
             if !group.is_empty() {
                 committer.commit_group(group);
@@ -260,6 +264,10 @@ impl WriterThread {
                     foreign_version = version;
                     self.changed.send_modify(|count| *count += 1);
                 }
+                let changes_before = std::mem::replace(&mut changes, *self.changed.borrow());
+                if changes != changes_before {
+                    changed_at = looked_at;
+                }
             }
         }
         self.committer().write_news();
@@ -272,9 +280,13 @@ impl WriterThread {
     }
 
     /// What is queued now; empty when nothing came for a while; `None` when no handle is left.
-    fn next_group(&self) -> Option<Vec<Box<dyn Command>>> {
+    fn next_group(&self, idle: bool) -> Option<Vec<Box<dyn Command>>> {
         // Somebody wants to know of other processes' writes at once; events may wait a little.
-        let wait = if self.changed.receiver_count() == 0 { WRITTEN_EVERY } else { FOREIGN_WRITES_EVERY };
+        let wait = match (self.changed.receiver_count() == 0, idle) {
+            (true, _) => WRITTEN_EVERY,
+            (false, false) => FOREIGN_WRITES_EVERY,
+            (false, true) => FOREIGN_WRITES_EVERY_IDLE,
+        };
         let first = match self.inbox.recv_timeout(wait) {
             Ok(command) => command,
             Err(RecvTimeoutError::Timeout) => return Some(Vec::new()),

@@ -9,6 +9,7 @@ mod durability;
 mod full_disk;
 mod groups;
 mod read_only;
+mod sharing;
 mod sqlite;
 mod stage;
 mod transaction;

@@ -1,11 +1,10 @@
-//! SQLite passes the suite and agrees with the memory store on random runs.
+//! SQLite passes the suite, loses no job with a lost call, and agrees with the memory store on random runs.
 
 use std::sync::Arc;
 
 use longhaul_queue::Store;
 use longhaul_queue::memory::MemoryStore;
-use longhaul_queue::testing::Bench;
-use longhaul_queue::testing::random;
+use longhaul_queue::testing::{Bench, lost_calls, random};
 
 use crate::stage::Stage;
 
@@ -15,6 +14,11 @@ async fn bench() -> Bench {
 }
 
 longhaul_queue::conformance_tests!(bench);
+
+#[tokio::test]
+async fn a_life_with_one_lost_call_ends_once() {
+    lost_calls::check(bench).await;
+}
 
 /// The first seed is drawn and printed, so that a difference can be repeated: LONGHAUL_SEED=… cargo test random. For a
 /// long run, LONGHAUL_SEEDS says how many.

@@ -145,6 +145,7 @@ pub(super) async fn a_search_looks_into_payload_title_error_and_id(bench: &Bench
     assert_eq!(found("annual").await, [] as [i64; 0], "a search minds the case");
     assert_eq!(found("0%").await, [2], "a search knows no wildcards");
     assert_eq!(found("a_b").await, [3]);
+    assert_eq!(found("-").await, [] as [i64; 0], "no id begins with a dash");
     assert_eq!(found("_n_").await, [] as [i64; 0]);
 }
 
