@@ -120,6 +120,9 @@ impl Plan {
             _ => Way::Plain,
         };
         let own = random.u64(0..MODULUS);
+        // A few are slow, so that kills and pauses find them, and first in line after a rescue, so that a paused worker
+        // finds them running elsewhere.
+        let slow = random.u8(0..50) == 0;
         // Ids are the same in every repetition of a submission: that is what makes it repeatable.
         let at = Timestamp::from_millis(1_700_000_000_000 + i64::try_from(number).unwrap_or(0));
         Planned {
@@ -128,11 +131,10 @@ impl Plan {
             parents,
             way,
             own,
-            // A few are slow, so that kills and pauses find them, and stale writers find them running elsewhere.
-            ms: if random.u8(0..50) == 0 { random.u64(SLOW_MS..3 * SLOW_MS) } else { random.u64(0..6) },
+            ms: if slow { random.u64(SLOW_MS..3 * SLOW_MS) } else { random.u64(0..6) },
             // A command costs a process or two, so they are few.
             exec: random.u8(0..100) < 6,
-            priority: random.i32(-1..=1),
+            priority: if slow { -2 } else { random.i32(-1..=1) },
         }
     }
 

@@ -1,9 +1,13 @@
 //! What SQLite itself says of the file: whether it is sound, and whether rows of jobs are left in any table.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use rusqlite::{Connection, OpenFlags};
+
+/// A commit takes no longer than this, with its fsync and those that are before it.
+const COMMIT_MAX: Duration = Duration::from_millis(150);
 
 /// Damage, in SQLite's words.
 pub(super) fn damage(file: &Path) -> Result<Vec<String>> {
@@ -32,6 +36,16 @@ pub(super) fn left(file: &Path) -> Result<Vec<String>> {
         }
     }
     Ok(left)
+}
+
+/// Whether somebody could write: nobody holds the write lock for longer than a commit takes.
+pub(super) fn lock_is_free(file: &Path) -> bool {
+    let probe = || -> rusqlite::Result<()> {
+        let connection = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        connection.busy_timeout(COMMIT_MAX)?;
+        connection.execute_batch("BEGIN IMMEDIATE; ROLLBACK")
+    };
+    probe().is_ok()
 }
 
 fn open(file: &Path) -> Result<Connection> {

@@ -9,9 +9,11 @@ use anyhow::{Context as _, Result};
 use longhaul_queue::{ProcessId, State};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Child;
+use tracing::info;
 
 use super::journal::{LINE_BYTES, Line, What};
 use super::plan::{EXEC, PROCESS, Plan, Planned, STEP};
+use super::rows;
 use crate::app::App;
 use crate::args::CrashArgs;
 use crate::commands::fleet::Stage;
@@ -28,9 +30,7 @@ const LEASE: &str = "1s";
 /// Longer than the lease: a late write meets a job that waits to be run again, or one that has ended.
 const PAUSE_MS: std::ops::Range<u64> = 1_300..3_000;
 /// An ambush ends after so long even if nobody else ran the job.
-const AMBUSH_MAX: Duration = Duration::from_secs(15);
-/// It ends sooner when nothing at all happens: the paused worker holds the write lock.
-const STANDSTILL: Duration = Duration::from_millis(1_500);
+const AMBUSH_MAX: Duration = Duration::from_secs(10);
 /// Workers that are paused at the same time.
 const PAUSED_MAX: usize = 2;
 /// A worker that was paused is left alone for so long: its late writes are what the pause was for.
@@ -86,7 +86,7 @@ pub(super) struct Supervisor<'a> {
     slots: Vec<Slot>,
     submitter: Submitter,
     kills: u64,
-    /// Pauses at random, and as many ambushes.
+    /// Pauses at random, and half as many ambushes.
     pauses: u64,
     ambushes: u64,
     /// Size of the journal by which all kills should have happened.
@@ -163,10 +163,10 @@ impl<'a> Supervisor<'a> {
         Ok(self.toll)
     }
 
-    /// Half of the workers run jobs themselves, half run a command for each.
+    /// Starts a worker.
     fn worker(&self, slot: usize) -> Result<Child> {
         let log = format!("worker-{slot}.log");
-        if slot.is_multiple_of(2) {
+        if runs_jobs_itself(slot) {
             let args = ["work", "--kind", STEP, "--concurrency", "8", "--lease", LEASE];
             return self.stage.spawn(&args, &log);
         }
@@ -189,9 +189,13 @@ impl<'a> Supervisor<'a> {
     async fn strike(&mut self) -> Result<()> {
         // A moment of its own, or every kill would come just after a job wrote its line.
         tokio::time::sleep(Duration::from_micros(self.random.u64(0..3_000))).await;
-        let free: Vec<usize> = (0..WORKERS).filter(|slot| self.slots[*slot].is_free()).collect();
+        let mut free: Vec<usize> = (0..WORKERS).filter(|slot| self.slots[*slot].is_free()).collect();
+        // During an ambush somebody must live long enough to run the job again.
+        if self.slots.iter().any(|slot| slot.prey.is_some()) {
+            free.retain(|slot| !runs_jobs_itself(*slot));
+        }
         let Some(chosen) = self.random.choice(free) else { return Ok(()) };
-        if self.pause_is_due(self.toll.paused - self.ambushes) {
+        if self.pause_is_due(self.pauses, self.toll.paused - self.ambushes) {
             let length = Duration::from_millis(self.random.u64(PAUSE_MS));
             self.pause(chosen, length);
             return Ok(());
@@ -202,9 +206,9 @@ impl<'a> Supervisor<'a> {
         Ok(())
     }
 
-    /// Whether `done` pauses of one sort are fewer than there should be by now.
-    fn pause_is_due(&self, done: u64) -> bool {
-        let due = self.pauses * (self.toll.workers_killed + 1) / self.kills.max(1);
+    /// Whether `done` of `all` pauses of one sort are fewer than there should be by now.
+    fn pause_is_due(&self, all: u64, done: u64) -> bool {
+        let due = all * (self.toll.workers_killed + 1) / self.kills.max(1);
         let paused = self.slots.iter().filter(|slot| slot.paused_until.is_some()).count();
         done < due && paused < PAUSED_MAX
     }
@@ -222,16 +226,28 @@ impl<'a> Supervisor<'a> {
         }
         let newer = |prey: Line| prey.job == line.job && prey.fence < line.fence;
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.prey.is_some_and(newer)) {
+            info!(job = line.job, fence = line.fence, "the job runs elsewhere");
             slot.prey = None;
             slot.paused_until = Some(Instant::now());
             self.toll.ambushed += 1;
             return;
         }
+        // The next run of a job that crashed before comes too late for the paused worker to meet it.
+        if line.fence > 1 {
+            return;
+        }
         // A command's lines carry its own pid, so only workers that run jobs themselves are caught.
         let is_its = |slot: &Slot| slot.child.id() == Some(line.pid) && slot.is_free();
         if let Some(slot) = self.slots.iter().position(is_its)
-            && self.pause_is_due(self.ambushes)
+            && self.pause_is_due(self.pauses.div_ceil(2), self.ambushes)
         {
+            signal(&self.slots[slot].child, Signal::STOP);
+            // If it holds the write lock, nobody else can get the job; there will be another moment.
+            if self.stage.sqlite_file().is_some_and(|file| !rows::lock_is_free(file)) {
+                signal(&self.slots[slot].child, Signal::CONT);
+                return;
+            }
+            info!(slot, job = line.job, fence = line.fence, "ambush");
             self.pause(slot, AMBUSH_MAX);
             self.slots[slot].prey = Some(line);
             self.ambushes += 1;
@@ -241,11 +257,9 @@ impl<'a> Supervisor<'a> {
     /// Lets paused workers go on, and replaces those that ended by themselves.
     fn tend_workers(&mut self) -> Result<()> {
         let now = Instant::now();
-        let standstill = self.tail.grown_at.elapsed() > STANDSTILL;
         for number in 0..WORKERS {
             let slot = &mut self.slots[number];
-            let in_vain = slot.prey.is_some() && standstill;
-            if in_vain || slot.paused_until.is_some_and(|until| until <= now) {
+            if slot.paused_until.is_some_and(|until| until <= now) {
                 slot.paused_until = None;
                 slot.prey = None;
                 slot.spared_until = Some(now + AFTER_PAUSE);
@@ -303,6 +317,11 @@ impl<'a> Supervisor<'a> {
         }
         Ok(())
     }
+}
+
+/// Half of the workers do; the others run a command for each.
+fn runs_jobs_itself(slot: usize) -> bool {
+    slot.is_multiple_of(2)
 }
 
 /// Sends a signal; a child that has just ended cannot be told anything.

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use super::super::journal::Line;
 
@@ -15,13 +14,11 @@ pub(super) struct Tail {
     rest: String,
     /// Bytes so far.
     pub(super) bytes: u64,
-    /// When something came last.
-    pub(super) grown_at: Instant,
 }
 
 impl Tail {
     pub(super) fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), file: None, rest: String::new(), bytes: 0, grown_at: Instant::now() }
+        Self { path: path.to_owned(), file: None, rest: String::new(), bytes: 0 }
     }
 
     /// New lines. What cannot be read is left to the check at the end.
@@ -30,11 +27,7 @@ impl Tail {
             self.file = Some(File::open(&self.path)?);
         }
         let Some(file) = &mut self.file else { return Ok(Vec::new()) };
-        let read = file.read_to_string(&mut self.rest)?;
-        if read > 0 {
-            self.bytes += read as u64;
-            self.grown_at = Instant::now();
-        }
+        self.bytes += file.read_to_string(&mut self.rest)? as u64;
         let whole = self.rest.rfind('\n').map_or(0, |end| end + 1);
         let lines = self.rest[..whole].lines().filter_map(|line| line.parse().ok()).collect();
         self.rest.drain(..whole);
