@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_queue::{
-    Failure, JobContext, Json, Maintenance, MaintenanceOptions, NewJob, Outcome, Queue, RetryPolicy,
-    Shutdown, Worker, WorkerOptions,
+    Failure, JobContext, Json, NewJob, Outcome, Queue, RetryPolicy, Shutdown, Worker, WorkerOptions,
 };
 use longhaul_stores::sqlite::{SqliteOptions, SqliteStore};
 use serde::{Deserialize, Serialize};
@@ -48,13 +47,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let retry = RetryPolicy::fixed(Duration::from_millis(50));
     let job = queue.enqueue(NewJob::new("read", Json::of("Moby-Dick")?).retry(retry)).await?;
 
-    // Maintenance moves what time moves; here it makes the failed job ready again after its 50 ms.
-    let maintenance = Maintenance::spawn(&queue, MaintenanceOptions::default());
+    // The worker also moves what time moves: here it makes the failed job ready again after its 50 ms.
     let options = WorkerOptions { until_empty: true, ..WorkerOptions::default() };
     let mut worker = Worker::new(queue.clone(), options);
     worker.handle("read", read_book);
     let report = worker.run(Shutdown::new()).await?;
-    maintenance.stop().await;
 
     let book = queue.get(job.id).await?;
     println!("{} runs: {} continued, {} retried", report.total(), report.continued, report.retried);

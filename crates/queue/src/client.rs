@@ -21,8 +21,11 @@ use crate::store::{
 };
 
 mod explain;
+mod pages;
 
 pub use explain::Explanation;
+
+use pages::Pages;
 
 /// A handle on a store for callers. Cheap to clone.
 #[derive(Clone)]
@@ -262,8 +265,13 @@ impl Queue {
         Ok(deleted)
     }
 
-    /// Deletes a whole process for good. Refused while a job of it is unfinished, so that nothing unread is deleted.
+    /// Deletes a whole process for good. Refused while a job of it is unfinished or more may come, and what comes in
+    /// the meantime is left alone, so that nothing unread is deleted.
     pub async fn consume_process(&self, process_id: &ProcessId) -> Result<u64> {
+        let filter = Filter { process_id: Some(process_id.clone()), ..Filter::default() };
+        // Before the check: whatever is enqueued after this line has a higher number, and is not what was checked.
+        let newest = ListRequest { filter: filter.clone(), newest_first: true, cursor: None, limit: 1 };
+        let Some(newest) = self.store.list(newest).await?.items.pop() else { return Ok(0) };
         let Some(info) = self.store.process(process_id.clone()).await? else { return Ok(0) };
         if info.unfinished() > 0 {
             return Err(Error::invalid(format!(
@@ -271,11 +279,20 @@ impl Queue {
                 info.unfinished()
             )));
         }
-        self.delete_where(Filter { process_id: Some(process_id.clone()), ..Filter::default() }).await
+        if !info.sealed {
+            return Err(Error::invalid(format!(
+                "process {process_id} is open for more jobs and cannot be consumed yet; seal it first"
+            )));
+        }
+        self.delete_up_to(filter, Some(newest.seq)).await
     }
 
     /// Deletes every ended job that matches, page by page, and says how many.
     pub async fn delete_where(&self, filter: Filter) -> Result<u64> {
+        self.delete_up_to(filter, None).await
+    }
+
+    async fn delete_up_to(&self, filter: Filter, last_seq: Option<i64>) -> Result<u64> {
         let states = if filter.states.is_empty() { State::ALL.to_vec() } else { filter.states.clone() };
         let filter =
             Filter { states: states.into_iter().filter(|state| state.is_terminal()).collect(), ..filter };
@@ -283,7 +300,7 @@ impl Queue {
             return Ok(0);
         }
         let mut deleted = 0;
-        let mut pages = Pages::new(self, filter);
+        let mut pages = Pages::up_to(self, filter, last_seq);
         while let Some(ids) = pages.next().await? {
             deleted += self.consume(ids).await?.deleted;
         }
@@ -305,35 +322,5 @@ impl Queue {
     pub async fn explain(&self, id: JobId) -> Result<Explanation> {
         let detail = self.get(id).await?;
         explain::explain(self, &detail).await
-    }
-}
-
-/// Ids that match a filter, page by page in `seq` order, so that a change of the rows repeats none.
-struct Pages<'a> {
-    queue: &'a Queue,
-    filter: Filter,
-    cursor: Option<i64>,
-    done: bool,
-}
-
-impl<'a> Pages<'a> {
-    fn new(queue: &'a Queue, filter: Filter) -> Self {
-        Self { queue, filter, cursor: None, done: false }
-    }
-
-    async fn next(&mut self) -> Result<Option<Vec<JobId>>> {
-        if self.done {
-            return Ok(None);
-        }
-        let request = ListRequest {
-            filter: self.filter.clone(),
-            newest_first: false,
-            cursor: self.cursor,
-            limit: PAGE_MAX,
-        };
-        let page = self.queue.store.list(request).await?;
-        self.cursor = page.next;
-        self.done = page.next.is_none();
-        Ok(Some(page.items.into_iter().map(|job| job.id).collect()))
     }
 }

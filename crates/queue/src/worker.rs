@@ -18,6 +18,7 @@ use crate::heartbeat::{Alarm, Heartbeat, HeartbeatOptions};
 use crate::job::WorkerId;
 use crate::json::Json;
 use crate::live_run::{LiveRuns, Services, Stop};
+use crate::maintenance::Maintenance;
 use crate::notes::Flusher;
 use crate::shutdown::Shutdown;
 use crate::state::Outcome;
@@ -162,7 +163,8 @@ impl Worker {
         }
     }
 
-    /// Claims, runs and settles until `shutdown` asks for the end (or nothing is left, if the options say so).
+    /// Claims, runs and settles until `shutdown` asks for the end (or nothing is left, if the options say so). Moves
+    /// what time moves meanwhile, unless the options say otherwise.
     /// Dropping the future is like a crash: nothing is settled, and the rescuer finds the jobs.
     pub async fn run(self, shutdown: Shutdown) -> Result<WorkerReport> {
         let Self { queue, options, registry, id, runs, concurrency } = self;
@@ -182,6 +184,9 @@ impl Worker {
         let identity = Arc::new(Identity { id, options, kinds, registry, services });
         info!(worker = %identity.id, concurrency = *concurrency.borrow(), "worker starts");
         let heartbeat = start_heartbeat(&identity, &runs, &concurrency)?;
+        // Ends with this future, also when it is dropped.
+        let maintenance =
+            identity.options.maintenance.map(|options| Maintenance::spawn(&identity.services.queue, options));
 
         // Dropped in reverse order: the tasks go first, then what still runs is stopped.
         let _stop_runs = StopRunsOnDrop(Arc::clone(&runs));
@@ -197,6 +202,9 @@ impl Worker {
             Some(Err(error)) => Err(Error::Corrupt(format!("the claim loop ended early: {error}"))),
             None => Err(Error::Corrupt("the claim loop was never started".to_owned())),
         };
+        if let Some(maintenance) = maintenance {
+            maintenance.stop().await;
+        }
         heartbeat.finish().await;
         info!(worker = %identity.id, ok = report.is_ok(), "worker ends");
         report

@@ -4,10 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use longhaul_queue::{
-    KindOptions, Maintenance, MaintenanceOptions, Queue, QueueShare, Shutdown, Worker, WorkerOptions,
-    WorkerReport,
-};
+use longhaul_queue::{KindOptions, Queue, QueueShare, Shutdown, Worker, WorkerOptions, WorkerReport};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::app::App;
@@ -29,7 +26,6 @@ pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
     }
     introduce(app, &queue, &worker, &options, args)?;
     let shutdown = Shutdown::new();
-    let maintenance = Maintenance::spawn(&queue, MaintenanceOptions::default());
     let (mut interrupts, mut terms) = signals()?;
     let mut running = std::pin::pin!(worker.run(shutdown.clone()));
     let mut asked = 0;
@@ -49,7 +45,6 @@ pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
         }
     };
     spawner.finish().await;
-    maintenance.stop().await;
     let report = report?;
     summarise(app, &report)?;
     Ok(if asked > 1 { Code::Interrupted } else { Code::Ok })

@@ -50,7 +50,15 @@ impl Cron {
         });
         let count = jobs.len();
         let firing = Firing { name: schedule.name.clone(), expected_at: schedule.next_at, next_at, jobs };
-        let fired = self.queue.store().fire(firing, now).await?;
+        let without_jobs = Firing { jobs: Vec::new(), ..firing.clone() };
+        let fired = match self.queue.store().fire(firing, now).await {
+            Err(error) if count > 0 && !error.is_transient() => {
+                // What only the store can see, such as a parent that is gone. The same holds: the time moves on.
+                error!(schedule = schedule.name, %error, "the schedule's job was refused and not enqueued");
+                self.queue.store().fire(without_jobs, now).await?
+            }
+            answer => answer?,
+        };
         debug!(schedule = schedule.name, fired, count, "schedule due");
         Ok((fired, next_at))
     }

@@ -90,7 +90,8 @@ impl Default for MaintenanceOptions {
     }
 }
 
-/// The four duties, running. Dropping it ends them.
+/// The four duties, running. Dropping it ends them. A [`crate::Worker`] runs them by itself; this is for programs that
+/// want them without one.
 pub struct Maintenance {
     shutdown: Shutdown,
     tasks: JoinSet<()>,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::job::DEFAULT_QUEUE;
+use crate::maintenance::MaintenanceOptions;
 use crate::state::{RunOutcome, State};
 
 /// Settings of a worker.
@@ -31,6 +32,10 @@ pub struct WorkerOptions {
     /// End once nothing ready, scheduled or running is left in its queues of its kinds. A paused queue and jobs that
     /// wait for something outside (parked, blocked) do not count: this worker cannot move them.
     pub until_empty: bool,
+    /// What time moves (retries, scheduled jobs, expired leases, retention, schedules) is moved beside the work, by
+    /// any number of workers at once. `None` leaves that to a [`crate::Maintenance`] somewhere else, and without one
+    /// no failed job is ever tried again. Default on.
+    pub maintenance: Option<MaintenanceOptions>,
 }
 
 impl Default for WorkerOptions {
@@ -46,6 +51,7 @@ impl Default for WorkerOptions {
             host: String::new(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             until_empty: false,
+            maintenance: Some(MaintenanceOptions::default()),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use longhaul_queue::maintenance::{Cron, Duty, MaintenanceOptions, next_after};
 use longhaul_queue::store::{Filter, ListRequest, Missed, Schedule};
-use longhaul_queue::{Clock, Json, NewJob, Timestamp};
+use longhaul_queue::{Clock, JobId, Json, NewJob, Timestamp};
 
 use crate::stage::Stage;
 
@@ -110,4 +110,19 @@ async fn schedule_that_cannot_fire_does_not_keep_others_from_it() {
     let cron = Cron::new(stage.queue.clone(), MaintenanceOptions::default().cron);
     assert_eq!(cron.run_once().await.unwrap().changed, 1);
     assert_eq!(jobs(&stage).await, 2);
+}
+
+#[tokio::test]
+async fn schedule_whose_job_the_store_refuses_moves_on() {
+    let (_, stage) = fired_after(Duration::ZERO, Missed::Once).await;
+    let good = stage.store.schedules().await.unwrap().remove(0);
+    let gone = JobId::generate(stage.clock.now(), 7);
+    let refused = Schedule { job: NewJob::new("job", Json::null()).after(gone), ..good.clone() };
+    stage.store.put_schedule(refused).await.unwrap();
+    stage.clock.set(good.next_at);
+    let cron = Cron::new(stage.queue.clone(), MaintenanceOptions::default().cron);
+    let swept = cron.run_once().await.unwrap();
+    assert!(swept.next_at.unwrap() > good.next_at, "tried for ever otherwise");
+    assert_eq!(stage.store.schedules().await.unwrap()[0].next_at, swept.next_at.unwrap());
+    assert_eq!(jobs(&stage).await, 1, "only the one from before");
 }

@@ -26,7 +26,7 @@ async fn one_life(call: u64, fault: Fault) {
     let faulty = Arc::new(FaultyStore::new(Arc::clone(&stage.store)));
     faulty.fail_call(call, fault);
     let queue = Queue::new(faulty as Arc<dyn Store>).with_clock(Arc::clone(&stage.clock) as Arc<dyn Clock>);
-    let mut worker = Worker::new(queue, WorkerOptions::default());
+    let mut worker = Worker::new(queue, WorkerOptions { maintenance: None, ..WorkerOptions::default() });
     worker.handle("job", |context: JobContext, (): ()| async move {
         context.log("here");
         context.save(&1).await?;
@@ -61,7 +61,7 @@ async fn results_wait_for_a_store_that_is_away_for_long() {
     let faulty = Arc::new(FaultyStore::new(Arc::clone(&stage.store)));
     let queue = Queue::new(Arc::clone(&faulty) as Arc<dyn Store>)
         .with_clock(Arc::clone(&stage.clock) as Arc<dyn Clock>);
-    let mut worker = Worker::new(queue, WorkerOptions::default());
+    let mut worker = Worker::new(queue, WorkerOptions { maintenance: None, ..WorkerOptions::default() });
     let outage = Arc::clone(&faulty);
     worker.handle("job", move |_: JobContext, (): ()| {
         // From here on the store is away for the next calls.

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a helper that panics fails its test")]
 
 mod batches;
+mod client;
 mod cron;
 mod ending;
 mod faults;

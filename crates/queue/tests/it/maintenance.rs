@@ -6,9 +6,9 @@ use longhaul_queue::job::WorkerId;
 use longhaul_queue::maintenance::{Duty, Maintenance, MaintenanceOptions, Promoter, Pruner, Rescuer};
 use longhaul_queue::state::Reason;
 use longhaul_queue::store::ClaimRequest;
-use longhaul_queue::{Clock, Json, NewJob, State};
+use longhaul_queue::{Clock, Failure, JobContext, Json, NewJob, State, Worker, WorkerOptions};
 
-use crate::stage::{Stage, soon};
+use crate::stage::{Stage, soon, start};
 
 #[tokio::test]
 async fn duties_move_what_time_moves_as_it_passes() {
@@ -53,4 +53,38 @@ async fn one_sweep_says_what_it_did_and_when_to_come_back() {
     assert_eq!(promoter.run_once().await.unwrap().changed, 1);
     assert_eq!(Rescuer::new(stage.queue.clone(), options.rescuer).run_once().await.unwrap().changed, 0);
     assert_eq!(Pruner::new(stage.queue.clone(), options.pruner).run_once().await.unwrap().changed, 0);
+}
+
+#[tokio::test]
+async fn bare_worker_tries_failed_jobs_again() {
+    let stage = Stage::new();
+    let mut worker = Worker::new(stage.queue.clone(), WorkerOptions::default());
+    worker.handle("job", |context: JobContext, (): ()| async move {
+        if context.attempt() == 0 { Err(Failure::retry("not yet")) } else { Ok("done") }
+    });
+    let started = start(worker);
+    let id = stage.enqueue("job").await;
+    stage.until(id, State::Scheduled).await;
+    stage.clock.advance(Duration::from_secs(2));
+    stage.until(id, State::Succeeded).await;
+    assert_eq!(started.drain().await.retried, 1);
+}
+
+#[tokio::test]
+async fn maintenance_ends_with_a_worker_whose_future_is_dropped() {
+    let stage = Stage::new();
+    let mut worker = Worker::new(stage.queue.clone(), WorkerOptions::default());
+    worker.handle("job", |_: JobContext, (): ()| async { Ok::<_, Failure>("done") });
+    let started = start(worker);
+    let before = stage.enqueue("job").await;
+    stage.until(before, State::Succeeded).await;
+    started.kill().await;
+    let later = stage.clock.now() + Duration::from_secs(1);
+    let id = stage.enqueue_job(NewJob::new("job", Json::null()).run_at(later)).await;
+    stage.clock.advance(Duration::from_secs(60));
+    // Aborted tasks go at their next turn, and no other task is left that could promote the job.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(stage.get(id).await.job.state, State::Scheduled);
 }

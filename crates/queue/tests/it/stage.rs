@@ -40,8 +40,9 @@ impl Stage {
         self.worker_with(WorkerOptions::default())
     }
 
+    /// Without maintenance: [`Stage::pass`] says when time moves what.
     pub(crate) fn worker_with(&self, options: WorkerOptions) -> Worker {
-        Worker::new(self.queue.clone(), options)
+        Worker::new(self.queue.clone(), WorkerOptions { maintenance: None, ..options })
     }
 
     pub(crate) async fn enqueue(&self, kind: &str) -> JobId {

@@ -105,6 +105,8 @@ pub(super) async fn work(queue: &Queue, role: &Role) -> Result<Report> {
         concurrency: CONCURRENCY,
         until_empty: role.jobs.is_none(),
         poll: Duration::from_millis(200),
+        // Nothing here waits for a time; the sweeps would be measured as well.
+        maintenance: None,
         ..WorkerOptions::default()
     };
     let mut worker = Worker::new(queue.clone(), options);

@@ -52,6 +52,7 @@ pub(super) fn hold(app: &App, args: &HoldArgs) -> Result<Code> {
         lease: args.lease,
         kinds: Some(vec![KIND.to_owned()]),
         until_empty: true,
+        maintenance: None,
         ..WorkerOptions::default()
     };
     let serve = move || -> Result<WorkerReport> {

@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::store::{CancelReply, Filter, ListRequest};
-use longhaul_queue::{
-    JobId, Json, Maintenance, MaintenanceOptions, NewJob, ProcessId, Queue, Shutdown, Worker, WorkerOptions,
-};
+use longhaul_queue::{JobId, Json, NewJob, ProcessId, Queue, Shutdown, Worker, WorkerOptions};
 
 use super::Shared;
 use crate::app::App;
@@ -29,7 +27,6 @@ const ERRORS_MAX: usize = 20;
 /// Runs the command.
 pub(in super::super) async fn share(app: &App, args: &ShareArgs) -> Result<Code> {
     let queue = app.queue_or_new()?;
-    let maintenance = Maintenance::spawn(&queue, MaintenanceOptions::default());
     let mut worker = Worker::new(queue.clone(), WorkerOptions { concurrency: 4, ..WorkerOptions::default() });
     builtin::register(&mut worker);
     let shutdown = Shutdown::new();
@@ -45,7 +42,6 @@ pub(in super::super) async fn share(app: &App, args: &ShareArgs) -> Result<Code>
     if let Err(error) = working.await? {
         caller.shared.errors.push(format!("the worker: {error}"));
     }
-    maintenance.stop().await;
     write_stdout(&(serde_json::to_string(&caller.shared)? + "\n"))?;
     Ok(Code::Ok)
 }
