@@ -192,9 +192,17 @@ impl Queue {
         self.send(UnparkTarget::Key(key.to_owned()), signal).await
     }
 
-    /// Tells these parked jobs.
+    /// Tells these parked jobs. When one of them is not parked the others are told all the same, and the error names
+    /// it and its state.
     pub async fn unpark_jobs(&self, ids: Vec<JobId>, signal: Signal) -> Result<Unparked> {
-        self.send(UnparkTarget::Ids(ids), signal).await
+        let unparked = self.send(UnparkTarget::Ids(ids.clone()), signal).await?;
+        let Some(id) = ids.into_iter().find(|id| !unparked.jobs.contains(id)) else { return Ok(unparked) };
+        let state = self.get(id).await?.job.state;
+        let told = match unparked.jobs.len() {
+            0 => String::new(),
+            count => format!("; other jobs that were told: {count}"),
+        };
+        Err(Error::invalid(format!("job {id} is {state}, and only a parked job can be unparked{told}")))
     }
 
     async fn send(&self, target: UnparkTarget, signal: Signal) -> Result<Unparked> {

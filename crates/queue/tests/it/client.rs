@@ -1,9 +1,11 @@
 //! What callers are told: refusals name the thing and what to do.
 
 use longhaul_queue::job::ProcessId;
-use longhaul_queue::{Json, NewJob};
+use longhaul_queue::state::Park;
+use longhaul_queue::store::Signal;
+use longhaul_queue::{Error, Failure, JobContext, Json, NewJob, Outcome, State};
 
-use crate::stage::Stage;
+use crate::stage::{Stage, start};
 
 #[tokio::test]
 async fn open_process_is_not_consumed_before_its_seal() {
@@ -19,4 +21,26 @@ async fn open_process_is_not_consumed_before_its_seal() {
     stage.queue.seal(process.clone()).await.unwrap();
     assert_eq!(stage.queue.consume_process(&process).await.unwrap(), 1);
     assert_eq!(stage.queue.consume_process(&process).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn unpark_of_a_job_that_is_not_parked_names_its_state() {
+    let stage = Stage::new();
+    let ready = stage.enqueue("job").await;
+    let error = stage.queue.unpark_jobs(vec![ready], Signal::Resume(Json::null())).await.unwrap_err();
+    assert!(matches!(error, Error::Invalid(_)) && error.to_string().contains("is ready"), "{error}");
+
+    let mut worker = stage.worker();
+    worker.handle("waits", |_: JobContext, (): ()| async {
+        let park = Park { key: "k".to_owned(), until: None, on_timeout: Default::default() };
+        Ok::<_, Failure>(Outcome::Park { park, data: None })
+    });
+    let started = start(worker);
+    let parked = stage.enqueue("waits").await;
+    stage.until(parked, State::Parked).await;
+    started.drain().await;
+    let both = vec![parked, ready];
+    let error = stage.queue.unpark_jobs(both, Signal::Resume(Json::null())).await.unwrap_err().to_string();
+    assert!(error.contains(&ready.to_string()) && error.contains("told: 1"), "{error}");
+    assert_eq!(stage.get(parked).await.job.state, State::Ready);
 }
