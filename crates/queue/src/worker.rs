@@ -169,6 +169,7 @@ impl Worker {
     /// Dropping the future is like a crash: nothing is settled, and the rescuer finds the jobs.
     pub async fn run(self, shutdown: Shutdown) -> Result<WorkerReport> {
         let Self { queue, options, registry, id, runs, concurrency } = self;
+        queue.limits().check()?;
         let kinds = registry.kinds(options.kinds.as_deref());
         if kinds.as_ref().is_some_and(Vec::is_empty) {
             return Err(Error::invalid("the worker has no handler for any kind that it is to serve"));

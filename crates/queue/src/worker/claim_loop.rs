@@ -36,6 +36,8 @@ use leaving::Phase;
 const LOOK_GAP: Duration = Duration::from_millis(2);
 /// Ended runs taken from the channel at once.
 const TAKE_MAX: usize = 4096;
+/// A longer poll time is none; it must leave room for the jitter.
+const POLL_MAX: Duration = Duration::from_secs(24 * 3600);
 
 struct ClaimLoop {
     identity: Arc<Identity>,
@@ -279,7 +281,7 @@ impl ClaimLoop {
 
     /// By the clock: the next poll, the end of a drain's grace, a batch that has waited long enough.
     fn wake_at(&self) -> Timestamp {
-        let poll = self.identity.options.poll.mul_f64(0.75 + 0.5 * fastrand::f64());
+        let poll = self.identity.options.poll.min(POLL_MAX).mul_f64(0.75 + 0.5 * fastrand::f64());
         let poll_at = self.now() + poll;
         let drain_at = if let Phase::Draining(until) = self.phase { until } else { poll_at };
         poll_at.min(drain_at).min(self.gathering.next_at().unwrap_or(poll_at))

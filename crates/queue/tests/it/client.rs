@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use longhaul_queue::job::ProcessId;
+use longhaul_queue::limits::{Limits, VALUE_BYTES_MAX};
+use longhaul_queue::retry::{Backoff, RETRY_LIST_MAX};
 use longhaul_queue::state::Park;
 use longhaul_queue::store::Signal;
-use longhaul_queue::{Error, Failure, JobContext, Json, KindOptions, NewJob, Outcome, State};
+use longhaul_queue::{Error, Failure, JobContext, Json, KindOptions, NewJob, Outcome, RetryPolicy, State};
 
 use crate::stage::{Answer, Stage, start};
 
@@ -64,4 +66,24 @@ async fn explain_names_a_limit_only_when_it_is_the_jobs_own() {
         assert!(reason.starts_with(expected), "{reason}");
     }
     started.drain().await;
+}
+
+#[tokio::test]
+async fn list_of_retry_delays_is_bounded_however_it_was_made() {
+    let stage = Stage::new();
+    let mut retry = RetryPolicy::default();
+    retry.backoff = Backoff::List { delays_ms: vec![1; RETRY_LIST_MAX + 1] };
+    let error = stage.queue.enqueue(NewJob::new("job", Json::null()).retry(retry)).await.unwrap_err();
+    assert!(error.to_string().contains("retry.delays_ms has 101, at most 100 are allowed"), "{error}");
+}
+
+#[tokio::test]
+async fn limits_beyond_the_largest_value_are_refused() {
+    let stage = Stage::new();
+    let queue = stage.queue.clone().with_limits(Limits { value_bytes_max: VALUE_BYTES_MAX + 1 });
+    let error = queue.enqueue(NewJob::new("job", Json::null())).await.unwrap_err().to_string();
+    assert!(error.contains("value_bytes_max is 16000001, at most 16000000 are allowed"), "{error}");
+    let worker = longhaul_queue::Worker::new(queue, Default::default());
+    let error = worker.run(longhaul_queue::Shutdown::new()).await.unwrap_err().to_string();
+    assert!(error.contains("value_bytes_max"), "{error}");
 }

@@ -243,6 +243,19 @@ async fn queues_are_served_in_the_order_given() {
 }
 
 #[tokio::test]
+async fn worker_that_never_polls_is_told_of_new_jobs() {
+    let stage = Stage::new();
+    let mut worker = stage.worker_with(WorkerOptions { poll: Duration::MAX, ..WorkerOptions::default() });
+    worker.handle("job", |_: JobContext, (): ()| async { Answer::Ok("done".to_owned()) });
+    let started = start(worker);
+    for _ in 0..2 {
+        let id = stage.enqueue("job").await;
+        stage.until(id, State::Succeeded).await;
+    }
+    assert_eq!(started.drain().await.done, 2);
+}
+
+#[tokio::test]
 async fn worker_without_handlers_says_so() {
     let stage = Stage::new();
     let error = stage.worker().run(longhaul_queue::Shutdown::new()).await.unwrap_err();
