@@ -19,7 +19,7 @@ use crate::handler::Handler;
 use crate::job::Claimed;
 use crate::limits::CLAIM_MAX;
 use crate::live_run::{LiveRun, LiveRuns};
-use crate::logs::SLICE;
+use crate::logs::{self, SLICE};
 use crate::shutdown::{Level, Shutdown};
 use crate::store::{ClaimRequest, SettleItem, Settled, Store};
 
@@ -321,24 +321,22 @@ async fn settle(store: &dyn Store, items: Vec<SettleItem>, now: Timestamp) -> Re
         return Ok(Vec::new());
     }
     let (count, started) = (items.len(), Instant::now());
-    debug!(slice = SLICE, count, "ENTER settle");
+    let job_id = logs::only(&items, |item| Some(item.lease.job_id));
+    debug!(slice = SLICE, count, job_id, "ENTER settle");
     let settled = store.settle(items, now).await;
-    debug!(
-        slice = SLICE,
-        count,
-        ok = settled.is_ok(),
-        elapsed_us = started.elapsed().as_micros(),
-        "EXIT settle"
-    );
+    let (ok, elapsed_us) = (settled.is_ok(), started.elapsed().as_micros());
+    debug!(slice = SLICE, count, job_id, ok, elapsed_us, "EXIT settle");
     settled
 }
 
 async fn claim(store: &dyn Store, request: Option<ClaimRequest>) -> Result<Vec<Claimed>> {
     let Some(request) = request else { return Ok(Vec::new()) };
     let (limit, started) = (request.limit, Instant::now());
-    debug!(slice = SLICE, limit, "ENTER claim");
+    debug!(slice = SLICE, worker = %request.worker, limit, "ENTER claim");
     let claimed = store.claim(request).await;
     let count = claimed.as_ref().map_or(0, Vec::len);
-    debug!(slice = SLICE, limit, count, elapsed_us = started.elapsed().as_micros(), "EXIT claim");
+    let job_id = claimed.as_ref().ok().and_then(|jobs| logs::only(jobs, |claimed| Some(claimed.job.id)));
+    let (ok, elapsed_us) = (claimed.is_ok(), started.elapsed().as_micros());
+    debug!(slice = SLICE, limit, count, job_id, ok, elapsed_us, "EXIT claim");
     claimed
 }
