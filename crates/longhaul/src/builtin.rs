@@ -1,6 +1,6 @@
 //! Kinds that every worker knows, so that one can try the queue without writing a handler.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longhaul_queue::state::{JobError, Reason};
 use longhaul_queue::{Failure, JobContext, Json, Outcome, Worker};
@@ -31,7 +31,8 @@ struct Sleep {
     length: String,
 }
 
-#[derive(Debug, Serialize)]
+/// Result of `sleep`, and its checkpoint.
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Slept {
     slept_ms: u64,
 }
@@ -40,10 +41,17 @@ async fn sleep(context: JobContext, payload: Sleep) -> Result<Outcome, Failure> 
     let length = parse::duration(&payload.length).map_err(Failure::fatal)?;
     let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     context.progress(0, 1);
+    let slept = Duration::from_millis(context.data::<Slept>()?.unwrap_or_default().slept_ms);
+    let started = Instant::now();
     tokio::select! {
-        () = tokio::time::sleep(length) => Ok(Outcome::Done(Json::of(&Slept { slept_ms: millis(length) })?)),
-        // Under a cancel this becomes `cancelled`.
-        () = context.cancelled() => Ok(Outcome::Continue { after: None, data: None }),
+        () = tokio::time::sleep(length.saturating_sub(slept)) => {
+            Ok(Outcome::Done(Json::of(&Slept { slept_ms: millis(length) })?))
+        }
+        // During a drain the next worker sleeps the rest. Under a cancel this becomes `cancelled`.
+        () = context.cancelled() => {
+            let data = Json::of(&Slept { slept_ms: millis(slept + started.elapsed()) })?;
+            Ok(Outcome::Continue { after: None, data: Some(data) })
+        }
     }
 }
 

@@ -64,7 +64,7 @@ impl Exec {
         let (tail, end) = self.supervise(&mut child, context, talk).await?;
         // The checkpoint files of the environment go only when the child has gone.
         drop(environment);
-        let told = context.is_cancelled();
+        let told = context.is_cancel_requested();
         Ok(answer.into_outcome(end, &tail, told))
     }
 
@@ -78,7 +78,8 @@ impl Exec {
         let mut talk = std::pin::pin!(talk);
         tokio::select! {
             tail = &mut talk => return Ok((tail?, child.wait().await?)),
-            () = context.cancelled() => {}
+            // Not on a drain: a command may finish within its grace, and is ended with its run after that.
+            () = context.cancel_requested() => {}
         }
         context.log("asked to end: the command gets SIGTERM");
         child.signal(Signal::TERM);

@@ -13,7 +13,7 @@ use crate::events::EventPage;
 use crate::graph;
 use crate::job::{Job, JobDetail, JobId, JobResult, NewJob, ProcessId};
 use crate::limits::{INSERT_MAX, Limits, PAGE_MAX, check_name};
-use crate::logs::SLICE;
+use crate::logs::{self, SLICE};
 use crate::state::State;
 use crate::store::{
     CancelReply, Deleted, Enqueued, Filter, ListRequest, Page, ProcessInfo, QueueChange, RetryRequest,
@@ -78,16 +78,14 @@ impl Queue {
     pub async fn enqueue_many(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
         let jobs = self.prepare(jobs)?;
         let count = jobs.len();
-        debug!(slice = SLICE, count, "ENTER enqueue");
+        let job_id = logs::only(&jobs, |job| job.id);
+        debug!(slice = SLICE, count, job_id, "ENTER enqueue");
         let started = Instant::now();
         let enqueued = self.store.insert(jobs, self.clock.now()).await;
-        debug!(
-            slice = SLICE,
-            count,
-            ok = enqueued.is_ok(),
-            elapsed_us = started.elapsed().as_micros(),
-            "EXIT enqueue"
-        );
+        // Not always the id from above: a unique key may have been taken.
+        let job_id = enqueued.as_ref().ok().and_then(|jobs| logs::only(jobs, |job| Some(job.id)));
+        let (ok, elapsed_us) = (enqueued.is_ok(), started.elapsed().as_micros());
+        debug!(slice = SLICE, count, job_id, ok, elapsed_us, "EXIT enqueue");
         enqueued
     }
 
@@ -192,9 +190,17 @@ impl Queue {
         self.send(UnparkTarget::Key(key.to_owned()), signal).await
     }
 
-    /// Tells these parked jobs.
+    /// Tells these parked jobs. When one of them is not parked the others are told all the same, and the error names
+    /// it and its state.
     pub async fn unpark_jobs(&self, ids: Vec<JobId>, signal: Signal) -> Result<Unparked> {
-        self.send(UnparkTarget::Ids(ids), signal).await
+        let unparked = self.send(UnparkTarget::Ids(ids.clone()), signal).await?;
+        let Some(id) = ids.into_iter().find(|id| !unparked.jobs.contains(id)) else { return Ok(unparked) };
+        let state = self.get(id).await?.job.state;
+        let told = match unparked.jobs.len() {
+            0 => String::new(),
+            count => format!("; other jobs that were told: {count}"),
+        };
+        Err(Error::invalid(format!("job {id} is {state}, and only a parked job can be unparked{told}")))
     }
 
     async fn send(&self, target: UnparkTarget, signal: Signal) -> Result<Unparked> {
@@ -247,22 +253,25 @@ impl Queue {
     pub async fn results(&self, process_id: &ProcessId, after: i64, limit: usize) -> Result<Page<JobResult>> {
         let started = Instant::now();
         debug!(slice = SLICE, %process_id, after, limit, "ENTER results");
-        let page = self.store.results(process_id.clone(), after, limit.clamp(1, PAGE_MAX)).await?;
-        let (count, elapsed_us) = (page.items.len(), started.elapsed().as_micros());
-        debug!(slice = SLICE, %process_id, count, elapsed_us, "EXIT results");
-        Ok(page)
+        let page = self.store.results(process_id.clone(), after, limit.clamp(1, PAGE_MAX)).await;
+        let count = page.as_ref().map_or(0, |page| page.items.len());
+        let (ok, elapsed_us) = (page.is_ok(), started.elapsed().as_micros());
+        debug!(slice = SLICE, %process_id, count, ok, elapsed_us, "EXIT results");
+        page
     }
 
     /// Acknowledges results: deletes exactly these ended jobs for good. Store them first: a crash in between repeats
     /// delivery, the other order would lose it.
     pub async fn consume(&self, ids: Vec<JobId>) -> Result<Deleted> {
         let started = Instant::now();
-        debug!(slice = SLICE, count = ids.len(), "ENTER consume");
-        let deleted = self.store.delete(ids).await?;
-        let (count, refused, elapsed_us) =
-            (deleted.deleted, deleted.refused.len(), started.elapsed().as_micros());
-        debug!(slice = SLICE, count, refused, elapsed_us, "EXIT consume");
-        Ok(deleted)
+        let job_id = logs::only(&ids, |id| Some(*id));
+        debug!(slice = SLICE, count = ids.len(), job_id, "ENTER consume");
+        let deleted = self.store.delete(ids).await;
+        let (count, refused) =
+            deleted.as_ref().map_or((0, 0), |deleted| (deleted.deleted, deleted.refused.len()));
+        let (ok, elapsed_us) = (deleted.is_ok(), started.elapsed().as_micros());
+        debug!(slice = SLICE, count, job_id, refused, ok, elapsed_us, "EXIT consume");
+        deleted
     }
 
     /// Deletes a whole process for good. Refused while a job of it is unfinished or more may come, and what comes in

@@ -118,14 +118,35 @@ impl JobContext {
         Ok(())
     }
 
-    /// Whether the run should end: somebody wants it to, its time is up, its lease is lost, or the worker ends.
+    /// Whether the run should end; see [`JobContext::cancelled`].
     pub fn is_cancelled(&self) -> bool {
         self.run.is_told()
     }
 
-    /// Returns once the run should end. The handler then has the worker's grace time to answer as it likes.
+    /// Returns once the run should end, so that a long handler can `save` and answer `Continue`:
+    ///
+    /// - somebody cancelled the job: the handler has `cancel_grace` to answer as it likes;
+    /// - the worker drains: it has `drain_grace`, then the job is given back at no cost.
+    ///
+    /// When a limit has passed, the lease is lost or the worker stops, there is no time left: the handler's future is
+    /// dropped at once, and only what it has spawned or blocks a thread with still learns of it here.
     pub async fn cancelled(&self) {
-        self.run.told().await;
+        self.run.told(LiveRun::is_told).await;
+    }
+
+    /// Whether the worker drains: it takes no more jobs, and gives this one back after `drain_grace`.
+    pub fn is_draining(&self) -> bool {
+        self.run.is_draining()
+    }
+
+    /// Whether the run should end for a reason of its own; a drain does not count.
+    pub fn is_cancel_requested(&self) -> bool {
+        self.run.is_cancel_requested()
+    }
+
+    /// Like [`JobContext::cancelled`], for handlers that cannot pause and would rather finish during a drain.
+    pub async fn cancel_requested(&self) {
+        self.run.told(LiveRun::is_cancel_requested).await;
     }
 
     /// A key for one step's effect on the outside world: the same in every run of this job, so that the other side

@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedSender;
 use tracing::{Instrument, Level, debug, debug_span, enabled, warn};
@@ -16,6 +17,7 @@ use crate::context::JobContext;
 use crate::handler::{BatchHandler, Call, OneHandler};
 use crate::limits::check_name;
 use crate::live_run::{Group, LiveRun, Stop};
+use crate::logs::SLICE;
 use crate::notes;
 use crate::state::{self, Event, JobError, Outcome, Reason};
 use crate::store::SettleItem;
@@ -35,7 +37,7 @@ pub(crate) type EndedSender = UnboundedSender<Ended>;
 /// Runs one job from its claim to its settlement.
 pub(crate) async fn run_one(run: Arc<LiveRun>, handler: OneHandler, ended: EndedSender) {
     let life = async {
-        debug!("ENTER run");
+        debug!(slice = SLICE, "ENTER run");
         let context = JobContext::new(Arc::clone(&run));
         let answer = call(run.group(), || handler(context)).await;
         finish(&run, answer, &ended).await;
@@ -51,7 +53,8 @@ pub(crate) async fn run_batch(runs: Vec<Arc<LiveRun>>, handler: BatchHandler, en
         finish(run, Answer::Stopped, &ended).instrument(span(run)).await;
     }
     let Some(first) = runs.first() else { return };
-    debug!(kind = first.job.kind, members = runs.len(), "ENTER batch");
+    let (kind, members, started) = (&first.job.kind, runs.len(), Instant::now());
+    debug!(slice = SLICE, kind, members, "ENTER batch");
     let contexts = runs.iter().map(|run| JobContext::new(Arc::clone(run))).collect();
     let answer = call(first.group(), || handler(contexts)).await;
     let answers: Vec<Answer<Outcome>> = match answer {
@@ -59,6 +62,7 @@ pub(crate) async fn run_batch(runs: Vec<Arc<LiveRun>>, handler: BatchHandler, en
         Answer::Panicked(text) => runs.iter().map(|_| Answer::Panicked(text.clone())).collect(),
         Answer::Stopped => runs.iter().map(|_| Answer::Stopped).collect(),
     };
+    debug!(slice = SLICE, kind, members, elapsed_ms = started.elapsed().as_millis(), "EXIT batch");
     for (run, answer) in runs.iter().zip(answers) {
         finish(run, answer, &ended).instrument(span(run)).await;
     }
@@ -101,7 +105,7 @@ async fn finish(run: &Arc<LiveRun>, answer: Answer<Outcome>, ended: &EndedSender
         let elapsed_ms =
             run.services.queue.clock().now().since(run.job.started_at.unwrap_or_default()).as_millis();
         let outcome = item.as_ref().map(|item| item.settlement.outcome);
-        debug!(job_id = %run.job.id, kind = run.job.kind, elapsed_ms, ?outcome, "EXIT run");
+        debug!(slice = SLICE, job_id = %run.job.id, kind = run.job.kind, elapsed_ms, ?outcome, "EXIT run");
     }
     if run.end() {
         // A closed channel means that the worker has gone; then nobody is left to settle.

@@ -14,11 +14,10 @@ use crate::json::Json;
 use crate::state::{JobError, Outcome, Policy, Reason};
 
 mod failure;
+mod kind_options;
 
 pub use failure::{Failure, IntoOutcome};
-
-/// Limits of a kind; a job's own options go before them.
-pub type KindOptions = Policy;
+pub use kind_options::KindOptions;
 
 /// How the jobs of a batch handler are gathered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::job::NewJob;
 use crate::json::Json;
+use crate::retry::{Backoff, RETRY_LIST_MAX, RetryPolicy};
 
 /// Payload, data and result: largest size by default.
 pub const VALUE_BYTES_DEFAULT: usize = 1_000_000;
@@ -57,6 +58,17 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Refuses limits that no store keeps.
+    pub fn check(&self) -> Result<()> {
+        if self.value_bytes_max <= VALUE_BYTES_MAX {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "value_bytes_max is {}, at most {VALUE_BYTES_MAX} are allowed",
+            self.value_bytes_max
+        )))
+    }
+
     /// Refuses a value that is too large, with its size and the limit; nothing is ever cut.
     pub fn check_value(&self, what: &str, value: &Json) -> Result<()> {
         if value.len() <= self.value_bytes_max {
@@ -71,6 +83,7 @@ impl Limits {
 
     /// Refuses a job that breaks a bound and names the field.
     pub fn check_job(&self, job: &NewJob) -> Result<()> {
+        self.check()?;
         check_name("kind", &job.kind)?;
         check_name("queue", &job.queue)?;
         self.check_value("payload", &job.payload)?;
@@ -98,6 +111,9 @@ impl Limits {
         }
         if options.max_attempts == Some(0) {
             return Err(Error::invalid("max_attempts is 0; a job needs at least 1"));
+        }
+        if let Some(RetryPolicy { backoff: Backoff::List { delays_ms }, .. }) = &options.retry {
+            check_count("retry.delays_ms", delays_ms.len(), RETRY_LIST_MAX)?;
         }
         Ok(())
     }

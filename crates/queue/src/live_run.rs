@@ -88,6 +88,7 @@ pub(crate) struct LiveRun {
     group: Arc<Group>,
     own_stop: AtomicU8,
     told: AtomicBool,
+    draining: AtomicBool,
     telling: Notify,
     ended: AtomicBool,
     begun_at: AtomicI64,
@@ -110,6 +111,7 @@ impl LiveRun {
             group,
             own_stop: AtomicU8::new(0),
             told: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
             telling: Notify::new(),
             ended: AtomicBool::new(false),
             begun_at: AtomicI64::new(NOT_BEGUN),
@@ -162,6 +164,17 @@ impl LiveRun {
         }
     }
 
+    /// The worker takes no more jobs and soon ends: the handler is told, so that it can keep what it has.
+    pub(crate) fn begin_drain(&self) {
+        self.draining.store(true, Ordering::Release);
+        self.tell();
+    }
+
+    /// Whether the worker drains.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
     /// Stops the run. A batch goes on without a member that was cancelled or lost; the other reasons end all of it.
     pub(crate) fn stop(&self, why: Stop) {
         match why {
@@ -188,11 +201,19 @@ impl LiveRun {
         self.told.load(Ordering::Acquire)
     }
 
-    /// Returns once the handler should end.
-    pub(crate) async fn told(&self) {
-        // Made before the flag is read, so that a telling in between is not missed.
-        let telling = self.telling.notified();
-        if !self.is_told() {
+    /// Whether the handler should end whatever becomes of the worker: by a cancel, or since the run is over.
+    pub(crate) fn is_cancel_requested(&self) -> bool {
+        self.cancel_by.load(Ordering::Acquire) != NO_CANCEL || self.stop_reason().is_some()
+    }
+
+    /// Returns once `reason` holds; it is looked at whenever the handler is told something.
+    pub(crate) async fn told(&self, reason: fn(&Self) -> bool) {
+        loop {
+            // Made before the reason is looked at, so that a telling in between is not missed.
+            let telling = self.telling.notified();
+            if reason(self) {
+                return;
+            }
             telling.await;
         }
     }

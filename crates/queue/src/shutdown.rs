@@ -30,7 +30,8 @@ impl Shutdown {
         Self { level: Arc::new(watch::Sender::new(Level::Run)) }
     }
 
-    /// Start no more jobs, let running ones end within the grace time, then give the rest back. The first SIGTERM.
+    /// Start no more jobs, tell running handlers and let them end within the grace time, then give the rest back. The
+    /// first SIGTERM.
     pub fn drain(&self) {
         self.raise(Level::Drain);
     }

@@ -92,7 +92,7 @@ impl Worker {
     pub fn handle_with<F, T, Fut>(
         &mut self,
         kind: impl Into<String>,
-        policy: KindOptions,
+        options: KindOptions,
         handler: F,
     ) -> &mut Self
     where
@@ -101,7 +101,7 @@ impl Worker {
         Fut: Future<Output: IntoOutcome> + Send + 'static,
     {
         let handler = Handler::One(handler::typed(handler));
-        self.registry.insert(kind.into(), Registered { policy, handler });
+        self.registry.insert(kind.into(), Registered { policy: options.into(), handler });
         self
     }
 
@@ -126,7 +126,7 @@ impl Worker {
         &mut self,
         kind: impl Into<String>,
         batch: BatchOptions,
-        policy: KindOptions,
+        options: KindOptions,
         handler: F,
     ) -> &mut Self
     where
@@ -135,17 +135,18 @@ impl Worker {
         Fut: Future<Output = Vec<Outcome>> + Send + 'static,
     {
         let handler = Handler::Batch(batch, handler::typed_batch(handler));
-        self.registry.insert(kind.into(), Registered { policy, handler });
+        self.registry.insert(kind.into(), Registered { policy: options.into(), handler });
         self
     }
 
     /// Runs jobs of every kind without a handler of its own.
-    pub fn handle_any<F, Fut>(&mut self, policy: KindOptions, handler: F) -> &mut Self
+    pub fn handle_any<F, Fut>(&mut self, options: KindOptions, handler: F) -> &mut Self
     where
         F: Fn(JobContext, Json) -> Fut + Send + Sync + 'static,
         Fut: Future<Output: IntoOutcome> + Send + 'static,
     {
-        self.registry.insert_any(Registered { policy, handler: Handler::One(handler::raw(handler)) });
+        self.registry
+            .insert_any(Registered { policy: options.into(), handler: Handler::One(handler::raw(handler)) });
         self
     }
 
@@ -168,6 +169,7 @@ impl Worker {
     /// Dropping the future is like a crash: nothing is settled, and the rescuer finds the jobs.
     pub async fn run(self, shutdown: Shutdown) -> Result<WorkerReport> {
         let Self { queue, options, registry, id, runs, concurrency } = self;
+        queue.limits().check()?;
         let kinds = registry.kinds(options.kinds.as_deref());
         if kinds.as_ref().is_some_and(Vec::is_empty) {
             return Err(Error::invalid("the worker has no handler for any kind that it is to serve"));

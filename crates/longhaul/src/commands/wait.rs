@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use anyhow::Result;
-use longhaul_queue::limits::PAGE_MAX;
+use longhaul_queue::job::Job;
 use longhaul_queue::store::ProcessInfo;
 use longhaul_queue::{JobId, ProcessId, Queue, State};
 use serde::Serialize;
@@ -13,14 +13,18 @@ use tokio::time::Instant;
 
 use crate::app::{App, resolve_all};
 use crate::args::WaitArgs;
-use crate::exit::{Code, Failure};
+use crate::exit::Code;
 use crate::output::{Cell, Table, state_style};
 use crate::progress::{Progress, Status};
+
+mod look;
+
+use look::Place;
 
 /// Between two looks when no wake-up comes.
 const POLL: Duration = Duration::from_secs(2);
 /// Between two looks while the store changes all the time.
-const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, queue: &Queue, args: &WaitArgs) -> Result<Code> {
@@ -67,66 +71,57 @@ struct Ended {
     error: Option<String>,
 }
 
+impl Ended {
+    /// The end of a job that was there at the first look, if it has ended.
+    fn of(id: JobId, job: Option<&Job>) -> Option<Self> {
+        let Some(job) = job else { return Some(Self { id, state: None, error: None }) };
+        let error = job.error.as_ref().filter(|_| job.state != State::Succeeded).map(ToString::to_string);
+        job.state.is_terminal().then_some(Self { id, state: Some(job.state), error })
+    }
+
+    fn is_failure(&self) -> bool {
+        self.state.is_some_and(|state| state != State::Succeeded)
+    }
+}
+
 async fn jobs(app: &App, queue: &Queue, ids: &[JobId], deadline: Option<Instant>) -> Result<Code> {
     let mut changes = queue.store().watch();
     let mut progress = app.progress()?;
-    let mut ended: HashMap<JobId, Ended> = HashMap::new();
-    let mut seen = false;
+    let mut found = look::first(queue, ids).await?;
+    let mut open: Vec<Place> = found.values().map(|job| Place { seq: job.seq, id: job.id }).collect();
+    open.sort_unstable();
+    let total = open.len();
+    let mut ended: HashMap<JobId, Ended> = HashMap::with_capacity(total);
     loop {
-        changes.mark_unchanged();
-        let open: Vec<JobId> = ids.iter().copied().filter(|id| !ended.contains_key(id)).collect();
-        let running = look(queue, &open, &mut ended, seen).await?;
-        seen = true;
-        let failed =
-            ended.values().filter(|end| end.state.is_some_and(|state| state != State::Succeeded)).count();
+        open.retain(|place| match Ended::of(place.id, found.get(&place.id)) {
+            Some(end) => {
+                ended.insert(place.id, end);
+                false
+            }
+            None => true,
+        });
+        let running = found.values().filter(|job| job.state == State::Running).count();
         progress.update(Status {
             done: ended.len() as u64,
-            total: ids.len() as u64,
-            failed: failed as u64,
-            running,
+            total: total as u64,
+            failed: ended.values().filter(|end| end.is_failure()).count() as u64,
+            running: running as u64,
         });
-        if ended.len() == ids.len() || passed(deadline) {
+        if open.is_empty() || passed(deadline) {
             break;
         }
         changed(&mut changes, deadline).await;
+        changes.mark_unchanged();
+        found = look::again(queue, &open).await?;
     }
     drop(progress);
     let list: Vec<&Ended> = ids.iter().filter_map(|id| ended.get(id)).collect();
     print_ended(app, &list)?;
-    if list.len() < ids.len() {
+    if !open.is_empty() {
         return Ok(timed_out(app));
     }
-    let any_failed = list.iter().any(|end| end.state.is_some_and(|state| state != State::Succeeded));
+    let any_failed = list.iter().any(|end| end.is_failure());
     Ok(if any_failed { Code::JobsFailed } else { Code::Ok })
-}
-
-/// Looks at the jobs that are still open and answers how many run.
-async fn look(queue: &Queue, open: &[JobId], ended: &mut HashMap<JobId, Ended>, seen: bool) -> Result<u64> {
-    let mut running = 0;
-    for ids in open.chunks(PAGE_MAX) {
-        let found = queue.store().get(ids.to_vec()).await?;
-        let found: HashMap<JobId, _> = found.into_iter().map(|detail| (detail.job.id, detail.job)).collect();
-        for id in ids {
-            match found.get(id) {
-                Some(job) if job.state.is_terminal() => {
-                    let error =
-                        job.error.as_ref().filter(|_| job.state != State::Succeeded).map(ToString::to_string);
-                    ended.insert(*id, Ended { id: *id, state: Some(job.state), error });
-                }
-                Some(job) => running += u64::from(job.state == State::Running),
-                // It was there at the first look, so it has ended and its row is gone.
-                None if seen => {
-                    ended.insert(*id, Ended { id: *id, state: None, error: None });
-                }
-                None => {
-                    return Err(Failure::new(Code::NothingMatched, format!("there is no job {id}"))
-                        .hint("list jobs with: longhaul jobs ls")
-                        .into());
-                }
-            }
-        }
-    }
-    Ok(running)
 }
 
 fn print_ended(app: &App, list: &[&Ended]) -> Result<()> {

@@ -1,5 +1,6 @@
 //! The protocol between the worker and a command: environment, result, every control line, every way to end.
 
+use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
 use crate::place::{Place, Ran, read};
@@ -220,6 +221,27 @@ fn a_term_signal_drains_the_worker() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.stderr.contains("draining") && ran.stderr.contains("1 done"), "{ran:?}");
     assert_eq!(place.show(&id)["result"], 5);
+}
+
+#[test]
+fn a_command_that_fails_during_a_drain_has_failed() {
+    let place = Place::new();
+    let id = place.enqueue(&["x", "--max-attempts", "1"]);
+    fifo(&place, "started");
+    fifo(&place, "go");
+    let mut worker = place.command(&["work", "--exec", "echo > started; cat go; exit 4"]);
+    let mut worker = worker.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("running longhaul");
+    read(&place.path("started"));
+    let term = std::process::Command::new("kill").arg(worker.id().to_string()).status().expect("kill");
+    assert!(term.success());
+    let stderr = BufReader::new(worker.stderr.take().expect("piped"));
+    let mut said = stderr.lines().map_while(Result::ok);
+    assert!(said.any(|line| line.contains("draining")), "the drain has begun");
+    std::fs::write(place.path("go"), "").expect("opening the gate");
+    said.for_each(drop);
+    assert_eq!(worker.wait().expect("waiting").code(), Some(0));
+    let job = place.show(&id);
+    assert_eq!(job["state"], "failed", "nobody told the command to end: {job}");
 }
 
 fn fifo(place: &Place, name: &str) {

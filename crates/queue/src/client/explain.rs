@@ -80,7 +80,7 @@ fn scheduled(job: &Job) -> Explanation {
     let policy = Policy::default().with(&job.options);
     let reason = match &job.error {
         Some(error) if error.reason == Reason::Throttle => {
-            format!("throttled {} times in a row, waits to try again", job.spent.throttles)
+            format!("throttled {} in a row, waits to try again", times(job.spent.throttles))
         }
         Some(error) if error.reason == Reason::Crash => {
             format!(
@@ -88,12 +88,18 @@ fn scheduled(job: &Job) -> Explanation {
                 job.spent.crashes, policy.max_crashes
             )
         }
-        Some(_) if job.spent.attempt > 0 => {
-            format!("failed {} of {} attempts, waits to try again", job.spent.attempt, policy.max_attempts)
-        }
+        // Without a limit of its own the kind's counts, which only its workers know.
+        Some(_) if job.spent.attempt > 0 => match job.options.max_attempts {
+            Some(max) => format!("failed {} of {max} attempts, waits to try again", job.spent.attempt),
+            None => format!("failed {}, waits to try again", times(job.spent.attempt)),
+        },
         _ => "waits for its time".to_owned(),
     };
     Explanation { until: Some(job.run_at), ..because(State::Scheduled, reason) }
+}
+
+fn times(count: u32) -> String {
+    if count == 1 { "once".to_owned() } else { format!("{count} times") }
 }
 
 async fn ready(queue: &Queue, job: &Job) -> Result<Explanation> {
@@ -118,7 +124,7 @@ async fn ready(queue: &Queue, job: &Job) -> Result<Explanation> {
     }
     if job.spent.crashes > 0 {
         let reason =
-            format!("its worker died {} times; a worker runs one such job at a time", job.spent.crashes);
+            format!("its worker died {}; a worker runs one such job at a time", times(job.spent.crashes));
         return Ok(because(State::Ready, reason));
     }
     let slots: u32 = serving.iter().map(|worker| worker.concurrency).sum();

@@ -19,7 +19,7 @@ use crate::handler::Handler;
 use crate::job::Claimed;
 use crate::limits::CLAIM_MAX;
 use crate::live_run::{LiveRun, LiveRuns};
-use crate::logs::SLICE;
+use crate::logs::{self, SLICE};
 use crate::shutdown::{Level, Shutdown};
 use crate::store::{ClaimRequest, SettleItem, Settled, Store};
 
@@ -36,6 +36,8 @@ use leaving::Phase;
 const LOOK_GAP: Duration = Duration::from_millis(2);
 /// Ended runs taken from the channel at once.
 const TAKE_MAX: usize = 4096;
+/// A longer poll time is none; it must leave room for the jitter.
+const POLL_MAX: Duration = Duration::from_secs(24 * 3600);
 
 struct ClaimLoop {
     identity: Arc<Identity>,
@@ -279,7 +281,7 @@ impl ClaimLoop {
 
     /// By the clock: the next poll, the end of a drain's grace, a batch that has waited long enough.
     fn wake_at(&self) -> Timestamp {
-        let poll = self.identity.options.poll.mul_f64(0.75 + 0.5 * fastrand::f64());
+        let poll = self.identity.options.poll.min(POLL_MAX).mul_f64(0.75 + 0.5 * fastrand::f64());
         let poll_at = self.now() + poll;
         let drain_at = if let Phase::Draining(until) = self.phase { until } else { poll_at };
         poll_at.min(drain_at).min(self.gathering.next_at().unwrap_or(poll_at))
@@ -319,24 +321,22 @@ async fn settle(store: &dyn Store, items: Vec<SettleItem>, now: Timestamp) -> Re
         return Ok(Vec::new());
     }
     let (count, started) = (items.len(), Instant::now());
-    debug!(slice = SLICE, count, "ENTER settle");
+    let job_id = logs::only(&items, |item| Some(item.lease.job_id));
+    debug!(slice = SLICE, count, job_id, "ENTER settle");
     let settled = store.settle(items, now).await;
-    debug!(
-        slice = SLICE,
-        count,
-        ok = settled.is_ok(),
-        elapsed_us = started.elapsed().as_micros(),
-        "EXIT settle"
-    );
+    let (ok, elapsed_us) = (settled.is_ok(), started.elapsed().as_micros());
+    debug!(slice = SLICE, count, job_id, ok, elapsed_us, "EXIT settle");
     settled
 }
 
 async fn claim(store: &dyn Store, request: Option<ClaimRequest>) -> Result<Vec<Claimed>> {
     let Some(request) = request else { return Ok(Vec::new()) };
     let (limit, started) = (request.limit, Instant::now());
-    debug!(slice = SLICE, limit, "ENTER claim");
+    debug!(slice = SLICE, worker = %request.worker, limit, "ENTER claim");
     let claimed = store.claim(request).await;
     let count = claimed.as_ref().map_or(0, Vec::len);
-    debug!(slice = SLICE, limit, count, elapsed_us = started.elapsed().as_micros(), "EXIT claim");
+    let job_id = claimed.as_ref().ok().and_then(|jobs| logs::only(jobs, |claimed| Some(claimed.job.id)));
+    let (ok, elapsed_us) = (claimed.is_ok(), started.elapsed().as_micros());
+    debug!(slice = SLICE, limit, count, job_id, ok, elapsed_us, "EXIT claim");
     claimed
 }

@@ -23,7 +23,7 @@ pub struct WorkerOptions {
     pub poll: Duration,
     /// How long a handler may go on after somebody cancelled its job. Default 10 s.
     pub cancel_grace: Duration,
-    /// How long running jobs may go on after a drain was asked for. Default 30 s.
+    /// How long running jobs may go on after a drain was asked for and their handlers were told. Default 30 s.
     pub drain_grace: Duration,
     /// A label for people. Default empty.
     pub host: String,

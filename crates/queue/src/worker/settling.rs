@@ -80,7 +80,7 @@ impl Settling {
                 Settled::Applied(state) => self.report.count(state, item.settlement.outcome),
                 Settled::LostLease => self.lost(&run),
                 Settled::Refused(error) => {
-                    let item = refused(&run, &error);
+                    let item = refused(&run, item, &error);
                     self.unsettled.push((run, item));
                 }
             }
@@ -95,8 +95,11 @@ impl Settling {
 }
 
 /// The follow-ups were no good: the run failed with them, and says why.
-fn refused(run: &LiveRun, error: &Error) -> SettleItem {
+fn refused(run: &LiveRun, refused: SettleItem, error: &Error) -> SettleItem {
     let error = JobError::new(Reason::Failure, format!("jobs enqueued by the handler were refused: {error}"));
     let outcome = Outcome::Retry { error, after: None, data: None };
-    executor::settle_with(run, Event::Outcome(outcome), Vec::new())
+    let mut item = executor::settle_with(run, Event::Outcome(outcome), Vec::new());
+    // It was taken from the run's notes with the first settlement, and was spent whatever became of that.
+    item.settlement.usage = refused.settlement.usage;
+    item
 }

@@ -1,9 +1,15 @@
 //! What callers are told: refusals name the thing and what to do.
 
-use longhaul_queue::job::ProcessId;
-use longhaul_queue::{Json, NewJob};
+use std::time::Duration;
 
-use crate::stage::Stage;
+use longhaul_queue::job::ProcessId;
+use longhaul_queue::limits::{Limits, VALUE_BYTES_MAX};
+use longhaul_queue::retry::{Backoff, RETRY_LIST_MAX};
+use longhaul_queue::state::Park;
+use longhaul_queue::store::Signal;
+use longhaul_queue::{Error, Failure, JobContext, Json, KindOptions, NewJob, Outcome, RetryPolicy, State};
+
+use crate::stage::{Answer, Stage, start};
 
 #[tokio::test]
 async fn open_process_is_not_consumed_before_its_seal() {
@@ -19,4 +25,65 @@ async fn open_process_is_not_consumed_before_its_seal() {
     stage.queue.seal(process.clone()).await.unwrap();
     assert_eq!(stage.queue.consume_process(&process).await.unwrap(), 1);
     assert_eq!(stage.queue.consume_process(&process).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn unpark_of_a_job_that_is_not_parked_names_its_state() {
+    let stage = Stage::new();
+    let ready = stage.enqueue("job").await;
+    let error = stage.queue.unpark_jobs(vec![ready], Signal::Resume(Json::null())).await.unwrap_err();
+    assert!(matches!(error, Error::Invalid(_)) && error.to_string().contains("is ready"), "{error}");
+
+    let mut worker = stage.worker();
+    worker.handle("waits", |_: JobContext, (): ()| async {
+        let park = Park { key: "k".to_owned(), until: None, on_timeout: Default::default() };
+        Ok::<_, Failure>(Outcome::Park { park, data: None })
+    });
+    let started = start(worker);
+    let parked = stage.enqueue("waits").await;
+    stage.until(parked, State::Parked).await;
+    started.drain().await;
+    let both = vec![parked, ready];
+    let error = stage.queue.unpark_jobs(both, Signal::Resume(Json::null())).await.unwrap_err().to_string();
+    assert!(error.contains(&ready.to_string()) && error.contains("told: 1"), "{error}");
+    assert_eq!(stage.get(parked).await.job.state, State::Ready);
+}
+
+#[tokio::test]
+async fn explain_names_a_limit_only_when_it_is_the_jobs_own() {
+    let stage = Stage::new();
+    let mut worker = stage.worker();
+    let options = KindOptions { max_attempts: 9, ..KindOptions::default() };
+    worker.handle_with("job", options, |_: JobContext, (): ()| async {
+        Answer::Err(Failure::retry_after("not yet", Duration::from_secs(60)))
+    });
+    let started = start(worker);
+    let kinds = stage.enqueue("job").await;
+    let own = stage.enqueue_job(NewJob::new("job", Json::null()).max_attempts(5)).await;
+    for (id, expected) in [(kinds, "failed once,"), (own, "failed 1 of 5 attempts")] {
+        stage.until(id, State::Scheduled).await;
+        let reason = stage.queue.explain(id).await.unwrap().reason;
+        assert!(reason.starts_with(expected), "{reason}");
+    }
+    started.drain().await;
+}
+
+#[tokio::test]
+async fn list_of_retry_delays_is_bounded_however_it_was_made() {
+    let stage = Stage::new();
+    let mut retry = RetryPolicy::default();
+    retry.backoff = Backoff::List { delays_ms: vec![1; RETRY_LIST_MAX + 1] };
+    let error = stage.queue.enqueue(NewJob::new("job", Json::null()).retry(retry)).await.unwrap_err();
+    assert!(error.to_string().contains("retry.delays_ms has 101, at most 100 are allowed"), "{error}");
+}
+
+#[tokio::test]
+async fn limits_beyond_the_largest_value_are_refused() {
+    let stage = Stage::new();
+    let queue = stage.queue.clone().with_limits(Limits { value_bytes_max: VALUE_BYTES_MAX + 1 });
+    let error = queue.enqueue(NewJob::new("job", Json::null())).await.unwrap_err().to_string();
+    assert!(error.contains("value_bytes_max is 16000001, at most 16000000 are allowed"), "{error}");
+    let worker = longhaul_queue::Worker::new(queue, Default::default());
+    let error = worker.run(longhaul_queue::Shutdown::new()).await.unwrap_err().to_string();
+    assert!(error.contains("value_bytes_max"), "{error}");
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use longhaul_queue::state::RunOutcome;
 use longhaul_queue::store::CancelReply;
-use longhaul_queue::{JobContext, Json, NewJob, QueueShare, State, WorkerOptions};
+use longhaul_queue::{Failure, JobContext, Json, NewJob, Outcome, QueueShare, State, WorkerOptions};
 
 use crate::stage::{Answer, Mark, Stage, soon, start};
 
@@ -106,6 +106,61 @@ async fn drain_lets_jobs_finish_and_gives_the_rest_back_unspent() {
 }
 
 #[tokio::test]
+async fn drain_tells_running_handlers_so_that_they_can_save_and_continue() {
+    let stage = Stage::new();
+    let begun = Mark::default();
+    let mark = begun.clone();
+    let mut worker = stage.worker();
+    worker.handle("long", move |context: JobContext, (): ()| {
+        let begun = mark.clone();
+        async move {
+            begun.reach();
+            context.cancelled().await;
+            assert!(context.is_cancelled() && context.is_draining() && !context.is_cancel_requested());
+            context.save(&7).await?;
+            Ok::<_, Failure>(Outcome::Continue { after: None, data: None })
+        }
+    });
+    let started = start(worker);
+    let id = stage.enqueue("long").await;
+    begun.reached().await;
+    assert_eq!(started.drain().await.continued, 1);
+    let detail = stage.get(id).await;
+    assert_eq!((detail.job.state, detail.data), (State::Ready, Some(Json::of(&7).unwrap())));
+    assert_eq!((detail.job.spent.attempt, detail.job.spent.crashes), (0, 0));
+}
+
+#[tokio::test]
+async fn drain_is_no_cancel_but_a_cancel_during_a_drain_is() {
+    let stage = Stage::new();
+    let (begun, told) = (Mark::default(), Mark::default());
+    let marks = (begun.clone(), told.clone());
+    let mut worker = stage.worker();
+    worker.handle("long", move |context: JobContext, (): ()| {
+        let (begun, told) = marks.clone();
+        async move {
+            begun.reach();
+            let waiting = context.cancel_requested();
+            tokio::pin!(waiting);
+            tokio::select! {
+                () = &mut waiting => panic!("a drain is no cancel"),
+                () = context.cancelled() => told.reach(),
+            }
+            waiting.await;
+            assert!(context.is_cancel_requested() && context.is_draining());
+            Answer::Ok("ended on request".to_owned())
+        }
+    });
+    let started = start(worker);
+    let id = stage.enqueue("long").await;
+    begun.reached().await;
+    started.shutdown.drain();
+    told.reached().await;
+    stage.queue.cancel(id).await.unwrap();
+    assert_eq!(started.ended().await.done, 1);
+}
+
+#[tokio::test]
 async fn second_signal_gives_everything_back_at_once() {
     let stage = Stage::new();
     let (started, _finish, ids) = two_running(&stage).await;
@@ -185,6 +240,19 @@ async fn queues_are_served_in_the_order_given() {
         (soon(order.recv()).await.unwrap(), soon(order.recv()).await.unwrap()),
         ("urgent".into(), "default".into())
     );
+}
+
+#[tokio::test]
+async fn worker_that_never_polls_is_told_of_new_jobs() {
+    let stage = Stage::new();
+    let mut worker = stage.worker_with(WorkerOptions { poll: Duration::MAX, ..WorkerOptions::default() });
+    worker.handle("job", |_: JobContext, (): ()| async { Answer::Ok("done".to_owned()) });
+    let started = start(worker);
+    for _ in 0..2 {
+        let id = stage.enqueue("job").await;
+        stage.until(id, State::Succeeded).await;
+    }
+    assert_eq!(started.drain().await.done, 2);
 }
 
 #[tokio::test]

@@ -272,11 +272,14 @@ async fn refused_follow_ups_fail_the_run_that_made_them() {
     let stranger = longhaul_queue::JobId::from_bytes([7; 16]);
     worker.handle("parent", move |context: JobContext, (): ()| async move {
         context.enqueue(NewJob::new("child", Json::null()).after(stranger))?;
+        context.usage(&7)?;
         Ok::<_, Failure>(())
     });
     let started = start(worker);
     let id = stage.enqueue_job(NewJob::new("parent", Json::null()).max_attempts(1)).await;
-    let error = stage.until(id, State::Failed).await.job.error.unwrap();
+    let detail = stage.until(id, State::Failed).await;
+    assert_eq!(detail.runs[0].usage, Some(Json::of(&7).unwrap()), "spent whatever became of the jobs");
+    let error = detail.job.error.unwrap();
     assert!(error.text.contains("were refused") && error.text.contains(&stranger.to_string()), "{error}");
     started.drain().await;
 }

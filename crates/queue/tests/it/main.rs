@@ -10,6 +10,7 @@ mod faults;
 mod faulty;
 mod handlers;
 mod leases;
+mod logs;
 mod maintenance;
 mod memory;
 mod stage;

@@ -35,6 +35,7 @@ impl ClaimLoop {
         if self.phase == Phase::Serving && (self.shutdown.level() >= Level::Drain || self.fatal.is_some()) {
             debug!(in_use = self.in_use, "worker drains");
             self.phase = Phase::Draining(self.now() + self.identity.options.drain_grace);
+            self.runs.all().iter().for_each(|run| run.begin_drain());
         }
         if let Phase::Draining(until) = self.phase
             && (self.shutdown.level() == Level::Stop || self.now() >= until)
