@@ -2,6 +2,7 @@
 
 use std::fmt::{Debug, Write as _};
 use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
 
 use longhaul_queue::testing::{Fault, FaultyStore};
 use longhaul_queue::{Failure, JobContext, Queue, State, Store};
@@ -11,9 +12,9 @@ use tracing::{Event, Metadata, Subscriber};
 
 use crate::stage::{Stage, start};
 
-/// Keeps every line as its fields.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<String>>>);
+/// Keeps every line of one thread as its fields.
+#[derive(Clone)]
+struct Lines(Arc<Mutex<Vec<String>>>, ThreadId);
 
 impl Lines {
     #[track_caller]
@@ -51,6 +52,9 @@ impl Subscriber for Lines {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
+        if std::thread::current().id() != self.1 {
+            return;
+        }
         let mut fields = Fields(String::new());
         event.record(&mut fields);
         self.0.lock().unwrap().push(fields.0);
@@ -63,9 +67,8 @@ impl Subscriber for Lines {
 
 #[tokio::test]
 async fn lines_about_one_job_name_it_and_every_enter_has_its_exit() {
-    let lines = Lines::default();
-    // For the whole binary: what a thread has set is not asked where another thread met the line first. Lines of other
-    // tests come along, so every check names what only this test can have said.
+    let lines = Lines(Arc::default(), std::thread::current().id());
+    // For the whole binary: what one thread has set is not asked where another thread met the line first.
     tracing::subscriber::set_global_default(lines.clone()).unwrap();
     let stage = Stage::new();
     let mut worker = stage.worker();
