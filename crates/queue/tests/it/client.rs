@@ -71,8 +71,8 @@ async fn explain_names_a_limit_only_when_it_is_the_jobs_own() {
 #[tokio::test]
 async fn list_of_retry_delays_is_bounded_however_it_was_made() {
     let stage = Stage::new();
-    let mut retry = RetryPolicy::default();
-    retry.backoff = Backoff::List { delays_ms: vec![1; RETRY_LIST_MAX + 1] };
+    let backoff = Backoff::List { delays_ms: vec![1; RETRY_LIST_MAX + 1] };
+    let retry = RetryPolicy { backoff, ..RetryPolicy::default() };
     let error = stage.queue.enqueue(NewJob::new("job", Json::null()).retry(retry)).await.unwrap_err();
     assert!(error.to_string().contains("retry.delays_ms has 101, at most 100 are allowed"), "{error}");
 }

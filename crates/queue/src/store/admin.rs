@@ -1,0 +1,153 @@
+//! What the calls about queues, processes, schedules and workers take and answer.
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Timestamp;
+use crate::job::{NewJob, ProcessId, Retention, WorkerId};
+use crate::state::State;
+
+/// A queue's settings and counts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct QueueInfo {
+    /// Its name.
+    pub name: String,
+    /// Nothing is claimed from it.
+    pub paused: bool,
+    /// At most so many of its jobs run at once, over all workers.
+    pub max_running: Option<u32>,
+    /// For jobs that name none.
+    pub retention: Option<Retention>,
+    /// Jobs by state, in the order of [`State::ALL`].
+    pub counts: [u64; 8],
+}
+
+/// A change of a queue's settings; `None` leaves a setting alone.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct QueueChange {
+    /// Its name.
+    pub name: String,
+    /// Pause or resume.
+    pub paused: Option<bool>,
+    /// Set or lift the limit.
+    pub max_running: Option<Option<u32>>,
+    /// Set or lift the rule.
+    pub retention: Option<Option<Retention>>,
+}
+
+/// A process and how far it has come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ProcessInfo {
+    /// Its id.
+    pub id: ProcessId,
+    /// No more jobs are expected.
+    pub sealed: bool,
+    /// Its jobs by state, in the order of [`State::ALL`], helpers left out.
+    pub counts: [u64; 8],
+    /// Its helpers by state.
+    pub helpers: [u64; 8],
+}
+
+impl ProcessInfo {
+    /// Jobs in all, helpers left out.
+    pub fn total(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// Jobs that have not ended, helpers left out.
+    pub fn unfinished(&self) -> u64 {
+        State::ALL
+            .iter()
+            .zip(self.counts)
+            .filter(|(state, _)| !state.is_terminal())
+            .map(|(_, count)| count)
+            .sum()
+    }
+}
+
+/// A job that recurs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Schedule {
+    /// Its name.
+    pub name: String,
+    /// Cron expression: five fields, or six with seconds first.
+    pub cron: String,
+    /// IANA time zone in which the expression is read.
+    pub timezone: String,
+    /// What to enqueue.
+    pub job: NewJob,
+    /// What happens to times that passed while nobody looked.
+    pub missed: Missed,
+    /// The next time.
+    pub next_at: Timestamp,
+    /// When it fired last.
+    pub last_at: Option<Timestamp>,
+}
+
+/// What happens to times that passed while nobody looked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Missed {
+    /// Nothing.
+    Skip,
+    /// One job for all of them.
+    #[default]
+    Once,
+    /// A job for each, at most [`crate::limits::CRON_CATCH_UP_MAX`].
+    All,
+}
+
+/// A schedule that fires.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Firing {
+    /// Its name.
+    pub name: String,
+    /// The next time as the caller read it.
+    pub expected_at: Timestamp,
+    /// The next time from now on.
+    pub next_at: Timestamp,
+    /// What to enqueue.
+    pub jobs: Vec<NewJob>,
+}
+
+/// A worker as others see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerInfo {
+    /// Random per start.
+    pub id: WorkerId,
+    /// A label.
+    pub host: String,
+    /// A label.
+    pub pid: u32,
+    /// Of the program.
+    pub version: String,
+    /// What it serves.
+    pub queues: Vec<String>,
+    /// What it serves; `None` is any kind.
+    pub kinds: Option<Vec<String>>,
+    /// Slots.
+    pub concurrency: u32,
+    /// Slots in use.
+    pub running: u32,
+    /// When it started.
+    pub started_at: Timestamp,
+    /// When it was heard of last.
+    pub seen_at: Timestamp,
+    /// It says goodbye.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gone: bool,
+}
+
+/// Jobs that ended on a day.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct LedgerRow {
+    /// Days since the Unix epoch, UTC.
+    pub day: i64,
+    /// In this queue.
+    pub queue: String,
+    /// Of this kind.
+    pub kind: String,
+    /// As this.
+    pub state: State,
+    /// So many.
+    pub jobs: u64,
+}
