@@ -82,6 +82,8 @@ impl Heartbeat {
             .name("longhaul-heartbeat".to_owned())
             .spawn(move || {
                 runtime.block_on(of_thread.run(started_at));
+                // First: whoever hears that the thread has gone may close the store, which these hold.
+                drop((runtime, of_thread));
                 let _ = gone_sender.send(());
             })
             .map_err(|error| Error::Unavailable(format!("the heartbeat's thread cannot start: {error}")))?;

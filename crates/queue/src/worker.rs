@@ -208,6 +208,8 @@ impl Worker {
             maintenance.stop().await;
         }
         heartbeat.finish().await;
+        // Joined, not only aborted: they hold the store, which a caller may want to close right after this.
+        tasks.shutdown().await;
         info!(worker = %identity.id, ok = report.is_ok(), "worker ends");
         report
     }
