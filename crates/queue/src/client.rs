@@ -102,9 +102,12 @@ impl Queue {
                 jobs.len()
             )));
         }
+        // Ids of one submission follow each other, so that an index of ids grows at its end.
+        let mut random = fastrand::u128(..);
         for job in &mut jobs {
             limits.check_job(job)?;
-            job.id.get_or_insert_with(|| JobId::generate(now, fastrand::u128(..)));
+            job.id.get_or_insert_with(|| JobId::generate(now, random));
+            random = JobId::next_random(random);
         }
         graph::check(&jobs)?;
         Ok(jobs)

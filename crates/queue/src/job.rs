@@ -34,6 +34,12 @@ impl JobId {
         Self(uuid::Builder::from_unix_timestamp_millis(millis, &tail).into_uuid())
     }
 
+    /// The random bits of the id that follows one made from `random`.
+    pub fn next_random(random: u128) -> u128 {
+        // The last of the ten bytes that `generate` takes counts up.
+        random.wrapping_add(1 << 48)
+    }
+
     /// From its 16 bytes.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(Uuid::from_bytes(bytes))

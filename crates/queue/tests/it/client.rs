@@ -87,3 +87,12 @@ async fn limits_beyond_the_largest_value_are_refused() {
     let error = worker.run(longhaul_queue::Shutdown::new()).await.unwrap_err().to_string();
     assert!(error.contains("value_bytes_max"), "{error}");
 }
+
+/// An index of ids then grows at its end, and ids sort in submission order.
+#[tokio::test]
+async fn ids_of_one_submission_follow_each_other() {
+    let queue = Stage::new().queue;
+    let jobs = (0..1000).map(|_| NewJob::new("k", Json::null())).collect();
+    let ids: Vec<_> = queue.enqueue_many(jobs).await.unwrap().iter().map(|enqueued| enqueued.id).collect();
+    assert!(ids.is_sorted() && ids.windows(2).all(|pair| pair[0] != pair[1]));
+}
