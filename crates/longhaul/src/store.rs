@@ -37,7 +37,8 @@ pub(crate) fn open(settings: &Settings, missing: Missing) -> Result<Arc<dyn Stor
     {
         refuse_missing(settings, path)?;
     }
-    longhaul_stores::connect(&url, options(settings)?).with_context(|| source(settings))
+    let options = SqliteOptions { create: missing == Missing::Create, ..options(settings)? };
+    longhaul_stores::connect(&url, options).with_context(|| source(settings))
 }
 
 /// Opens another store than that of `settings`, made if need be, and otherwise as they say.

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::error::{Error, Result};
 
-/// A valid JSON document, kept as the text it came as. Cloning is cheap.
+/// A valid JSON document on one line, otherwise kept as the text it came as. Cloning is cheap.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Json(Arc<str>);
 
@@ -18,7 +18,17 @@ impl Json {
     pub fn parse(text: &str) -> Result<Self> {
         serde_json::from_str::<&RawValue>(text)
             .map_err(|error| Error::invalid(format!("not valid JSON: {error}")))?;
-        Ok(Self(text.trim().into()))
+        Ok(Self::one_line(text.trim()))
+    }
+
+    /// A document of many lines becomes one line: line breaks can only stand between its tokens, and results are
+    /// handed out as lines.
+    fn one_line(text: &str) -> Self {
+        if text.contains(['\n', '\r']) {
+            Self(text.replace(['\n', '\r'], " ").into())
+        } else {
+            Self(text.into())
+        }
     }
 
     /// Serialises a value.
@@ -81,6 +91,6 @@ impl Serialize for Json {
 impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
-        Ok(Self(raw.get().into()))
+        Ok(Self::one_line(raw.get()))
     }
 }

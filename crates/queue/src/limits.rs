@@ -41,6 +41,8 @@ pub const EVENTS_KEPT_MAX: usize = 10_000;
 pub const SIGNAL_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Missed runs that a schedule with policy `all` catches up on at once.
 pub const CRON_CATCH_UP_MAX: usize = 100;
+/// A worker gives a sign of life every ten seconds; one unheard of for so long counts as dead.
+pub const WORKER_SILENT_AFTER: Duration = Duration::from_secs(30);
 /// A worker unheard of for so long is no longer listed.
 pub const WORKER_KEPT: Duration = Duration::from_secs(24 * 3600);
 

@@ -234,6 +234,15 @@ async fn rm(app: &App, queue: &Queue, args: &BulkArgs) -> Result<Code> {
         return print_bulk(app, "deleted", queue.delete_where(filter).await?);
     }
     let ids = resolve_all(queue, &args.ids).await?;
+    let known: Vec<JobId> =
+        queue.store().get(ids.clone()).await?.iter().map(|detail| detail.job.id).collect();
+    if let Some(unknown) = ids.iter().find(|id| !known.contains(id)) {
+        return Err(Failure::new(
+            Code::NothingMatched,
+            format!("there is no job {unknown}; nothing was deleted"),
+        )
+        .into());
+    }
     let deleted = queue.consume(ids.clone()).await?;
     let change = |id: JobId| match deleted.refused.iter().find(|(refused, _)| *refused == id) {
         Some((_, error)) => Change::refused(id, error),

@@ -16,6 +16,12 @@ use crate::parse::retention_text;
 /// Runs the command.
 pub(crate) async fn run(app: &App, command: &QueuesCommand) -> Result<Code> {
     let queue = app.queue()?;
+    if let QueuesCommand::Resume { name } = command
+        && !queue.store().queues().await?.iter().any(|info| info.name == *name)
+    {
+        app.out.note(format_args!("there is no queue {name}; longhaul queues ls shows those there are"));
+        return Ok(Code::NothingMatched);
+    }
     match command {
         QueuesCommand::Ls => return ls(app, &queue.store().queues().await?),
         QueuesCommand::Pause { name } => queue.pause(name).await?,
@@ -30,6 +36,10 @@ pub(crate) async fn run(app: &App, command: &QueuesCommand) -> Result<Code> {
     };
     let queues = queue.store().queues().await?;
     let changed: Vec<QueueInfo> = queues.into_iter().filter(|info| info.name == *name).collect();
+    if changed.is_empty() {
+        app.out.note(format_args!("queue {name} has no jobs and no settings any more"));
+        return Ok(Code::Ok);
+    }
     ls(app, &changed)
 }
 

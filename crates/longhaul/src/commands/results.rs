@@ -15,7 +15,7 @@ use serde::Deserialize;
 use crate::app::App;
 use crate::args::ResultsArgs;
 use crate::exit::{Code, Failure};
-use crate::output::write_stdout;
+use crate::output::{Format, write_stdout};
 
 /// How a line that we wrote begins; only such a torn line may be cut off.
 const LINE_START: &str = "{\"id\":\"";
@@ -32,6 +32,7 @@ pub(crate) async fn run(app: &App, args: &ResultsArgs) -> Result<Code> {
     }
     let mut sink = match &args.out {
         Some(path) => Sink::file(app, path)?,
+        None if app.out.format == Format::None => Sink::Nowhere,
         None => Sink::Stdout,
     };
     let (mut after, mut count, mut failed) = (0, 0_usize, 0_usize);
@@ -80,12 +81,19 @@ async fn report(app: &App, queue: &Queue, process: &ProcessId, count: usize) -> 
 /// Where results go.
 enum Sink {
     Stdout,
+    Nowhere,
     File { file: File, written: HashSet<JobId> },
 }
 
 impl Sink {
     fn file(app: &App, path: &Path) -> Result<Self> {
         let context = || format!("opening {}", path.display());
+        // Results are synced, mended and continued, which only a plain file allows.
+        if path.exists() && !path.is_file() {
+            return Err(Failure::new(Code::Usage, format!("--out {} is not a plain file", path.display()))
+                .hint("leave --out away to write to stdout")
+                .into());
+        }
         let mut file =
             OpenOptions::new().read(true).append(true).create(true).open(path).with_context(context)?;
         mend(app, &mut file, path)?;
@@ -96,6 +104,7 @@ impl Sink {
     fn write(&mut self, items: &[JobResult]) -> Result<()> {
         let line = |item: &JobResult| serde_json::to_string(item).map(|line| line + "\n");
         match self {
+            Self::Nowhere => Ok(()),
             Self::Stdout => write_stdout(&items.iter().map(line).collect::<Result<String, _>>()?),
             Self::File { file, written } => {
                 // What an earlier run wrote but did not come to delete is not written again.

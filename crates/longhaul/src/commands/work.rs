@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use longhaul_queue::{KindOptions, Queue, QueueShare, Shutdown, Worker, WorkerOptions, WorkerReport};
+use longhaul_queue::{KindOptions, Queue, QueueShare, Shutdown, State, Worker, WorkerOptions, WorkerReport};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::app::App;
@@ -47,7 +47,33 @@ pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
     spawner.finish().await;
     let report = report?;
     summarise(app, &report)?;
-    Ok(if asked > 1 { Code::Interrupted } else { Code::Ok })
+    if args.drain {
+        tell_what_is_left(app, &queue).await?;
+    }
+    Ok(match (asked, report.failed) {
+        (2.., _) => Code::Interrupted,
+        (_, 1..) if args.drain => Code::JobsFailed,
+        _ => Code::Ok,
+    })
+}
+
+/// A drain ends although jobs wait that this worker cannot move.
+async fn tell_what_is_left(app: &App, queue: &Queue) -> Result<()> {
+    let counts = queue.store().counts().await?;
+    let left = |state: State| -> u64 {
+        counts.iter().filter(|count| count.state == state).map(|count| count.jobs).sum()
+    };
+    let unfinished = State::ALL.into_iter().filter(|state| !state.is_terminal());
+    let present: Vec<String> = unfinished
+        .map(|state| (left(state), state))
+        .filter(|(jobs, _)| *jobs > 0)
+        .map(|(jobs, state)| format!("{jobs} {state}"))
+        .collect();
+    if !present.is_empty() {
+        app.out.note(format_args!("left in the store: {}", present.join(" · ")));
+        app.out.hint("longhaul jobs explain ID tells what one waits for");
+    }
+    Ok(())
 }
 
 fn signals() -> Result<(Signal, Signal)> {

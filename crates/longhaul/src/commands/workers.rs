@@ -7,8 +7,7 @@ use crate::app::App;
 use crate::exit::Code;
 use crate::output::{Cell, Table, duration, state_style};
 
-/// A worker not heard of for so long is shown as silent.
-pub(super) const SILENT_AFTER: std::time::Duration = std::time::Duration::from_secs(60);
+pub(super) use longhaul_queue::limits::WORKER_SILENT_AFTER as SILENT_AFTER;
 
 /// Lists workers.
 pub(crate) async fn ls(app: &App) -> Result<Code> {

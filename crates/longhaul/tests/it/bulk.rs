@@ -92,3 +92,38 @@ fn events_tell_of_changes() {
     assert_eq!(last["changes"][0]["job_id"], id.as_str());
     assert_eq!(place.ok(&["events", "--process", "other"]), "");
 }
+
+#[test]
+fn what_does_not_exist_is_not_deleted_or_resumed() {
+    let place = Place::new();
+    place.enqueue(&["echo", "1"]);
+    let unknown = "99999999-9999-4999-8999-999999999999";
+    place.run(&["jobs", "rm", unknown, "--yes"]).fails(4, &["there is no job"]);
+    place.run(&["queues", "resume", "nosuch"]).fails(4, &["there is no queue nosuch"]);
+}
+
+#[test]
+fn a_question_makes_no_store_of_a_foreign_database() {
+    let place = Place::new();
+    let foreign = place.path("foreign.db");
+    rusqlite::Connection::open(&foreign)
+        .expect("a database")
+        .execute_batch("CREATE TABLE t (a)")
+        .expect("a table");
+    let url = format!("sqlite://{}", foreign.display());
+    let ran = place.run(&["queues", "ls", "--store", &url]);
+    assert!(ran.code != Some(0) && ran.stderr.contains("no Longhaul store"), "{ran:?}");
+    let tables = "SELECT count(*) FROM sqlite_schema";
+    let connection = rusqlite::Connection::open(&foreign).expect("a database");
+    assert_eq!(connection.query_row(tables, [], |row| row.get::<_, i64>(0)), Ok(1));
+}
+
+/// CI can go by the exit code, and sees what a drain leaves.
+#[test]
+fn a_drain_says_what_failed_and_what_is_left() {
+    let place = Place::new();
+    place.enqueue(&["fail", "{}", "--max-attempts", "1"]);
+    place.enqueue(&["nosuch", "1"]);
+    let ran = place.run(&["work", "--drain"]);
+    ran.fails(3, &["1 failed", "left in the store: 1 ready"]);
+}

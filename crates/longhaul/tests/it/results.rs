@@ -83,3 +83,26 @@ fn a_process_is_opened_sealed_and_cancelled() {
     assert_eq!((&shown["counts"]["cancelled"], &shown["unfinished"]), (&1.into(), &0.into()));
     assert_eq!(place.json(&["process", "ls"])["items"][0]["id"], "p");
 }
+
+/// Line breaks between the tokens of a document must not break the lines of the results.
+#[test]
+fn a_result_of_many_lines_is_one_line() {
+    let place = Place::new();
+    let payload = place.write("p.json", "{\n  \"a\": [1,\r\n 2]\n}\n");
+    place.enqueue(&["echo", &format!("@{}", payload.display()), "--process", "p"]);
+    place.enqueue(&["x", "--process", "p", "--queue", "exec"]);
+    place.drain(&[]);
+    place.drain(&["--queue", "exec", "--exec", "printf '{\\n\"b\": 1\\n}\\n'"]);
+    let text = place.ok(&["results", "p"]);
+    let values: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(values[0]["result"], serde_json::json!({ "a": [1, 2] }));
+    assert_eq!(values[1]["result"], serde_json::json!({ "b": 1 }));
+}
+
+#[test]
+fn results_go_to_a_plain_file_or_nowhere() {
+    let place = finished();
+    place.run(&["results", "p", "--out", "/dev/null"]).fails(2, &["is not a plain file"]);
+    assert_eq!(place.ok(&["results", "p", "-o", "none"]), "");
+}

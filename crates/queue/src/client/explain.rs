@@ -7,6 +7,7 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::graph::{Edge, edge};
 use crate::job::{Job, JobDetail};
+use crate::limits::WORKER_SILENT_AFTER;
 use crate::state::{Policy, Reason, State};
 use crate::store::QueueInfo;
 
@@ -108,7 +109,9 @@ async fn ready(queue: &Queue, job: &Job) -> Result<Explanation> {
     if let Some(explanation) = info.and_then(stopped_by_queue) {
         return Ok(explanation);
     }
-    let workers = queue.store().workers(queue.clock().now()).await?;
+    let now = queue.clock().now();
+    let mut workers = queue.store().workers(now).await?;
+    workers.retain(|worker| now.since(worker.seen_at) <= WORKER_SILENT_AFTER);
     let serves_kind =
         |kinds: &Option<Vec<String>>| kinds.as_ref().is_none_or(|kinds| kinds.contains(&job.kind));
     let serving: Vec<_> = workers

@@ -7,7 +7,8 @@ use tracing::{error, warn};
 use crate::error::{Error, Result};
 use crate::executor::{self, Ended};
 use crate::live_run::{LiveRun, LiveRuns};
-use crate::state::{Event, JobError, Outcome, Reason};
+use crate::logs::SLICE;
+use crate::state::{Event, JobError, Outcome, Reason, State};
 use crate::store::{SettleItem, Settled};
 
 use super::options::WorkerReport;
@@ -77,7 +78,13 @@ impl Settling {
         }));
         for ((run, item), reply) in answered.into_iter().zip(replies) {
             match reply {
-                Settled::Applied(state) => self.report.count(state, item.settlement.outcome),
+                Settled::Applied(state) => {
+                    self.report.count(state, item.settlement.outcome);
+                    if state == State::Failed {
+                        let reason = item.settlement.error.as_ref().map(|error| error.reason.as_str());
+                        warn!(slice = SLICE, job_id = %run.job.id, kind = run.job.kind, reason, "job failed for good");
+                    }
+                }
                 Settled::LostLease => self.lost(&run),
                 Settled::Refused(error) => {
                     let item = refused(&run, item, &error);

@@ -9,7 +9,7 @@ use longhaul_queue::limits::Limits;
 use longhaul_queue::store::Enqueued;
 use longhaul_queue::{Clock, Error, NewJob, Queue, Result, SystemClock, Timestamp};
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
+use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use super::committer::{Treatment, wait_for_lock};
 use super::error::{DbError, DbResult, corrupt, is_busy, is_damage, of_caller};
@@ -108,7 +108,7 @@ impl Db {
         } else if !path.exists() {
             return Err(Error::not_found(format!("there is no store at {}", path.display())));
         }
-        let connection = open_writer(path).map_err(|error| place(error.into()))?;
+        let connection = open_writer(path, options.create).map_err(|error| place(error.into()))?;
         let writer = Writer::spawn(connection, options.durability, Arc::clone(&options.clock))?;
         Ok(Self {
             path: Arc::new(path.to_owned()),
@@ -310,10 +310,10 @@ fn name_file(error: Error, path: &Path) -> Error {
 
 /// Opens the writing connection. Processes that make the same file together meet here, and SQLite does not ask the
 /// busy handler while it changes the journal mode; so this waits by itself.
-fn open_writer(path: &Path) -> DbResult<Connection> {
+fn open_writer(path: &Path, create: bool) -> DbResult<Connection> {
     let started_at = Instant::now();
     loop {
-        match try_open_writer(path) {
+        match try_open_writer(path, create) {
             Err(DbError::Sql(error)) if is_busy(&error) && started_at.elapsed() < OPEN_WAIT_MAX => {
                 wait_for_lock(0);
             }
@@ -322,11 +322,20 @@ fn open_writer(path: &Path) -> DbResult<Connection> {
     }
 }
 
-fn try_open_writer(path: &Path) -> DbResult<Connection> {
+fn try_open_writer(path: &Path, create: bool) -> DbResult<Connection> {
     let mut connection = Connection::open(path)?;
     prepare_connection(&mut connection)?;
+    // A question must not make a store of somebody else's database.
+    if !create && schema_version(&connection)?.is_none() {
+        return Err(Error::invalid("it is a SQLite file, but no Longhaul store").into());
+    }
+    // SQLite falls back to reading where it may not write; a worker would then try for ever.
+    if create && connection.is_readonly(rusqlite::MAIN_DB)? {
+        let text = "the database is read-only; check the permissions of the file and its folder";
+        return Err(Error::Unavailable(text.to_owned()).into());
+    }
     // Asked and read back: a misspelt or refused journal mode would cost every commit several fsyncs.
-    let mode = set_journal_mode(&connection)?;
+    let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if mode != "wal" {
         return Err(corrupt("the journal mode", format!("SQLite answers {mode:?} instead of \"wal\"")));
     }
@@ -339,21 +348,6 @@ fn try_open_writer(path: &Path) -> DbResult<Connection> {
     connection.pragma_update(None, "journal_size_limit", WAL_BYTES_KEPT)?;
     migrate(&mut connection)?;
     Ok(connection)
-}
-
-/// SQLite does not call the busy handler here, so processes that make a new file together would meet "locked".
-fn set_journal_mode(connection: &Connection) -> rusqlite::Result<String> {
-    let mut tries = 0;
-    loop {
-        match connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)) {
-            Err(error)
-                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && wait_for_lock(tries) =>
-            {
-                tries += 1;
-            }
-            answer => return answer,
-        }
-    }
 }
 
 fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
