@@ -128,7 +128,8 @@ fn introduce(
     args: &WorkArgs,
 ) -> Result<()> {
     let queues: Vec<&str> = options.queues.iter().map(|share| share.name.as_str()).collect();
-    let kinds = options.kinds.as_ref().map_or_else(|| "any".to_owned(), |kinds| kinds.join(", "));
+    let all_kinds = if args.exec.is_some() { "any" } else { "built-in" };
+    let kinds = options.kinds.as_ref().map_or_else(|| all_kinds.to_owned(), |kinds| kinds.join(", "));
     let handlers = args
         .exec
         .as_ref()

@@ -73,7 +73,7 @@ async fn blocked(queue: &Queue, detail: &JobDetail) -> Result<Explanation> {
         return Ok(because(State::Blocked, reason));
     }
     let mut explanation = because(State::Blocked, format!("waits for process {process_id} to be sealed"));
-    explanation.hint = Some("its owner must say that no more jobs will come".to_owned());
+    explanation.hint = Some(format!("say that no more jobs will come: longhaul process seal {process_id}"));
     Ok(explanation)
 }
 
