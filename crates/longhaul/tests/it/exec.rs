@@ -175,6 +175,35 @@ fn a_run_limit_ends_the_whole_group() {
 }
 
 #[test]
+fn what_is_left_in_the_background_ends_with_the_command() {
+    let place = Place::new();
+    let alive = Alive::watch(&place);
+    let started = std::time::Instant::now();
+    let job = place.exec("1", "exec 9> alive; sleep 60 & echo why >&2; printf 7");
+    assert_eq!((&job["state"], &job["result"]), (&"succeeded".into(), &7.into()), "{job}");
+    assert!(started.elapsed().as_secs() < 20, "the job ends with its command");
+    alive.ends();
+    // One that keeps talking is killed as well.
+    let job = place.exec("1", "(while echo more >&2; do sleep 0.1; done) & echo 8");
+    assert_eq!((&job["state"], &job["result"]), (&"succeeded".into(), &8.into()), "{job}");
+}
+
+#[test]
+fn a_cancel_reaches_a_command_that_closed_its_output() {
+    let place = Place::new();
+    let id = place.enqueue(&["x", "--max-attempts", "1"]);
+    fifo(&place, "started");
+    let command = "exec >&- 2>&-; echo > started; exec sleep 60";
+    let mut worker = place.command(&["work", "--drain", "--exec", command]);
+    let mut worker = worker.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("running longhaul");
+    read(&place.path("started"));
+    assert_eq!(place.json(&["jobs", "cancel", &id])["items"][0]["change"], "requested");
+    assert_eq!(place.run(&["jobs", "wait", &id, "--timeout", "20s"]).code, Some(3));
+    assert_eq!(place.show(&id)["state"], "cancelled");
+    assert_eq!(worker.wait().expect("waiting").code(), Some(0));
+}
+
+#[test]
 fn a_cancelled_command_gets_sigterm_and_may_tidy_up() {
     let place = Place::new();
     let id = place.enqueue(&["x", "--max-attempts", "1"]);
