@@ -18,7 +18,7 @@ mod environment;
 mod lines;
 
 use answer::Answer;
-use child::{Child, End, Signal};
+use child::{Child, End, GroupId, Signal};
 use lines::Lines;
 
 pub(crate) use child::{Spawner, die_with_parent};
@@ -56,12 +56,13 @@ impl Exec {
         let environment = environment::of(context)?;
         let mut child = self.spawner.spawn(&self.command, &environment).await?;
         let (stdin, stdout, stderr) = child.pipes()?;
+        let group = child.id();
         let (ended, has_ended) = watch::channel(false);
         let mut answer = Answer::new(context, self.limits);
         let mut tail = String::new();
         let talk = async {
             let (read, logged, ()) = tokio::join!(
-                read_stdout(Lines::new(stdout, &has_ended), &mut answer),
+                read_stdout(Lines::new(stdout, &has_ended), &mut answer, group),
                 read_stderr(Lines::new(stderr, &has_ended), context, &mut tail),
                 feed(stdin, payload, &has_ended),
             );
@@ -137,10 +138,19 @@ async fn feed(mut stdin: impl AsyncWrite + Unpin, payload: &Json, has_ended: &wa
     }
 }
 
-/// Hands each line of stdout to the answer; a line without end is bounded like a value.
-async fn read_stdout(mut lines: Lines<impl AsyncRead + Unpin>, answer: &mut Answer<'_>) -> io::Result<()> {
+/// Hands each line of stdout to the answer; a line without end is bounded like a value. Kills a command that says more
+/// than may be stored: it might never stop.
+async fn read_stdout(
+    mut lines: Lines<impl AsyncRead + Unpin>,
+    answer: &mut Answer<'_>,
+    group: GroupId,
+) -> io::Result<()> {
     while let Some(line) = lines.next(answer.line_bytes_max()).await? {
         answer.line(&line).await;
+        if answer.is_too_long() {
+            group.signal(Signal::KILL);
+            break;
+        }
     }
     Ok(())
 }

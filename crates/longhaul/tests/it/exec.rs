@@ -68,6 +68,20 @@ fn stdout_that_is_not_json_is_explained() {
 }
 
 #[test]
+fn stdout_without_end_is_cut_short() {
+    let place = Place::new();
+    let alive = Alive::watch(&place);
+    // The shell would outlive a mere SIGPIPE of `yes`.
+    let job = place.exec("1", "exec 9> alive; yes 1; sleep 60");
+    alive.ends();
+    let error = job["error"]["text"].as_str().expect("a text");
+    assert!(error.contains("longer than 1000000 bytes"), "{error}");
+    let decided = r#"echo '{"longhaul":"continue"}'; tr '\0' 1 < /dev/zero"#;
+    let job = place.exec("1", decided);
+    assert!(job["error"]["text"].to_string().contains("longer than 1000000 bytes"), "{job}");
+}
+
+#[test]
 fn progress_log_and_save_are_kept() {
     let place = Place::new();
     let job = place.exec(
