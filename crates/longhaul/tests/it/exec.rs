@@ -16,6 +16,21 @@ fn stdin_is_the_payload_and_stdout_the_result() {
 }
 
 #[test]
+fn a_command_without_text_is_refused() {
+    let place = Place::new();
+    let id = place.enqueue(&["x"]);
+    for command in ["", " \t\n"] {
+        let ran = place.run(&["work", "--drain", "--exec", command]);
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(
+            ran.stderr.contains("--exec is empty") && ran.stderr.contains("'exec ./deploy.sh'"),
+            "{ran:?}"
+        );
+    }
+    assert_eq!(place.show(&id)["state"], "ready");
+}
+
+#[test]
 fn the_environment_tells_about_the_job() {
     let place = Place::new();
     let parent = place.enqueue(&["x", "7"]);
