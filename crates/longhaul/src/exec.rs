@@ -8,15 +8,18 @@ use std::time::Duration;
 use longhaul_queue::limits::Limits;
 use longhaul_queue::state::{JobError, Reason};
 use longhaul_queue::{JobContext, Json, Outcome};
-use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::watch;
 
 mod answer;
 mod child;
 mod control;
 mod environment;
+mod lines;
 
 use answer::Answer;
-use child::{Child, End, Signal};
+use child::{Child, End, GroupId, Signal};
+use lines::Lines;
 
 pub(crate) use child::{Spawner, die_with_parent};
 
@@ -24,6 +27,9 @@ pub(crate) use child::{Spawner, die_with_parent};
 const STDERR_TAIL_BYTES_MAX: usize = 2_000;
 /// What is left of the worker's grace for the kill itself.
 const KILL_RESERVE: Duration = Duration::from_millis(500);
+
+/// How long the output of a command that has ended may stay open without a word.
+const OUTPUT_GRACE: Duration = Duration::from_millis(500);
 
 /// Runs one command for many jobs.
 pub(crate) struct Exec {
@@ -50,18 +56,19 @@ impl Exec {
         let environment = environment::of(context)?;
         let mut child = self.spawner.spawn(&self.command, &environment).await?;
         let (stdin, stdout, stderr) = child.pipes()?;
-        let feed = async move {
-            let mut stdin = stdin;
-            // A command that does not read its input is free to do so.
-            let _ = stdin.write_all(payload.as_str().as_bytes()).await;
-        };
+        let group = child.id();
+        let (ended, has_ended) = watch::channel(false);
         let mut answer = Answer::new(context, self.limits);
+        let mut tail = String::new();
         let talk = async {
-            let (read, tail, ()) =
-                tokio::join!(read_stdout(stdout, &mut answer), read_stderr(stderr, context), feed);
-            read.and(tail)
+            let (read, logged, ()) = tokio::join!(
+                read_stdout(Lines::new(stdout, &has_ended), &mut answer, group),
+                read_stderr(Lines::new(stderr, &has_ended), context, &mut tail),
+                feed(stdin, payload, &has_ended),
+            );
+            read.and(logged)
         };
-        let (tail, end) = self.supervise(&mut child, context, talk).await?;
+        let end = self.supervise(&mut child, context, &ended, talk).await?;
         // The checkpoint files of the environment go only when the child has gone.
         drop(environment);
         let told = context.is_cancel_requested();
@@ -73,64 +80,96 @@ impl Exec {
         &self,
         child: &mut Child,
         context: &JobContext,
-        talk: impl Future<Output = io::Result<String>>,
-    ) -> io::Result<(String, End)> {
-        let mut talk = std::pin::pin!(talk);
+        ended: &watch::Sender<bool>,
+        talk: impl Future<Output = io::Result<()>>,
+    ) -> io::Result<End> {
+        let group = child.id();
+        let mut life = std::pin::pin!(live(child, ended, talk));
         tokio::select! {
-            tail = &mut talk => return Ok((tail?, child.wait().await?)),
+            end = &mut life => return end,
             // Not on a drain: a command may finish within its grace, and is ended with its run after that.
             () = context.cancel_requested() => {}
         }
         context.log("asked to end: the command gets SIGTERM");
-        child.signal(Signal::TERM);
+        group.signal(Signal::TERM);
         let grace = self.grace.saturating_sub(KILL_RESERVE);
         // The command may still say how it wants to end: a checkpoint, a continue.
-        let ended = tokio::time::timeout(grace, async {
-            let tail = talk.as_mut().await?;
-            Ok::<_, io::Error>((tail, child.wait().await?))
-        });
-        if let Ok(ended) = ended.await {
-            return ended;
+        if let Ok(end) = tokio::time::timeout(grace, &mut life).await {
+            return end;
         }
         context.log("the command did not end in time and gets SIGKILL");
-        child.signal(Signal::KILL);
-        Ok((talk.await?, child.wait().await?))
+        group.signal(Signal::KILL);
+        life.await
     }
 }
 
-/// Hands each line of stdout to the answer; a line without end is bounded like a value.
-async fn read_stdout(stdout: impl AsyncRead + Unpin, answer: &mut Answer<'_>) -> io::Result<()> {
-    let mut reader = BufReader::new(stdout);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        let read = (&mut reader).take(answer.line_bytes_max()).read_until(b'\n', &mut line).await?;
-        if read == 0 {
-            return Ok(());
+/// Waits for the child and for what it says. What it left in the background may hold its output open, and is killed.
+async fn live(
+    child: &mut Child,
+    ended: &watch::Sender<bool>,
+    talk: impl Future<Output = io::Result<()>>,
+) -> io::Result<End> {
+    let mut talk = std::pin::pin!(talk);
+    let end = tokio::select! {
+        talked = &mut talk => {
+            talked?;
+            return child.wait().await;
         }
-        answer.line(&String::from_utf8_lossy(&line)).await;
+        end = child.wait() => end?,
+    };
+    ended.send_replace(true);
+    if let Ok(talked) = tokio::time::timeout(OUTPUT_GRACE, &mut talk).await {
+        talked?;
+    } else {
+        child.id().signal(Signal::KILL);
+        // What is in the pipes already is still read: it may hold control lines.
+        talk.await?;
+    }
+    Ok(end)
+}
+
+/// Writes the payload for as long as the command runs.
+async fn feed(mut stdin: impl AsyncWrite + Unpin, payload: &Json, has_ended: &watch::Receiver<bool>) {
+    let mut has_ended = has_ended.clone();
+    tokio::select! {
+        // A command need not read its input.
+        _ = stdin.write_all(payload.as_str().as_bytes()) => {}
+        _ = has_ended.wait_for(|ended| *ended) => {}
     }
 }
 
-/// Sends each line of stderr to the job's log and keeps the end of it.
-async fn read_stderr(stderr: impl AsyncRead + Unpin, context: &JobContext) -> io::Result<String> {
-    let mut reader = BufReader::new(stderr);
-    let mut tail = String::new();
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        let limit = longhaul_queue::limits::LOG_LINE_BYTES_MAX as u64;
-        if (&mut reader).take(limit).read_until(b'\n', &mut line).await? == 0 {
-            return Ok(tail);
+/// Hands each line of stdout to the answer; a line without end is bounded like a value. Kills a command that says more
+/// than may be stored: it might never stop.
+async fn read_stdout(
+    mut lines: Lines<impl AsyncRead + Unpin>,
+    answer: &mut Answer<'_>,
+    group: GroupId,
+) -> io::Result<()> {
+    while let Some(line) = lines.next(answer.line_bytes_max()).await? {
+        answer.line(&line).await;
+        if answer.is_too_long() {
+            group.signal(Signal::KILL);
+            break;
         }
-        let text = String::from_utf8_lossy(&line);
-        context.log(text.trim_end_matches(['\n', '\r']));
-        tail.push_str(&text);
+    }
+    Ok(())
+}
+
+/// Sends each line of stderr to the job's log and keeps the end of it in `tail`.
+async fn read_stderr(
+    mut lines: Lines<impl AsyncRead + Unpin>,
+    context: &JobContext,
+    tail: &mut String,
+) -> io::Result<()> {
+    while let Some(line) = lines.next(longhaul_queue::limits::LOG_LINE_BYTES_MAX as u64).await? {
+        context.log(line.trim_end_matches(['\n', '\r']));
+        tail.push_str(&line);
         if tail.len() > STDERR_TAIL_BYTES_MAX {
             let cut = tail.ceil_char_boundary(tail.len() - STDERR_TAIL_BYTES_MAX);
             tail.drain(..cut);
         }
     }
+    Ok(())
 }
 
 fn retry(text: impl std::fmt::Display) -> Outcome {

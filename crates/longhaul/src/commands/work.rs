@@ -11,7 +11,7 @@ use crate::app::App;
 use crate::args::WorkArgs;
 use crate::config::{concurrency, lease, list};
 use crate::exec::{Exec, Spawner};
-use crate::exit::Code;
+use crate::exit::{Code, Failure};
 use crate::{builtin, parse};
 
 /// Runs the command.
@@ -113,6 +113,11 @@ fn register_exec(
     spawner: Spawner,
     grace: Duration,
 ) -> Result<()> {
+    // The shell would run it, do nothing, and every job would succeed.
+    if command.trim().is_empty() {
+        let hint = "name what to run for each job: longhaul work --exec 'exec ./deploy.sh'";
+        return Err(Failure::new(Code::Usage, "--exec is empty").hint(hint).into());
+    }
     let exec = Arc::new(Exec { command: command.to_owned(), spawner, limits: app.limits()?, grace });
     worker
         .handle_any(KindOptions::default(), move |context, payload| Arc::clone(&exec).run(context, payload));

@@ -1,5 +1,6 @@
 //! What a command says on stdout, and the outcome that follows from it and from how the command ended. The last
-//! deciding control line wins over the exit code; without one, stdout is the result.
+//! deciding control line wins over the exit code; without one, stdout is the result. A command that says too much is cut
+//! short, which is a failure whatever it decided before.
 
 use longhaul_queue::limits::Limits;
 use longhaul_queue::{Clock as _, JobContext, Json, Outcome, SystemClock};
@@ -32,6 +33,11 @@ impl<'a> Answer<'a> {
         (self.limits.value_bytes_max + CONTROL_EXTRA_BYTES_MAX) as u64
     }
 
+    /// Whether there is more than may be stored, so that reading on is of no use.
+    pub(super) fn is_too_long(&self) -> bool {
+        self.too_long
+    }
+
     /// Takes one line.
     pub(super) async fn line(&mut self, line: &str) {
         if !control::is_control(line) {
@@ -49,7 +55,6 @@ impl<'a> Answer<'a> {
     }
 
     fn add_result(&mut self, line: &str) {
-        // What is too long is read to its end all the same, or the command would hang on a full pipe.
         self.too_long |= self.result.len() + line.trim_end().len() > self.limits.value_bytes_max;
         if !self.too_long {
             self.result.push_str(line);
@@ -74,6 +79,13 @@ impl<'a> Answer<'a> {
 
     /// The outcome, now that the command has ended; `told` when it had been asked to end.
     pub(super) fn into_outcome(self, end: End, stderr_tail: &str, told: bool) -> Outcome {
+        // First: the command was killed for it, and a decision that it made before need not be its last.
+        if self.too_long {
+            let max = self.limits.value_bytes_max;
+            return retry(format!(
+                "stdout is longer than {max} bytes (store.value_bytes_max); write large output to a file and print its path as JSON"
+            ));
+        }
         if let Some(outcome) = self.decided {
             return outcome;
         }
@@ -87,12 +99,6 @@ impl<'a> Answer<'a> {
         // A command whose follow-up job or checkpoint was refused has not done what it wanted to do.
         if let Some(mistake) = self.mistake {
             return retry(mistake);
-        }
-        if self.too_long {
-            let max = self.limits.value_bytes_max;
-            return retry(format!(
-                "stdout is longer than {max} bytes (store.value_bytes_max); write large output to a file and print its path as JSON"
-            ));
         }
         let text = self.result.trim();
         if text.is_empty() {

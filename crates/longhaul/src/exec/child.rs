@@ -59,11 +59,9 @@ impl Child {
         })
     }
 
-    /// Sends a signal to the whole group.
-    pub(super) fn signal(&self, signal: Signal) {
-        if let Some(group) = &self.group {
-            group.signal(signal);
-        }
+    /// Its group, to send signals to.
+    pub(super) fn id(&self) -> GroupId {
+        self.group.as_ref().map_or(GroupId(None), |group| group.id)
     }
 
     fn group(&mut self) -> io::Result<&mut Group> {
@@ -74,7 +72,7 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         let Some(mut group) = self.group.take().filter(|_| !self.ended) else { return };
-        group.signal(Signal::TERM);
+        group.id.signal(Signal::TERM);
         let Ok(runtime) = Handle::try_current() else { return };
         let mut orphans = self.orphans.lock().unwrap_or_else(PoisonError::into_inner);
         while orphans.try_join_next().is_some() {}
@@ -90,12 +88,17 @@ impl Drop for Child {
 /// behind in the background holds no lease.
 struct Group {
     child: tokio::process::Child,
-    id: Option<Pid>,
+    id: GroupId,
 }
 
-impl Group {
-    fn signal(&self, signal: Signal) {
-        if let Some(id) = self.id {
+/// Names the group of a child.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct GroupId(Option<Pid>);
+
+impl GroupId {
+    /// Sends a signal to the whole group.
+    pub(super) fn signal(self, signal: Signal) {
+        if let Some(id) = self.0 {
             // The group may have ended by itself a moment ago.
             let _ = kill_process_group(id, signal);
         }
@@ -104,7 +107,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        self.signal(Signal::KILL);
+        self.id.signal(Signal::KILL);
     }
 }
 
@@ -175,7 +178,7 @@ impl Spawner {
         let gone = || io::Error::other("the thread that starts commands has ended");
         self.requests.send(Request { command: child, reply }).map_err(|_| gone())?;
         let child = answer.await.map_err(|_| gone())??;
-        let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        let id = GroupId(child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw));
         Ok(Child { group: Some(Group { child, id }), ended: false, orphans: Arc::clone(&self.orphans) })
     }
 }

@@ -16,6 +16,21 @@ fn stdin_is_the_payload_and_stdout_the_result() {
 }
 
 #[test]
+fn a_command_without_text_is_refused() {
+    let place = Place::new();
+    let id = place.enqueue(&["x"]);
+    for command in ["", " \t\n"] {
+        let ran = place.run(&["work", "--drain", "--exec", command]);
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(
+            ran.stderr.contains("--exec is empty") && ran.stderr.contains("'exec ./deploy.sh'"),
+            "{ran:?}"
+        );
+    }
+    assert_eq!(place.show(&id)["state"], "ready");
+}
+
+#[test]
 fn the_environment_tells_about_the_job() {
     let place = Place::new();
     let parent = place.enqueue(&["x", "7"]);
@@ -65,6 +80,20 @@ fn stdout_that_is_not_json_is_explained() {
     let error =
         place.exec("1", "yes 1 | head -c 1200000")["error"]["text"].as_str().expect("a text").to_owned();
     assert!(error.contains("longer than 1000000 bytes"), "{error}");
+}
+
+#[test]
+fn stdout_without_end_is_cut_short() {
+    let place = Place::new();
+    let alive = Alive::watch(&place);
+    // The shell would outlive a mere SIGPIPE of `yes`.
+    let job = place.exec("1", "exec 9> alive; yes 1; sleep 60");
+    alive.ends();
+    let error = job["error"]["text"].as_str().expect("a text");
+    assert!(error.contains("longer than 1000000 bytes"), "{error}");
+    let decided = r#"echo '{"longhaul":"continue"}'; tr '\0' 1 < /dev/zero"#;
+    let job = place.exec("1", decided);
+    assert!(job["error"]["text"].to_string().contains("longer than 1000000 bytes"), "{job}");
 }
 
 #[test]
@@ -172,6 +201,35 @@ fn a_run_limit_ends_the_whole_group() {
     let job = place.show(&id);
     assert_eq!((&job["state"], &job["error"]["reason"]), (&"failed".into(), &"run_limit".into()));
     alive.ends();
+}
+
+#[test]
+fn what_is_left_in_the_background_ends_with_the_command() {
+    let place = Place::new();
+    let alive = Alive::watch(&place);
+    let started = std::time::Instant::now();
+    let job = place.exec("1", "exec 9> alive; sleep 60 & echo why >&2; printf 7");
+    assert_eq!((&job["state"], &job["result"]), (&"succeeded".into(), &7.into()), "{job}");
+    assert!(started.elapsed().as_secs() < 20, "the job ends with its command");
+    alive.ends();
+    // One that keeps talking is killed as well.
+    let job = place.exec("1", "(while echo more >&2; do sleep 0.1; done) & echo 8");
+    assert_eq!((&job["state"], &job["result"]), (&"succeeded".into(), &8.into()), "{job}");
+}
+
+#[test]
+fn a_cancel_reaches_a_command_that_closed_its_output() {
+    let place = Place::new();
+    let id = place.enqueue(&["x", "--max-attempts", "1"]);
+    fifo(&place, "started");
+    let command = "exec >&- 2>&-; echo > started; exec sleep 60";
+    let mut worker = place.command(&["work", "--drain", "--exec", command]);
+    let mut worker = worker.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("running longhaul");
+    read(&place.path("started"));
+    assert_eq!(place.json(&["jobs", "cancel", &id])["items"][0]["change"], "requested");
+    assert_eq!(place.run(&["jobs", "wait", &id, "--timeout", "20s"]).code, Some(3));
+    assert_eq!(place.show(&id)["state"], "cancelled");
+    assert_eq!(worker.wait().expect("waiting").code(), Some(0));
 }
 
 #[test]
