@@ -7,7 +7,7 @@ use clap::Args;
 pub(super) const EXAMPLES: &str = "\
 Examples:
   longhaul work --queue mail --concurrency 8
-  longhaul work --kind resize --exec './resize.sh'      (protocol: docs/exec.md)
+  longhaul work --kind resize --exec 'exec ./resize.sh' (protocol: docs/exec.md)
   longhaul work --drain                                 (ends when nothing is left to do)
 
 Without --exec the kinds echo, sleep and fail are built in. Ctrl-C or SIGTERM drains; a second one stops at once.";
