@@ -63,7 +63,11 @@ async fn a_folder_that_cannot_be_written_is_named() {
 #[tokio::test]
 async fn a_file_that_cannot_be_written_says_so_and_stays_as_it_was() {
     if let Some((_, folder)) = child::role() {
-        let store = match SqliteStore::open(&folder.join("test.db"), SqliteOptions::default()) {
+        // Who wants to write is told at once; who only asks is answered.
+        let file = folder.join("test.db");
+        unavailable(SqliteStore::open(&file, SqliteOptions::default()), "read-only");
+        let options = SqliteOptions { create: false, ..SqliteOptions::default() };
+        let store = match SqliteStore::open(&file, options) {
             Ok(store) => store,
             Err(error) => panic!("{error}"),
         };
