@@ -2,7 +2,7 @@
 //!
 //! A store runs the suite with one line in its tests:
 //!
-//! ```ignore
+//! ```text
 //! async fn bench() -> Bench { Bench::new(Arc::new(MyStore::open().await)) }
 //! longhaul_queue::conformance_tests!(bench);
 //! ```
