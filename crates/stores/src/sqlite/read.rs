@@ -196,8 +196,10 @@ pub(super) fn list_sql(
         let numbers: Vec<String> =
             filter.states.iter().map(|state| state_number(*state).to_string()).collect();
         let _ = write!(sql, " AND j.state IN ({})", numbers.join(", "));
-        if filter.states.iter().all(|state| matches!(state, State::Failed | State::Cancelled)) {
-            // The very words of lh_jobs_ended_badly, so that the planner may use it.
+        let ended_badly = |state: &State| matches!(state, State::Failed | State::Cancelled);
+        if filter.process_id.is_none() && filter.states.iter().all(ended_badly) {
+            // The very words of lh_jobs_ended_badly, so that the planner may use it; within a process its own index is
+            // better.
             sql.push_str(" AND j.state >= 6");
         }
     }
