@@ -24,6 +24,11 @@ impl Timestamp {
         self.0
     }
 
+    /// Days since the Unix epoch, UTC: the ledger's days.
+    pub const fn day(self) -> i64 {
+        self.0.div_euclid(24 * 3600 * 1000)
+    }
+
     /// How long ago `earlier` was; zero when it lies in the future.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0).max(0).unsigned_abs())

@@ -11,8 +11,6 @@ use crate::job::{JobId, ProcessId, Removal, Retention, Window};
 use crate::json::Json;
 use crate::state::{JobError, State};
 
-const DAY_MS: i64 = 24 * 3600 * 1000;
-
 /// A job's end, about to happen.
 struct Ending {
     seq: i64,
@@ -63,7 +61,7 @@ impl Tables {
             row.job.error = if state == State::Succeeded { None } else { error.or(row.job.error.take()) };
             row.remove_at = if let Removal::At(at) = removal { Some(at) } else { None };
         });
-        *self.ledger.entry((now.as_millis().div_euclid(DAY_MS), queue, kind, state)).or_default() += 1;
+        *self.ledger.entry((now.day(), queue, kind, state)).or_default() += 1;
         self.free_unique(seq, state, now);
         removal
     }

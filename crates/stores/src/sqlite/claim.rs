@@ -1,8 +1,8 @@
 //! Claim and extend: who may run a job, and for how long.
 //!
 //! The cost of a claim is flat: it reads the heads of the partial index `lh_jobs_ready`, one per kind it serves, and
-//! touches only the rows it hands out. Nothing is swept here, and only the heads of several kinds are
-//! sorted.
+//! touches only the rows it hands out, and a bounded number of expired ones that stand before them. Nothing else is
+//! swept here, and only the heads of several kinds are sorted.
 
 use std::collections::HashSet;
 

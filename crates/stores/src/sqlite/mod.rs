@@ -48,9 +48,9 @@ const DURABLE: Treatment =
     Treatment { volatile: false, reads_counts: false, writes_events: false, urgent: false };
 /// May be lost in a power cut, which ends its holder too.
 const VOLATILE: Treatment = Treatment { volatile: true, ..DURABLE };
-
 /// A lease runs out while others wait.
 const URGENT: Treatment = Treatment { urgent: true, ..VOLATILE };
+
 /// Jobs of an enqueue that may run on its caller's thread: a fraction of a millisecond.
 const INSERT_HERE_MAX: usize = 10;
 

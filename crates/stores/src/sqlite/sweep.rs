@@ -1,6 +1,8 @@
 //! What time moves: due, expired, abandoned and old rows. Each sweep has an index of its own and a limit, and asks
 //! before it takes the write lock.
 
+use std::time::Duration;
+
 use longhaul_queue::job::Wake;
 use longhaul_queue::limits::{EVENTS_KEPT_MAX, SWEEP_MAX, WORKER_KEPT};
 use longhaul_queue::state::{
@@ -17,7 +19,8 @@ use super::rows::{JobRow, flag, job_by_seq, job_columns, options_of, read_park, 
 use super::settle::{JITTER_MEAN, WakeColumn, apply, cancel_waiting, forget_cancel, write_run};
 use super::tx::Tx;
 
-const DAY_MS: i64 = 24 * 3600 * 1000;
+/// How long a removal waits that a held child forbids.
+const HELD_AGAIN: Duration = Duration::from_secs(24 * 3600);
 /// Days that the ledger remembers.
 const LEDGER_KEPT_DAYS: i64 = 400;
 const FORGET_UNIQUES: &str = "DELETE FROM lh_uniques WHERE (queue, kind, key) IN (
@@ -198,7 +201,10 @@ pub(super) fn prune(tx: &mut Tx<'_>, now: Timestamp, limit: usize) -> DbResult<S
     for row in rows.into_iter().take(limit) {
         if row.has(flag::CHILDREN) && held_child(tx, &row)?.is_some() {
             // A child waits for this one to be retried: look again tomorrow.
-            tx.run("UPDATE lh_jobs SET due_at = ?2 WHERE seq = ?1", (row.seq, now.as_millis() + DAY_MS))?;
+            tx.run(
+                "UPDATE lh_jobs SET due_at = ?2 WHERE seq = ?1",
+                (row.seq, (now + HELD_AGAIN).as_millis()),
+            )?;
         } else {
             delete_row(tx, &row)?;
             changed += 1;
@@ -213,7 +219,7 @@ pub(super) fn prune(tx: &mut Tx<'_>, now: Timestamp, limit: usize) -> DbResult<S
     changed += tx.run("DELETE FROM lh_workers WHERE seen_at <= ?1", [(now - WORKER_KEPT).as_millis()])?;
     // Counters of queues and kinds that are no more.
     tx.run(FORGET_COUNTS, [limit])?;
-    let oldest_day = now.as_millis().div_euclid(DAY_MS) - LEDGER_KEPT_DAYS;
+    let oldest_day = now.day() - LEDGER_KEPT_DAYS;
     tx.run("DELETE FROM lh_ledger WHERE day < ?1", [oldest_day])?;
     let kept = i64::try_from(EVENTS_KEPT_MAX).unwrap_or(i64::MAX);
     tx.run("DELETE FROM lh_events WHERE id <= (SELECT max(id) FROM lh_events) - ?1", [kept])?;

@@ -14,8 +14,6 @@ use super::news::Story;
 use super::process;
 use super::rows::state_number;
 
-const DAY_MS: i64 = 24 * 3600 * 1000;
-
 /// The transaction that a command runs in.
 pub(super) struct Tx<'a> {
     connection: &'a Connection,
@@ -335,7 +333,7 @@ impl<'a> Tx<'a> {
     /// Writes all bookkeeping before the commit.
     pub(super) fn finish(&mut self) -> DbResult<()> {
         self.flush_counts()?;
-        let day = self.locked_at.as_millis().div_euclid(DAY_MS);
+        let day = self.locked_at.day();
         for (queue, kind, state, jobs) in self.kept.ledger.iter() {
             self.run(
                 "INSERT INTO lh_ledger (day, queue, kind, state, jobs) VALUES (?1, ?2, ?3, ?4, ?5)
