@@ -98,8 +98,8 @@ pub(crate) fn open_file(settings: &Settings, path: &Path) -> Result<SqliteStore>
     SqliteStore::open(path, options).with_context(|| format!("the store {}", path.display()))
 }
 
-/// Refuses a file that is no store of ours, before anything is done with it. Looks only: opening it as a store would
-/// make one of it.
+/// Refuses a file that is no store of ours, before anything is done with it. Looks only: opening a backup as a store
+/// would write to it.
 pub(crate) fn check_is_store(path: &Path) -> Result<()> {
     let version = || -> rusqlite::Result<i64> {
         let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;

@@ -54,7 +54,7 @@ pub(crate) struct DemoArgs {
     /// Kill the worker on the way and show that nothing was lost.
     #[arg(long)]
     pub(crate) crash: bool,
-    /// Open no browser.
+    /// Open no browser; there is no dashboard to open yet.
     #[arg(long)]
     pub(crate) no_open: bool,
     /// Keep the store in this directory.

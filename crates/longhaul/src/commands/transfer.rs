@@ -73,7 +73,7 @@ async fn may_replace(app: &App, path: &Path) -> Result<()> {
         Some(worker) => {
             let text = format!("worker {} (pid {} on {}) uses the store", worker.id, worker.pid, worker.host);
             Err(Failure::new(Code::Failure, text)
-                .hint("stop it first; a worker that died is forgotten after a minute")
+                .hint("stop it first; a worker that died is forgotten after 30 s")
                 .into())
         }
     }
