@@ -1,0 +1,136 @@
+//! What can go wrong with a call, by what must be done about it. The HTTP status is kept.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::provider::RateSignals;
+use crate::types::Answer;
+
+/// Shorthand.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A call that brought no usable answer.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{class}{}: {message}", status_text(.status))]
+pub struct Error {
+    /// What to do about it.
+    pub class: Class,
+    /// The HTTP status, if one came.
+    pub status: Option<u16>,
+    /// The provider's own code, such as `rate_limit_exceeded`.
+    pub code: Option<String>,
+    /// What the provider or the network said. Never holds a key.
+    pub message: String,
+    /// How long the provider asks to wait.
+    pub retry_after: Option<Duration>,
+    /// What the answer told of limits.
+    pub rate: Box<RateSignals>,
+    /// The answer that was paid for but cannot be used: truncated, refused, of the wrong shape.
+    pub answer: Option<Box<Answer>>,
+    /// Whether the provider may have charged for the call although no answer came.
+    pub maybe_billed: bool,
+}
+
+impl Error {
+    /// An error of a class.
+    pub fn new(class: Class, message: impl Into<String>) -> Self {
+        Self {
+            class,
+            status: None,
+            code: None,
+            message: message.into(),
+            retry_after: None,
+            rate: Box::default(),
+            answer: None,
+            maybe_billed: false,
+        }
+    }
+
+    /// Adds the HTTP status.
+    pub fn with_status(mut self, status: u16) -> Self {
+        self.status = Some(status);
+        self
+    }
+
+    /// Adds the paid answer.
+    pub fn with_answer(mut self, answer: Answer) -> Self {
+        self.answer = Some(Box::new(answer));
+        self
+    }
+
+    /// Says that the call may have been charged.
+    pub fn maybe_billed(mut self) -> Self {
+        self.maybe_billed = true;
+        self
+    }
+}
+
+fn status_text(status: &Option<u16>) -> String {
+    status.map_or_else(String::new, |status| format!(" (HTTP {status})"))
+}
+
+/// What must be done about an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// 429: the route waits as told; costs no attempt.
+    Throttled,
+    /// 500, 502, 503, 504, 529: this call waits and tries again.
+    Overloaded,
+    /// No answer: connection, time-out, an answer that is no answer. Tries again.
+    Network,
+    /// The input does not fit into the model: another model, or failure.
+    ContextTooLong,
+    /// The answer was cut off at `max_tokens`: flagged, never mended silently.
+    Truncated,
+    /// The model or its provider declined.
+    Refused,
+    /// An answer of the wrong shape: a repair turn.
+    BadShape,
+    /// The request itself is wrong: fails for good.
+    BadRequest,
+    /// The key is missing, wrong or not allowed this: stops the run.
+    Auth,
+    /// The account is out of money or of its daily quota: stops the run.
+    Quota,
+}
+
+impl Class {
+    /// Every class, for tables.
+    pub const ALL: [Self; 10] = [
+        Self::Throttled,
+        Self::Overloaded,
+        Self::Network,
+        Self::ContextTooLong,
+        Self::Truncated,
+        Self::Refused,
+        Self::BadShape,
+        Self::BadRequest,
+        Self::Auth,
+        Self::Quota,
+    ];
+
+    /// Its name in output and documents.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Throttled => "throttled",
+            Self::Overloaded => "overloaded",
+            Self::Network => "network",
+            Self::ContextTooLong => "context_too_long",
+            Self::Truncated => "truncated",
+            Self::Refused => "refused",
+            Self::BadShape => "bad_shape",
+            Self::BadRequest => "bad_request",
+            Self::Auth => "auth",
+            Self::Quota => "quota",
+        }
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

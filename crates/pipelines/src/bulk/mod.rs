@@ -1,0 +1,1 @@
+//! Bulk runs: any number of prompts, each answered once, in order.

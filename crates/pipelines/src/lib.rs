@@ -1,0 +1,3 @@
+//! What Longhaul is used for. A slice registers its kinds and handlers on a worker; slices never know each other.
+
+pub mod bulk;
