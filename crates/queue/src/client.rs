@@ -206,6 +206,11 @@ impl Queue {
         Err(Error::invalid(format!("job {id} is {state}, and only a parked job can be unparked{told}")))
     }
 
+    /// Tells those of these jobs that wait for `key`. Repeating it is harmless: who was told waits for it no more.
+    pub async fn unpark_waiting(&self, key: &str, ids: Vec<JobId>, signal: Signal) -> Result<Unparked> {
+        self.send(UnparkTarget::Waiting { key: key.to_owned(), ids }, signal).await
+    }
+
     async fn send(&self, target: UnparkTarget, signal: Signal) -> Result<Unparked> {
         if let Signal::Resume(value) | Signal::Done(value) = &signal {
             self.limits.check_value("signal", value)?;

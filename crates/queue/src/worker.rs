@@ -52,6 +52,7 @@ pub struct Worker {
     id: WorkerId,
     runs: Arc<LiveRuns>,
     concurrency: watch::Sender<usize>,
+    queues: watch::Sender<Vec<QueueShare>>,
 }
 
 /// What stays the same over a worker's life.
@@ -67,6 +68,7 @@ impl Worker {
     /// A worker without handlers, under a new random name.
     pub fn new(queue: Queue, options: WorkerOptions) -> Self {
         let concurrency = watch::Sender::new(options.concurrency);
+        let queues = watch::Sender::new(options.queues.clone());
         Self {
             queue,
             options,
@@ -74,6 +76,7 @@ impl Worker {
             id: random_id(),
             runs: Arc::default(),
             concurrency,
+            queues,
         }
     }
 
@@ -160,6 +163,7 @@ impl Worker {
         WorkerControl {
             id: self.id.clone(),
             concurrency: self.concurrency.clone(),
+            queues: self.queues.clone(),
             runs: Arc::clone(&self.runs),
         }
     }
@@ -168,13 +172,13 @@ impl Worker {
     /// what time moves meanwhile, unless the options say otherwise.
     /// Dropping the future is like a crash: nothing is settled, and the rescuer finds the jobs.
     pub async fn run(self, shutdown: Shutdown) -> Result<WorkerReport> {
-        let Self { queue, options, registry, id, runs, concurrency } = self;
+        let Self { queue, options, registry, id, runs, concurrency, queues } = self;
         queue.limits().check()?;
         let kinds = registry.kinds(options.kinds.as_deref());
         if kinds.as_ref().is_some_and(Vec::is_empty) {
             return Err(Error::invalid("the worker has no handler for any kind that it is to serve"));
         }
-        if options.queues.is_empty() {
+        if queues.borrow().is_empty() {
             return Err(Error::invalid("the worker has no queue to serve"));
         }
         let services = Arc::new(Services {
@@ -185,7 +189,7 @@ impl Worker {
         });
         let identity = Arc::new(Identity { id, options, kinds, registry, services });
         info!(worker = %identity.id, concurrency = *concurrency.borrow(), "worker starts");
-        let heartbeat = start_heartbeat(&identity, &runs, &concurrency)?;
+        let heartbeat = start_heartbeat(&identity, &runs, &concurrency, &queues)?;
         // Ends with this future, also when it is dropped.
         let maintenance =
             identity.options.maintenance.map(|options| Maintenance::spawn(&identity.services.queue, options));
@@ -198,7 +202,8 @@ impl Worker {
         tasks.spawn(cancels::watch(Arc::clone(&identity), Arc::clone(&runs)));
         // A task of its own: jobs spawned from inside the runtime start faster than from a thread that blocks on it.
         let mut serving = JoinSet::new();
-        serving.spawn(claim_loop::run(Arc::clone(&identity), runs, concurrency.subscribe(), shutdown));
+        let orders = (concurrency.subscribe(), queues.subscribe());
+        serving.spawn(claim_loop::run(Arc::clone(&identity), runs, orders, shutdown));
         let report = match serving.join_next().await {
             Some(Ok(report)) => report,
             Some(Err(error)) => Err(Error::Corrupt(format!("the claim loop ended early: {error}"))),
@@ -220,6 +225,7 @@ impl Worker {
 pub struct WorkerControl {
     id: WorkerId,
     concurrency: watch::Sender<usize>,
+    queues: watch::Sender<Vec<QueueShare>>,
     runs: Arc<LiveRuns>,
 }
 
@@ -232,6 +238,15 @@ impl WorkerControl {
     /// Changes how many jobs run at once. What runs goes on; zero starts nothing more.
     pub fn set_concurrency(&self, concurrency: usize) {
         self.concurrency.send_replace(concurrency);
+    }
+
+    /// Changes what is served; what runs goes on. An empty list claims nothing more.
+    pub fn set_queues(&self, queues: Vec<QueueShare>) {
+        self.queues.send_if_modified(|current| {
+            let changes = *current != queues;
+            *current = queues;
+            changes
+        });
     }
 
     /// How many jobs may run at once.
@@ -258,16 +273,18 @@ fn start_heartbeat(
     identity: &Arc<Identity>,
     runs: &Arc<LiveRuns>,
     concurrency: &watch::Sender<usize>,
+    queues: &watch::Sender<Vec<QueueShare>>,
 ) -> Result<Heartbeat> {
     let started_at = identity.services.queue.clock().now();
-    let (of_info, running, slots) = (Arc::clone(identity), Arc::clone(runs), concurrency.clone());
+    let (of_info, running, slots, queues) =
+        (Arc::clone(identity), Arc::clone(runs), concurrency.clone(), queues.clone());
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let info = move |now: Timestamp| WorkerInfo {
         id: of_info.id.clone(),
         host: of_info.options.host.clone(),
         pid: std::process::id(),
         version: of_info.options.version.clone(),
-        queues: of_info.options.queue_names(),
+        queues: queues.borrow().iter().map(|share| share.name.clone()).collect(),
         kinds: of_info.kinds.clone(),
         concurrency: count(*slots.borrow()),
         running: count(running.len()),

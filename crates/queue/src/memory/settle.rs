@@ -4,7 +4,7 @@ use super::tables::{SignalRow, Tables};
 use crate::clock::Timestamp;
 use crate::job::{JobId, Run, Wake};
 use crate::limits::{RUNS_KEPT_MAX, SIGNAL_KEPT};
-use crate::state::{Event, Policy, RunOutcome, Settlement, State, settle};
+use crate::state::{Event, Park, Policy, RunOutcome, Settlement, State, settle};
 use crate::store::{SettleItem, Settled, Signal, UnparkRequest, UnparkTarget, Unparked};
 
 /// Where no caller gives a random number, so that all stores agree.
@@ -96,7 +96,8 @@ impl Tables {
     pub(super) fn unpark(&mut self, request: UnparkRequest) -> Unparked {
         let UnparkRequest { target, signal, now, jitter } = request;
         let (targets, key) = match target {
-            UnparkTarget::Ids(ids) => (self.parked_of(&ids), None),
+            UnparkTarget::Ids(ids) => (self.parked_of(&ids, |_| true), None),
+            UnparkTarget::Waiting { key, ids } => (self.parked_of(&ids, |park| park.key == key), None),
             UnparkTarget::Key(key) => {
                 if self.signals.get(&key).is_some_and(|row| row.expires_at > now) {
                     return Unparked::default();
@@ -117,11 +118,11 @@ impl Tables {
         Unparked { jobs, kept }
     }
 
-    fn parked_of(&self, ids: &[JobId]) -> Vec<(i64, JobId)> {
+    fn parked_of(&self, ids: &[JobId], waits: impl Fn(&Park) -> bool) -> Vec<(i64, JobId)> {
         let mut found: Vec<_> = ids
             .iter()
             .filter_map(|id| self.row(*id))
-            .filter(|row| row.job.state == State::Parked)
+            .filter(|row| row.job.state == State::Parked && row.job.park.as_ref().is_some_and(&waits))
             .map(|row| (row.job.seq, row.job.id))
             .collect();
         found.sort_unstable();

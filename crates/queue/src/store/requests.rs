@@ -188,6 +188,13 @@ pub enum UnparkTarget {
     Key(String),
     /// These, if they are parked.
     Ids(Vec<JobId>),
+    /// These, if they are parked and wait for this key: telling them twice is harmless, and nothing is kept.
+    Waiting {
+        /// What they wait for.
+        key: String,
+        /// Who.
+        ids: Vec<JobId>,
+    },
 }
 
 /// What a parked job is told.

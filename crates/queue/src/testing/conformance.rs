@@ -161,6 +161,7 @@ macro_rules! conformance_list {
                 a_signal_is_forgotten_after_its_time,
                 one_signal_wakes_all_that_wait_for_it,
                 unpark_by_id_ignores_what_is_not_parked,
+                unpark_of_waiting_jobs_looks_at_the_key_too,
                 a_park_past_its_time_resumes_by_default,
                 a_park_past_its_time_fails_or_retries_if_it_says_so,
                 a_park_without_end_waits_for_ever,

@@ -187,10 +187,10 @@ impl Run<'_> {
     }
 
     async fn unpark(&mut self) {
-        let target = if self.maybe(70) {
-            UnparkTarget::Key(self.draw_key())
-        } else {
-            UnparkTarget::Ids(self.draw_ids(4))
+        let target = match self.rng.u32(..10) {
+            0..6 => UnparkTarget::Key(self.draw_key()),
+            6..8 => UnparkTarget::Ids(self.draw_ids(4)),
+            _ => UnparkTarget::Waiting { key: self.draw_key(), ids: self.draw_ids(8) },
         };
         let (signal, now, jitter) = (self.draw_signal(), self.now(), self.rng.f64());
         let request = UnparkRequest { target, signal, now, jitter };

@@ -25,7 +25,7 @@ use crate::store::{ClaimRequest, SettleItem, Settled, Store};
 
 use super::Identity;
 use super::gathering::{Batch, Gathering};
-use super::options::WorkerReport;
+use super::options::{QueueShare, WorkerReport, queue_order};
 use super::settling::Settling;
 
 mod leaving;
@@ -43,6 +43,7 @@ struct ClaimLoop {
     identity: Arc<Identity>,
     runs: Arc<LiveRuns>,
     concurrency: watch::Receiver<usize>,
+    queues: watch::Receiver<Vec<QueueShare>>,
     shutdown: Shutdown,
     phase: Phase,
     changes: watch::Receiver<u64>,
@@ -67,7 +68,7 @@ struct ClaimLoop {
 pub(super) async fn run(
     identity: Arc<Identity>,
     runs: Arc<LiveRuns>,
-    concurrency: watch::Receiver<usize>,
+    (concurrency, queues): (watch::Receiver<usize>, watch::Receiver<Vec<QueueShare>>),
     shutdown: Shutdown,
 ) -> Result<WorkerReport> {
     let (ended_sender, ended) = mpsc::unbounded_channel();
@@ -77,6 +78,7 @@ pub(super) async fn run(
         identity,
         runs,
         concurrency,
+        queues,
         shutdown,
         phase: Phase::Serving,
         looked_at: Instant::now(),
@@ -150,7 +152,7 @@ impl ClaimLoop {
         self.looked_at = Instant::now();
         let identity = &self.identity;
         Some(ClaimRequest {
-            queues: identity.options.queue_order(fastrand::f64),
+            queues: queue_order(&self.queues.borrow(), fastrand::f64),
             kinds: identity.kinds.clone(),
             worker: identity.id.clone(),
             limit,
@@ -273,6 +275,7 @@ impl ClaimLoop {
             () = shutdown.reached(next_level), if can_rise => {}
             _ = self.ended.recv_many(&mut self.taken, TAKE_MAX) => {}
             Ok(()) = self.concurrency.changed() => self.look = true,
+            Ok(()) = self.queues.changed() => self.look = true,
             () = changed_after(changes, look_after), if can_claim => self.look = true,
             () = clock.sleep_until(wake_at) => self.look = true,
             () = tokio::time::sleep_until(real_deadline.unwrap_or_else(Instant::now)), if real_deadline.is_some() => {}

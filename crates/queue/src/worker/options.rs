@@ -11,7 +11,7 @@ use crate::state::{RunOutcome, State};
 /// Settings of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerOptions {
-    /// What it serves. Default: the default queue.
+    /// What it serves at first; see [`crate::WorkerControl::set_queues`]. Default: the default queue.
     pub queues: Vec<QueueShare>,
     /// Only these of its kinds; default all that it has handlers for.
     pub kinds: Option<Vec<String>>,
@@ -56,26 +56,19 @@ impl Default for WorkerOptions {
     }
 }
 
-impl WorkerOptions {
-    pub(super) fn queue_names(&self) -> Vec<String> {
-        self.queues.iter().map(|share| share.name.clone()).collect()
-    }
-
-    /// The order in which one claim looks at the queues: those without a weight as given, then those with one at
-    /// random, a heavier one more often first.
-    pub(super) fn queue_order(&self, mut random: impl FnMut() -> f64) -> Vec<String> {
-        let mut order: Vec<(f64, &QueueShare)> = self
-            .queues
-            .iter()
-            .map(|share| match share.weight {
-                None => (f64::NEG_INFINITY, share),
-                // Exponential waiting times: the first of them is this queue's with the odds of its weight.
-                Some(weight) => (-random().max(f64::MIN_POSITIVE).ln() / f64::from(weight.max(1)), share),
-            })
-            .collect();
-        order.sort_by(|left, right| left.0.total_cmp(&right.0));
-        order.into_iter().map(|(_, share)| share.name.clone()).collect()
-    }
+/// The order in which one claim looks at the queues: those without a weight as given, then those with one at random, a
+/// heavier one more often first.
+pub(super) fn queue_order(queues: &[QueueShare], mut random: impl FnMut() -> f64) -> Vec<String> {
+    let mut order: Vec<(f64, &QueueShare)> = queues
+        .iter()
+        .map(|share| match share.weight {
+            None => (f64::NEG_INFINITY, share),
+            // Exponential waiting times: the first of them is this queue's with the odds of its weight.
+            Some(weight) => (-random().max(f64::MIN_POSITIVE).ln() / f64::from(weight.max(1)), share),
+        })
+        .collect();
+    order.sort_by(|left, right| left.0.total_cmp(&right.0));
+    order.into_iter().map(|(_, share)| share.name.clone()).collect()
 }
 
 /// A queue that a worker serves.
@@ -155,9 +148,8 @@ mod tests {
     fn heavier_queues_come_first_more_often_and_unweighted_ones_always() {
         let share = |name: &str, weight| QueueShare { name: name.to_owned(), weight };
         let queues = vec![share("light", Some(1)), share("urgent", None), share("heavy", Some(3))];
-        let options = WorkerOptions { queues, ..WorkerOptions::default() };
         let mut random = fastrand::Rng::with_seed(7);
-        let orders: Vec<_> = (0..1000).map(|_| options.queue_order(|| random.f64())).collect();
+        let orders: Vec<_> = (0..1000).map(|_| queue_order(&queues, || random.f64())).collect();
         assert!(orders.iter().all(|order| order[0] == "urgent"));
         let heavy_first = orders.iter().filter(|order| order[1] == "heavy").count();
         assert!((700..800).contains(&heavy_first), "{heavy_first} of 1000, 750 expected");

@@ -203,6 +203,21 @@ async fn concurrency_changes_while_running() {
 }
 
 #[tokio::test]
+async fn queues_change_while_running() {
+    let stage = Stage::new();
+    let mut worker = stage.worker();
+    worker.handle("job", |_: JobContext, (): ()| async { Answer::Ok("done".to_owned()) });
+    let control = worker.control();
+    let started = start(worker);
+    let new = stage.enqueue_job(NewJob::new("job", Json::null()).queue("new")).await;
+    stage.until(stage.enqueue("job").await, State::Succeeded).await;
+    assert_eq!(stage.get(new).await.job.state, State::Ready);
+    control.set_queues(vec![QueueShare::from("new")]);
+    stage.until(new, State::Succeeded).await;
+    started.drain().await;
+}
+
+#[tokio::test]
 async fn until_empty_ends_when_nothing_is_left_that_it_could_move() {
     let stage = Stage::new();
     let mut worker = stage.worker_with(WorkerOptions { until_empty: true, ..WorkerOptions::default() });

@@ -183,7 +183,7 @@ pub(super) fn unpark(tx: &mut Tx<'_>, request: UnparkRequest) -> DbResult<Unpark
                 tx.all("SELECT seq FROM lh_parks WHERE key = ?1 ORDER BY seq", [key], |row| row.get(0))?;
             seqs.into_iter().map(|seq: i64| job_by_seq(tx, seq)).collect::<DbResult<Vec<_>>>()?
         }
-        UnparkTarget::Ids(ids) => {
+        UnparkTarget::Ids(ids) | UnparkTarget::Waiting { ids, .. } => {
             ids.iter().map(|id| job_by_id(tx.connection(), *id)).collect::<DbResult<Vec<_>>>()?
         }
     };
@@ -192,11 +192,21 @@ pub(super) fn unpark(tx: &mut Tx<'_>, request: UnparkRequest) -> DbResult<Unpark
     rows.dedup_by_key(|row| row.seq);
     let mut jobs = Vec::with_capacity(rows.len());
     for row in rows {
+        if let UnparkTarget::Waiting { key, .. } = &target
+            && !waits_for(tx, row.seq, key)?
+        {
+            continue;
+        }
         jobs.push(row.id);
         let (settlement, wake) = wake_with(tx, &row, row.spent, signal.clone(), now, jitter)?;
         apply(tx, row, &settlement, wake, now)?;
     }
     Ok(Unparked { kept: jobs.is_empty() && matches!(target, UnparkTarget::Key(_)), jobs })
+}
+
+fn waits_for(tx: &Tx<'_>, seq: i64, key: &str) -> DbResult<bool> {
+    let sql = "SELECT 1 FROM lh_parks WHERE seq = ?1 AND key = ?2";
+    Ok(tx.one(sql, (seq, key), |_| Ok(()))?.is_some())
 }
 
 fn first_signal(tx: &Tx<'_>, key: &str, signal: &Signal, now: Timestamp) -> DbResult<bool> {

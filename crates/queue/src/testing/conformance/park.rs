@@ -164,6 +164,20 @@ pub(super) async fn unpark_by_id_ignores_what_is_not_parked(bench: &Bench) {
     bench.expect(&[(1, State::Parked)]).await;
 }
 
+pub(super) async fn unpark_of_waiting_jobs_looks_at_the_key_too(bench: &Bench) {
+    bench.add([job(1), job(2), job(3)]).await;
+    bench.run(1, park("k")).await;
+    bench.run(2, park("other")).await;
+    let waiting = || UnparkTarget::Waiting { key: "k".to_owned(), ids: vec![id(3), id(2), id(1), id(1)] };
+    let unparked = bench.unpark(waiting(), resume("5")).await;
+    assert_eq!((unparked.jobs, unparked.kept), (vec![id(1)], false));
+    // Told again, it is not told: it waits for nothing now, and nothing was kept for its next wait.
+    assert_eq!(bench.unpark(waiting(), resume("6")).await.jobs, []);
+    assert_eq!(bench.start(1).await.wake, Some(Wake::Signal(json("5"))));
+    bench.run(3, park("k")).await;
+    bench.expect(&[(2, State::Parked), (3, State::Parked)]).await;
+}
+
 pub(super) async fn a_park_past_its_time_resumes_by_default(bench: &Bench) {
     bench.add([job(1)]).await;
     let until = bench.now() + secs(60);

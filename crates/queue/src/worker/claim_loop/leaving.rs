@@ -90,7 +90,7 @@ impl ClaimLoop {
         let store = self.identity.services.queue.store();
         let (Ok(counts), Ok(queues)) = tokio::join!(store.counts(), store.queues()) else { return false };
         let is_paused = |name: &str| queues.iter().any(|queue| queue.name == name && queue.paused);
-        let served = |name: &str| self.identity.options.queues.iter().any(|share| share.name == name);
+        let served = |name: &str| self.queues.borrow().iter().any(|share| share.name == name);
         let known = |kind: &String| self.identity.kinds.as_ref().is_none_or(|kinds| kinds.contains(kind));
         let left = |state: State, queue: &str| match state {
             State::Ready | State::Scheduled => !is_paused(queue),
