@@ -66,7 +66,7 @@ fn retry_one(tx: &mut Tx<'_>, id: JobId, request: &RetryRequest) -> DbResult<Sta
     if !matches!(row.state, State::Failed | State::Cancelled) {
         return Err(Error::wrong_state(id, row.state, "retried").into());
     }
-    unique::retake(tx, &row, &options_of(tx, row.seq)?)?;
+    unique::retake(tx, &row, &options_of(tx, &row)?)?;
     if !request.keep_data && row.has(flag::DATA) {
         tx.run("DELETE FROM lh_data WHERE seq = ?1", [row.seq])?;
         tx.run("UPDATE lh_jobs SET flags = flags & ~?2 WHERE seq = ?1", (row.seq, flag::DATA))?;
@@ -115,7 +115,7 @@ fn revive_children(tx: &mut Tx<'_>, parent: &JobRow, now: Timestamp) -> DbResult
         for child in tx.all(sql, [parent.seq], |row| row.get::<_, i64>(0))? {
             let Some(row) = job_by_seq(tx, child)? else { continue };
             if cancelled_by_parent(tx, &row)? && !forbidden(tx, child)? {
-                let options = options_of(tx, child)?;
+                let options = options_of(tx, &row)?;
                 match unique::retake(tx, &row, &options) {
                     Ok(()) => {
                         revive(tx, &row, now)?;
@@ -257,11 +257,12 @@ pub(super) fn held_child(tx: &Tx<'_>, row: &JobRow) -> DbResult<Option<JobId>> {
 /// Removes a job with everything that is its own. The flags say where to look.
 pub(super) fn delete_row(tx: &mut Tx<'_>, row: &JobRow) -> DbResult<()> {
     if row.has(flag::TAGS) {
-        for tag in options_of(tx, row.seq)?.tags {
+        for tag in options_of(tx, row)?.tags {
             tx.run("DELETE FROM lh_tags WHERE tag = ?1 AND seq = ?2", (tag, row.seq))?;
         }
     }
-    let side_tables: [(i64, &[&'static str]); 7] = [
+    let side_tables: [(i64, &[&'static str]); 8] = [
+        (flag::BODY, &["DELETE FROM lh_bodies WHERE seq = ?1"]),
         (flag::PARENTS, &["DELETE FROM lh_edges WHERE child = ?1"]),
         (flag::AFTER, &["DELETE FROM lh_waiters WHERE child = ?1"]),
         (flag::DATA, &["DELETE FROM lh_data WHERE seq = ?1"]),
@@ -276,7 +277,6 @@ pub(super) fn delete_row(tx: &mut Tx<'_>, row: &JobRow) -> DbResult<()> {
         }
     }
     tx.retire_seq(row.seq)?;
-    tx.run("DELETE FROM lh_bodies WHERE seq = ?1", [row.seq])?;
     tx.run("DELETE FROM lh_jobs WHERE seq = ?1", [row.seq])?;
     tx.moved(row.subject(), Some(row.state), None);
     tx.touch();

@@ -8,8 +8,8 @@ use longhaul_queue::{Error, State, Timestamp};
 use super::changes::Subject;
 use super::error::{DbResult, corrupt};
 use super::rows::{
-    Body, JobRow, flag, job_by_id, job_by_seq, on_failure_number, options_text, read_on_failure, read_result,
-    state_number,
+    Body, JobRow, fits_row, flag, job_by_id, job_by_seq, on_failure_number, options_text, read_on_failure,
+    read_result, state_number,
 };
 use super::tx::Tx;
 use super::{graph, process, sweep, unique};
@@ -65,7 +65,7 @@ fn duplicate(tx: &Tx<'_>, id: JobId, job: &NewJob, first_seq: i64) -> DbResult<E
     if row.seq >= first_seq {
         return Err(Error::invalid(format!("id {id} is given twice in one submission")).into());
     }
-    let body = Body::read(tx.connection(), row.seq)?;
+    let body = Body::read(tx.connection(), &row)?;
     if !same_content(tx, &row, &body, job)? {
         return Err(Error::invalid(format!("job {id} exists with other content")).into());
     }
@@ -96,12 +96,14 @@ fn insert_one(tx: &mut Tx<'_>, id: JobId, seq: i64, job: &NewJob, now: Timestamp
     let run_at = job.run_at.unwrap_or(now);
     let waits = !job.depends_on.is_empty() || job.after_process.is_some();
     let state = start_state(waits, run_at, now);
-    let options = &job.options;
+    let options = options_text(&job.options)?;
+    let payload = job.payload.as_str();
+    let in_row = fits_row(options.as_deref(), payload);
     let process = job.process_id.as_ref().map(ProcessId::as_str);
     let inserted = tx.run(
         "INSERT INTO lh_jobs (seq, id, queue, kind, state, priority, run_at, fence, flags, process, attempt, crashes,
-             throttles, continues, parks, waits_for, cancel, created_at, expires_at, due_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, ?9, 0, 0, 0, 0, 0, 0, 0, ?10, ?11, ?12)
+             throttles, continues, parks, waits_for, cancel, created_at, expires_at, due_at, options, payload)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, ?9, 0, 0, 0, 0, 0, 0, 0, ?10, ?11, ?12, ?13, ?14)
          ON CONFLICT (id) DO NOTHING",
         (
             seq,
@@ -111,30 +113,31 @@ fn insert_one(tx: &mut Tx<'_>, id: JobId, seq: i64, job: &NewJob, now: Timestamp
             state_number(state),
             job.priority,
             run_at.as_millis(),
-            flags_of(job),
+            flags_of(job) | if in_row { 0 } else { flag::BODY },
             process,
             now.as_millis(),
             job.expires_at.map(Timestamp::as_millis),
             (state == State::Scheduled).then_some(run_at.as_millis()),
+            options.as_deref().filter(|_| in_row),
+            in_row.then_some(payload),
         ),
     )?;
     if inserted == 0 {
         return Ok(None);
     }
-    tx.run(
-        "INSERT INTO lh_bodies (seq, payload, options) VALUES (?1, ?2, ?3)",
-        (seq, job.payload.as_str(), options_text(options)?),
-    )?;
+    if !in_row {
+        tx.run("INSERT INTO lh_bodies (seq, options, payload) VALUES (?1, ?2, ?3)", (seq, options, payload))?;
+    }
     if process.is_some() {
         tx.run("INSERT INTO lh_processes (id, sealed) VALUES (?1, 1) ON CONFLICT DO NOTHING", [process])?;
     }
     if let Some(expires_at) = job.expires_at {
         sweep::remind_at(tx, expires_at, seq)?;
     }
-    for tag in &options.tags {
+    for tag in &job.options.tags {
         tx.run("INSERT INTO lh_tags (tag, seq) VALUES (?1, ?2) ON CONFLICT DO NOTHING", (tag, seq))?;
     }
-    if let Some(unique) = &options.unique {
+    if let Some(unique) = &job.options.unique {
         unique::hold(tx, unique, job, seq, now)?;
     }
     let subject = Subject { id, queue: &job.queue, kind: &job.kind, process, helper: job.helper };

@@ -45,7 +45,7 @@ pub(super) fn get(connection: &Connection, ids: &[JobId]) -> DbResult<Vec<JobDet
 
 fn detail(connection: &Connection, row: JobRow) -> DbResult<JobDetail> {
     let seq = row.seq;
-    let body = Body::read(connection, seq)?;
+    let body = Body::read(connection, &row)?;
     let progress: Option<String> = connection
         .prepare_cached("SELECT progress FROM lh_progress WHERE seq = ?1")?
         .query_row([seq], |row| row.get(0))
@@ -156,7 +156,7 @@ pub(super) fn list_sql(
     limit: usize,
 ) -> (String, Vec<Value>) {
     let mut sql = format!(
-        "SELECT {}, b.options FROM lh_jobs j JOIN lh_bodies b ON b.seq = j.seq WHERE 1",
+        "SELECT {}, coalesce(j.options, b.options) FROM lh_jobs j LEFT JOIN lh_bodies b ON b.seq = j.seq WHERE 1",
         job_columns!()
             .split(", ")
             .map(|column| format!("j.{}", column.trim()))
@@ -186,7 +186,8 @@ pub(super) fn list_sql(
     if let Some(search) = &filter.search {
         // One parameter, used for each place that is searched.
         condition(
-            "(instr(b.payload, ?) > 0 OR instr(coalesce(json_extract(b.options, '$.title'), ''), ?) > 0
+            "(instr(coalesce(j.payload, b.payload), ?) > 0
+              OR instr(coalesce(json_extract(coalesce(j.options, b.options), '$.title'), ''), ?) > 0
               OR instr(coalesce((SELECT json_extract(error, '$.text') FROM lh_results WHERE seq = j.seq), ''), ?) > 0
               OR (? GLOB '[0-9a-fA-F]*' AND instr(lower(hex(j.id)), lower(replace(?, '-', ''))) = 1))",
             search.clone().into(),

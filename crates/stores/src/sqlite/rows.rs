@@ -37,7 +37,13 @@ pub(super) mod flag {
     pub(in super::super) const TAGS: i64 = 1 << 10;
     /// It has a retention rule of its own.
     pub(in super::super) const RETENTION: i64 = 1 << 11;
+    /// Its payload and options are in `lh_bodies`, not in its row.
+    pub(in super::super) const BODY: i64 = 1 << 12;
 }
+
+/// Payload and options together stay in the job's row up to this size. A claim and a settlement rewrite the row, so
+/// what is longer costs them more than it spares the enqueue.
+const BODY_IN_ROW_MAX: usize = 512;
 
 /// The columns of [`JobRow`], in its order.
 macro_rules! job_columns {
@@ -189,19 +195,35 @@ pub(super) struct Body {
 }
 
 impl Body {
-    pub(super) fn read(connection: &Connection, seq: i64) -> DbResult<Self> {
-        let mut statement =
-            connection.prepare_cached("SELECT payload, options FROM lh_bodies WHERE seq = ?1")?;
-        let (payload, options): (String, Option<String>) =
-            statement.query_row([seq], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    pub(super) fn read(connection: &Connection, row: &JobRow) -> DbResult<Self> {
+        let sql = if row.has(flag::BODY) {
+            "SELECT options, payload FROM lh_bodies WHERE seq = ?1"
+        } else {
+            "SELECT options, payload FROM lh_jobs WHERE seq = ?1"
+        };
+        let mut statement = connection.prepare_cached(sql)?;
+        let (options, payload) = statement.query_row([row.seq], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Self::from_columns(options, payload)
+    }
+
+    fn from_columns(options: Option<String>, payload: String) -> DbResult<Self> {
         Ok(Self { payload: Json::trusted(payload), options: read_options(options)? })
     }
 }
 
+/// Whether a body is short enough to stand in the job's row.
+pub(super) fn fits_row(options: Option<&str>, payload: &str) -> bool {
+    options.map_or(0, str::len) + payload.len() <= BODY_IN_ROW_MAX
+}
+
 /// The options alone: never walks a large payload.
-pub(super) fn options_of(tx: &Tx<'_>, seq: i64) -> DbResult<JobOptions> {
-    let text = tx.one("SELECT options FROM lh_bodies WHERE seq = ?1", [seq], |row| row.get(0))?;
-    read_options(text.flatten())
+pub(super) fn options_of(tx: &Tx<'_>, row: &JobRow) -> DbResult<JobOptions> {
+    let sql = if row.has(flag::BODY) {
+        "SELECT options FROM lh_bodies WHERE seq = ?1"
+    } else {
+        "SELECT options FROM lh_jobs WHERE seq = ?1"
+    };
+    read_options(tx.one(sql, [row.seq], |row| row.get(0))?.flatten())
 }
 
 pub(super) fn read_options(text: Option<String>) -> DbResult<JobOptions> {
@@ -224,18 +246,18 @@ pub(super) fn job_by_seq(tx: &Tx<'_>, seq: i64) -> DbResult<Option<JobRow>> {
     tx.one(concat!("SELECT ", job_columns!(), " FROM lh_jobs WHERE seq = ?1"), [seq], JobRow::read)
 }
 
-/// A row of `lh_jobs` and what was written at enqueue, in one look.
+/// A row of `lh_jobs` and what was written at enqueue, in one look where the row holds both.
 pub(super) fn job_with_body(tx: &Tx<'_>, seq: i64) -> DbResult<Option<(JobRow, Body)>> {
-    let sql = concat!(
-        "SELECT ",
-        job_columns!(),
-        ", payload, options FROM lh_jobs JOIN lh_bodies USING (seq) WHERE seq = ?1"
-    );
+    let sql = concat!("SELECT ", job_columns!(), ", options, payload FROM lh_jobs WHERE seq = ?1");
     let read = |row: &Row<'_>| {
-        Ok((JobRow::read(row)?, row.get::<_, String>(23)?, row.get::<_, Option<String>>(24)?))
+        Ok((JobRow::read(row)?, row.get::<_, Option<String>>(23)?, row.get::<_, Option<String>>(24)?))
     };
-    let Some((row, payload, options)) = tx.one(sql, [seq], read)? else { return Ok(None) };
-    Ok(Some((row, Body { payload: Json::trusted(payload), options: read_options(options)? })))
+    let Some((row, options, payload)) = tx.one(sql, [seq], read)? else { return Ok(None) };
+    let body = match payload {
+        Some(payload) => Body::from_columns(options, payload)?,
+        None => Body::read(tx.connection(), &row)?,
+    };
+    Ok(Some((row, body)))
 }
 
 /// A row of `lh_jobs` by its id.

@@ -100,7 +100,7 @@ pub(super) fn wake_with(
     now: Timestamp,
     jitter: f64,
 ) -> DbResult<(Settlement, WakeColumn)> {
-    let policy = Policy::default().with(&options_of(tx, row.seq)?);
+    let policy = Policy::default().with(&options_of(tx, row)?);
     match signal.into_event() {
         Ok(event) => Ok((judge(event, spent, &policy, now, jitter), WakeColumn::Clear)),
         Err(value) => {
@@ -137,7 +137,7 @@ pub(super) fn apply(
     }
     write_park(tx, &mut row, settlement, wake)?;
     let needs_options = state.is_terminal() && row.has(flag::UNIQUE | flag::RETENTION);
-    let options = if needs_options { options_of(tx, row.seq)? } else { JobOptions::default() };
+    let options = if needs_options { options_of(tx, &row)? } else { JobOptions::default() };
     let removal = removal(tx, &row, options.retention, state, now)?;
     write_row(tx, &row, settlement, removal, now)?;
     tx.moved(row.subject(), Some(from), Some(state));
@@ -318,11 +318,8 @@ pub(super) fn cancel_waiting(
     error: &JobError,
     now: Timestamp,
 ) -> DbResult<()> {
-    let options = if row.has(flag::UNIQUE | flag::RETENTION) {
-        options_of(tx, row.seq)?
-    } else {
-        JobOptions::default()
-    };
+    let options =
+        if row.has(flag::UNIQUE | flag::RETENTION) { options_of(tx, row)? } else { JobOptions::default() };
     let due_at = pruned_at(removal(tx, row, options.retention, State::Cancelled, now)?);
     if row.has(flag::PARK) {
         tx.run("DELETE FROM lh_parks WHERE seq = ?1", [row.seq])?;

@@ -133,7 +133,7 @@ pub(super) fn forget(tx: &Tx<'_>, row: &JobRow) -> DbResult<()> {
 fn park_timed_out(tx: &mut Tx<'_>, row: JobRow, now: Timestamp) -> DbResult<()> {
     let park = read_park(tx.connection(), row.seq)?;
     let (key, on_timeout) = park.map(|park| (park.key, park.on_timeout)).unwrap_or_default();
-    let policy = Policy::default().with(&options_of(tx, row.seq)?);
+    let policy = Policy::default().with(&options_of(tx, &row)?);
     let error = JobError::park_timeout(&key);
     let (event, wake) = match on_timeout {
         OnTimeout::Resume => (Event::Release, WakeColumn::Set(Wake::TimedOut)),
@@ -160,7 +160,7 @@ pub(super) fn rescue(tx: &mut Tx<'_>, now: Timestamp, limit: usize) -> DbResult<
     let mut changed = 0;
     for mut row in rows.into_iter().take(limit) {
         changed += 1;
-        let policy = Policy::default().with(&options_of(tx, row.seq)?);
+        let policy = Policy::default().with(&options_of(tx, &row)?);
         let settlement = judge(Event::Crash, row.spent, &policy, now, JITTER_MEAN);
         let settlement = if row.cancel { settlement.under_cancel() } else { settlement };
         forget_cancel(tx, &row)?;

@@ -9,7 +9,7 @@ use longhaul_queue::{Error, State, Timestamp};
 
 use super::error::DbResult;
 use super::insert::start_state;
-use super::rows::{JobRow, job_by_id, job_by_seq, read_state, state_number};
+use super::rows::{JobRow, flag, job_by_id, job_by_seq, read_state, state_number};
 use super::tx::Tx;
 
 /// The job that holds the key of `job`, after the key's policy was applied to it; `None` when the key is free.
@@ -51,7 +51,16 @@ fn replace(tx: &mut Tx<'_>, holder: &JobRow, job: &NewJob) -> DbResult<How> {
     if holder.state == State::Running || holder.state.is_terminal() {
         return Ok(How::Skipped);
     }
-    tx.run("UPDATE lh_bodies SET payload = ?2 WHERE seq = ?1", (holder.seq, job.payload.as_str()))?;
+    // The new payload may be longer than a row should be, so it goes beside it, whatever its size.
+    tx.run(
+        "INSERT INTO lh_bodies (seq, options, payload) SELECT seq, options, ?2 FROM lh_jobs WHERE seq = ?1
+         ON CONFLICT DO UPDATE SET payload = excluded.payload",
+        (holder.seq, job.payload.as_str()),
+    )?;
+    tx.run(
+        "UPDATE lh_jobs SET options = NULL, payload = NULL, flags = flags | ?2 WHERE seq = ?1",
+        (holder.seq, flag::BODY),
+    )?;
     Ok(How::Replaced)
 }
 

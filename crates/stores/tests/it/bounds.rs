@@ -74,3 +74,20 @@ async fn text_of_every_sort_comes_back_as_it_was() {
         assert_eq!(bench.detail(number).await.result, Some(payload));
     }
 }
+
+#[tokio::test]
+async fn a_long_payload_stands_beside_the_jobs_row_and_goes_with_it() {
+    let stage = Stage::new();
+    let store = stage.open();
+    let bench = stage.bench(&store);
+    let beside = || stage.connection().query_row("SELECT count(*) FROM lh_bodies", [], |row| row.get(0));
+    bench.add([NewJob { payload: text_of(200), ..job(1) }]).await;
+    assert_eq!(beside(), Ok(0_i64));
+    bench.add([NewJob { payload: text_of(2_000), ..job(2) }]).await;
+    assert_eq!(beside(), Ok(1));
+    for number in [1, 2] {
+        bench.run(number, done("1")).await;
+    }
+    assert_eq!(bench.delete(&[1, 2]).await.deleted, 2);
+    assert_eq!(beside(), Ok(0));
+}

@@ -74,6 +74,22 @@ pub(super) async fn replace_gives_a_waiting_job_the_new_payload(bench: &Bench) {
     assert_eq!(bench.detail(1).await.payload, json("4"));
 }
 
+pub(super) async fn replace_gives_a_payload_of_any_size(bench: &Bench) {
+    let long = format!("\"{}\"", "long ".repeat(5_000));
+    let replace = |number: u64, payload: &str| NewJob {
+        payload: json(payload),
+        ..unique(number, UniquePolicy::Replace, None).tag("red")
+    };
+    bench.add([replace(1, "1")]).await;
+    let options = bench.detail(1).await.job.options;
+    for (number, payload) in [(2, long.as_str()), (3, "3"), (4, &long)] {
+        assert_eq!(said(bench.add_one(replace(number, payload)).await), (id(1), How::Replaced));
+        let detail = bench.detail(1).await;
+        assert_eq!((detail.payload, &detail.job.options), (json(payload), &options));
+    }
+    assert_eq!(bench.start(1).await.payload, json(&long));
+}
+
 pub(super) async fn debounce_pushes_the_start_back_up_to_its_cap(bench: &Bench) {
     let start = bench.now();
     bench.add([debounce(1, 10, 25)]).await;

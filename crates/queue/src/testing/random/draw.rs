@@ -35,7 +35,10 @@ impl Run<'_> {
     fn draw_job(&mut self, numbers: &[u64], index: usize) -> NewJob {
         let now = self.now();
         let number = numbers[index];
-        let mut job = NewJob::new(*self.pick(&["x", "y"]), json(&format!(r#"{{"n":{number}}}"#)))
+        // A store may keep long payloads elsewhere than short ones.
+        let text = "long ".repeat(if self.maybe(30) { 200 } else { 0 });
+        let payload = json(&format!(r#"{{"n":{number},"text":"{text}"}}"#));
+        let mut job = NewJob::new(*self.pick(&["x", "y"]), payload)
             .id(id(number))
             .queue(*self.pick(&["a", "b"]))
             .priority(self.rng.i32(-1..2))

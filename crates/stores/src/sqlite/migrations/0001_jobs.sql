@@ -1,6 +1,7 @@
 -- The prefix lh_ leaves the file's other names to its owner: an application may keep its own tables beside these.
 
--- The narrow row that a claim touches. Values live beside it, so that a claim or settle never rewrites a payload.
+-- The narrow row that a claim touches. A short payload stands in it: each row beside it would be one more page to log
+-- for every enqueue. Longer ones and all later values live beside it, so that a claim or settle never rewrites them.
 CREATE TABLE lh_jobs (
     seq         INTEGER PRIMARY KEY,        -- submission order, never reused; see lh_meta.deleted_seq
     id          BLOB    NOT NULL,           -- UUID, 16 bytes
@@ -28,7 +29,10 @@ CREATE TABLE lh_jobs (
     -- is the end of its lease), the pruner at an ended one. A job is one of these at a time, so one column and one
     -- index serve all three, and every index less is felt in each enqueue, claim and settle.
     due_at      INTEGER,
-    suspect     INTEGER GENERATED ALWAYS AS (crashes > 0) VIRTUAL
+    suspect     INTEGER GENERATED ALWAYS AS (crashes > 0) VIRTUAL,
+    -- Last, so that nothing else is read past them. Both are NULL when they are in lh_bodies.
+    options     TEXT,                       -- JobOptions as JSON; NULL when all are at their default
+    payload     TEXT
 ) STRICT;
 
 CREATE UNIQUE INDEX lh_jobs_id ON lh_jobs (id);
@@ -51,11 +55,11 @@ CREATE TABLE lh_expiries (look_at INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMAR
 -- Running jobs that somebody wants to end, by who runs them.
 CREATE TABLE lh_cancels (worker TEXT NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (worker, seq)) STRICT, WITHOUT ROWID;
 
--- Written once, at enqueue.
+-- What is too long for the job's row; written once, at enqueue.
 CREATE TABLE lh_bodies (
     seq     INTEGER PRIMARY KEY,
-    options TEXT,                           -- JobOptions as JSON; NULL when all are at their default. Before the
-                                            -- payload, so that reading it never walks a large value's overflow pages
+    options TEXT,                           -- before the payload, so that reading them never walks a large value's
+                                            -- overflow pages
     payload TEXT NOT NULL
 ) STRICT;
 
