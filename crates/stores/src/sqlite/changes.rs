@@ -116,8 +116,18 @@ impl Changes {
         });
     }
 
+    fn is_empty(&self) -> bool {
+        let counted = !self.counts.by_queue.is_empty() || !self.ledger.by_queue.is_empty();
+        !counted && self.processes.is_empty() && self.events.is_empty() && self.more_events == 0
+    }
+
     /// Adds what came after.
     pub(super) fn absorb(&mut self, later: Self) {
+        // Most groups are one command.
+        if self.is_empty() {
+            *self = later;
+            return;
+        }
         self.counts.absorb(&later.counts);
         self.ledger.absorb(&later.ledger);
         for (process, delta) in later.processes {
