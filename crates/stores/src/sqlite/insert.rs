@@ -102,8 +102,8 @@ fn insert_one(tx: &mut Tx<'_>, id: JobId, seq: i64, job: &NewJob, now: Timestamp
     let process = job.process_id.as_ref().map(ProcessId::as_str);
     let inserted = tx.run(
         "INSERT INTO lh_jobs (seq, id, queue, kind, state, priority, run_at, fence, flags, process, attempt, crashes,
-             throttles, continues, parks, waits_for, cancel, created_at, expires_at, due_at, options, payload)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, ?9, 0, 0, 0, 0, 0, 0, 0, ?10, ?11, ?12, ?13, ?14)
+             throttles, continues, parks, waits_for, cancel, created_at, expires_at, due_at, room, options, payload)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, ?9, 0, 0, 0, 0, 0, 0, 0, ?10, ?11, ?12, zeroblob(48), ?13, ?14)
          ON CONFLICT (id) DO NOTHING",
         (
             seq,

@@ -30,6 +30,9 @@ CREATE TABLE lh_jobs (
     -- index serve all three, and every index less is felt in each enqueue, claim and settle.
     due_at      INTEGER,
     suspect     INTEGER GENERATED ALWAYS AS (crashes > 0) VIRTUAL,
+    -- Empty bytes that a claim gives up for the worker and its times. A row that grows on a full page would push its
+    -- neighbours to other pages, again and again.
+    room        BLOB,
     -- Last, so that nothing else is read past them. Both are NULL when they are in lh_bodies.
     options     TEXT,                       -- JobOptions as JSON; NULL when all are at their default
     payload     TEXT
