@@ -109,7 +109,10 @@ impl Db {
             return Err(Error::not_found(format!("there is no store at {}", path.display())));
         }
         let connection = open_writer(path, options.create).map_err(|error| place(error.into()))?;
-        let writer = Writer::spawn(connection, options.durability, Arc::clone(&options.clock))?;
+        let for_checkpoints =
+            open_for_checkpoints(path).map_err(|error| place(DbError::from(error).into()))?;
+        let writer =
+            Writer::spawn(connection, for_checkpoints, options.durability, Arc::clone(&options.clock))?;
         Ok(Self {
             path: Arc::new(path.to_owned()),
             durability: options.durability,
@@ -341,13 +344,27 @@ fn try_open_writer(path: &Path, create: bool) -> DbResult<Connection> {
     }
     connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
-    // Where fsync alone leaves data in the drive's cache (macOS); elsewhere these change nothing.
-    connection.pragma_update(None, "fullfsync", true)?;
-    connection.pragma_update(None, "checkpoint_fullfsync", true)?;
+    sync_fully(&connection)?;
     // A write-ahead log that grew behind a long reader shrinks again.
     connection.pragma_update(None, "journal_size_limit", WAL_BYTES_KEPT)?;
     migrate(&mut connection)?;
     Ok(connection)
+}
+
+/// Opens the connection that copies the write-ahead log and does nothing else.
+fn open_for_checkpoints(path: &Path) -> rusqlite::Result<Connection> {
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
+    let mut connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_handler(Some(wait_for_lock))?;
+    sync_fully(&connection)?;
+    Ok(connection)
+}
+
+/// Where fsync alone leaves data in the drive's cache (macOS); elsewhere this changes nothing.
+fn sync_fully(connection: &Connection) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "fullfsync", true)?;
+    connection.pragma_update(None, "checkpoint_fullfsync", true)
 }
 
 fn open_reader(path: &Path) -> rusqlite::Result<Connection> {

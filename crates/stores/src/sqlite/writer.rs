@@ -16,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tracing::debug;
 
 use super::Durability;
-use super::committer::{Command, Committer, Treatment};
+use super::committer::{Command, Committer, Treatment, checkpoint};
 use super::error::{DbError, DbResult};
 use super::news::WRITTEN_EVERY;
 use super::tx::Tx;
@@ -122,6 +122,7 @@ impl Drop for ThreadHandle {
 impl Writer {
     pub(super) fn spawn(
         connection: Connection,
+        for_checkpoints: Connection,
         durability: Durability,
         clock: Arc<dyn Clock>,
     ) -> Result<Self> {
@@ -130,7 +131,12 @@ impl Writer {
             Committer::new(connection, durability, clock, Arc::clone(&changed)).map_err(DbError::from)?;
         let committer = Arc::new(Mutex::new(committer));
         let (commands, inbox) = sync_channel(QUEUE_MAX + URGENT_MAX);
-        let thread = WriterThread { committer: Arc::clone(&committer), inbox, changed: Arc::clone(&changed) };
+        let thread = WriterThread {
+            committer: Arc::clone(&committer),
+            for_checkpoints,
+            inbox,
+            changed: Arc::clone(&changed),
+        };
         let thread = std::thread::Builder::new()
             .name("longhaul-writer".to_owned())
             .spawn(move || thread.run())
@@ -197,8 +203,11 @@ impl Writer {
         }
         // Only a free connection is taken: waiting for it belongs on the writer's thread, not on a caller's.
         let Ok(mut committer) = self.committer.try_lock() else { return Some(command) };
+        if committer.log_is_full() {
+            return Some(command);
+        }
         let refused = committer.commit_now(command).err();
-        if refused.is_none() && committer.wants_checkpoint() {
+        if committer.must_tell() {
             self.wake();
         }
         refused
@@ -248,6 +257,8 @@ fn gone() -> Error {
 
 struct WriterThread {
     committer: Arc<Mutex<Committer>>,
+    /// Copies the write-ahead log beside callers who commit on their own threads.
+    for_checkpoints: Connection,
     inbox: Receiver<Queued>,
     changed: Arc<watch::Sender<u64>>,
 }
@@ -268,7 +279,8 @@ impl WriterThread {
                 committer.write_news();
             }
             if committer.wants_checkpoint() {
-                committer.checkpoint();
+                drop(committer);
+                committer = self.checkpoint();
             }
             if looked_at.elapsed() >= FOREIGN_WRITES_EVERY {
                 looked_at = Instant::now();
@@ -285,6 +297,18 @@ impl WriterThread {
         }
         self.committer().write_news();
         debug!("writer thread ends");
+    }
+
+    /// Copies the write-ahead log. Most of that is waiting for the disk, so lone callers may write meanwhile.
+    fn checkpoint(&self) -> MutexGuard<'_, Committer> {
+        // The first takes long; the second takes what was written meanwhile.
+        checkpoint(&self.for_checkpoints);
+        checkpoint(&self.for_checkpoints);
+        // The log is used from its start again only by a writer that finds all of it copied. So the rest, which is
+        // little, is copied while nobody writes.
+        let mut committer = self.committer();
+        committer.checkpoint();
+        committer
     }
 
     /// A panic while the lock was held leaves a transaction that the next one ends first.

@@ -81,3 +81,15 @@ async fn a_durable_commit_waits_for_the_disk() {
         assert_eq!(on_writer(&store, "PRAGMA synchronous").await, synchronous, "{level}");
     }
 }
+
+/// Nobody pauses for SQLite's checkpoints, and yet the log is used from its start again.
+#[tokio::test]
+async fn a_log_that_is_written_on_and_on_stays_short() {
+    let stage = Stage::new();
+    let bench = stage.bench(&stage.open());
+    for number in 1..=6_000 {
+        bench.add([job(number)]).await;
+    }
+    let log = std::fs::metadata(stage.folder.join("test.db-wal")).expect("it has a log").len();
+    assert!((1_000_000..40_000_000).contains(&log), "{log} bytes of about 110 million that were written");
+}
