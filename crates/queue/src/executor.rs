@@ -10,7 +10,8 @@ use std::task::Poll;
 use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedSender;
-use tracing::{Instrument, Level, debug, debug_span, enabled, warn};
+use tracing::field::Empty;
+use tracing::{Instrument, Level, Span, debug, enabled, info_span, span_enabled, warn};
 
 use crate::backoff::Backoff;
 use crate::context::JobContext;
@@ -21,6 +22,7 @@ use crate::logs::SLICE;
 use crate::notes;
 use crate::state::{self, Event, JobError, Outcome, Reason};
 use crate::store::SettleItem;
+use crate::trace::RunTrace;
 
 /// Attempts to write the last notes of a run before it is settled without them.
 const LAST_NOTES_TRIES_MAX: u32 = 5;
@@ -42,7 +44,7 @@ pub(crate) async fn run_one(run: Arc<LiveRun>, handler: OneHandler, ended: Ended
         let answer = call(run.group(), || handler(context)).await;
         finish(&run, answer, &ended).await;
     };
-    if enabled!(Level::DEBUG) { life.instrument(span(&run)).await } else { life.await }
+    if span_enabled!(Level::INFO) { life.instrument(span(&run)).await } else { life.await }
 }
 
 /// Runs the members of a batch in one call of their handler. What befalls the call befalls every member.
@@ -53,6 +55,8 @@ pub(crate) async fn run_batch(runs: Vec<Arc<LiveRun>>, handler: BatchHandler, en
         finish(run, Answer::Stopped, &ended).instrument(span(run)).await;
     }
     let Some(first) = runs.first() else { return };
+    // Each member is under way for as long as the call is.
+    let spans: Vec<Span> = runs.iter().map(|run| span(run)).collect();
     let (kind, members, started) = (&first.job.kind, runs.len(), Instant::now());
     debug!(slice = SLICE, kind, members, "ENTER batch");
     let contexts = runs.iter().map(|run| JobContext::new(Arc::clone(run))).collect();
@@ -63,8 +67,8 @@ pub(crate) async fn run_batch(runs: Vec<Arc<LiveRun>>, handler: BatchHandler, en
         Answer::Stopped => runs.iter().map(|_| Answer::Stopped).collect(),
     };
     debug!(slice = SLICE, kind, members, elapsed_ms = started.elapsed().as_millis(), "EXIT batch");
-    for (run, answer) in runs.iter().zip(answers) {
-        finish(run, answer, &ended).instrument(span(run)).await;
+    for ((run, answer), span) in runs.iter().zip(answers).zip(spans) {
+        finish(run, answer, &ended).instrument(span).await;
     }
 }
 
@@ -101,6 +105,7 @@ async fn finish(run: &Arc<LiveRun>, answer: Answer<Outcome>, ended: &EndedSender
         write_last_notes(run).await;
     }
     let item = event.map(|event| settle(run, event));
+    record_end(&Span::current(), item.as_ref());
     if enabled!(Level::DEBUG) {
         let elapsed_ms =
             run.services.queue.clock().now().since(run.job.started_at.unwrap_or_default()).as_millis();
@@ -206,19 +211,43 @@ fn panic_text(panic: &(dyn Any + Send)) -> String {
     text.unwrap_or("with a value that is no text").to_owned()
 }
 
-fn span(run: &LiveRun) -> tracing::Span {
+/// The span of a run. Its ids are fields, so that any subscriber can show them; whoever exports spans goes by its name
+/// and these fields.
+fn span(run: &LiveRun) -> Span {
+    if !span_enabled!(Level::INFO) {
+        return Span::none();
+    }
     let job = &run.job;
-    // traceparent: version-trace_id-span_id-flags
-    let mut trace = job.options.trace.as_deref().unwrap_or_default().split('-').skip(1);
-    debug_span!(
+    let age = run.services.queue.clock().now().since(job.created_at);
+    let trace = RunTrace::new(job.options.trace.as_deref(), age);
+    info_span!(
         "run",
+        slice = SLICE,
+        trace_id = format_args!("{:032x}", trace.own.trace_id),
+        span_id = format_args!("{:016x}", trace.own.span_id),
+        parent = trace.parent.map(tracing::field::display),
+        link = trace.link.map(tracing::field::display),
         job_id = %job.id,
         kind = job.kind,
         queue = job.queue,
         process_id = job.process_id.as_ref().map(crate::ProcessId::as_str),
+        worker = run.lease.worker.as_str(),
         attempt = job.spent.attempt,
         fence = run.lease.fence,
-        trace_id = trace.next(),
-        span_id = trace.next(),
+        state = Empty,
+        error.type = Empty,
+        otel.status_code = Empty,
     )
+}
+
+/// Where a run leaves its job, and why by class: texts of errors may hold contents.
+fn record_end(span: &Span, item: Option<&SettleItem>) {
+    let Some(item) = item else { return };
+    span.record("state", item.settlement.state.as_str());
+    let Some(error) = &item.settlement.error else { return };
+    span.record("error.type", error.reason.as_str());
+    // A rate limit is waited out and a cancel is somebody's wish: neither is a fault.
+    if !matches!(error.reason, Reason::Throttle | Reason::Cancelled) {
+        span.record("otel.status_code", "ERROR");
+    }
 }

@@ -31,6 +31,7 @@ pub mod state;
 pub mod store;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod trace;
 pub mod worker;
 
 pub use client::Queue;
@@ -45,6 +46,7 @@ pub use retry::RetryPolicy;
 pub use shutdown::Shutdown;
 pub use state::{Outcome, State};
 pub use store::Store;
+pub use trace::TraceContext;
 pub use worker::{QueueShare, Worker, WorkerControl, WorkerOptions, WorkerReport};
 
 /// The programs in the documents compile.

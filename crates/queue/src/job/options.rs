@@ -69,6 +69,13 @@ pub struct JobOptions {
     pub retention: Option<Retention>,
 }
 
+impl JobOptions {
+    /// These, asked for by whoever asked for those: for comparisons of what was asked.
+    pub fn with_trace_of(&self, other: &Self) -> Self {
+        Self { trace: other.trace.clone(), ..self.clone() }
+    }
+}
+
 /// An edge of the graph: wait for `job_id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dependency {

@@ -215,11 +215,13 @@ fn second_enqueue(policy: UniquePolicy, holder: State) -> How {
     }
 }
 
-/// Whether a repeated enqueue means the same. Times are not compared: they move while a job lives.
+/// Whether a repeated enqueue means the same. Times are not compared: they move while a job lives. Nor is the trace,
+/// which tells who asked and not for what.
 fn same_content(row: &Row, job: &NewJob) -> bool {
     let NewJob { run_at, expires_at, .. } = row.submitted;
+    let options = job.options.with_trace_of(&row.submitted.options);
     NewJob { payload: row.payload.clone(), ..row.submitted.clone() }
-        == NewJob { run_at, expires_at, ..job.clone() }
+        == NewJob { run_at, expires_at, options, ..job.clone() }
 }
 
 pub(super) fn scope_of(job: &NewJob) -> Option<UniqueScope> {

@@ -156,7 +156,7 @@ impl ClaimLoop {
             kinds: identity.kinds.clone(),
             worker: identity.id.clone(),
             limit,
-            suspects_max: 1_usize.saturating_sub(self.suspects),
+            suspects_max: identity.options.suspects_max.saturating_sub(self.suspects),
             lease_for: identity.options.lease,
             now,
         })

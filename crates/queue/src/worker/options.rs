@@ -17,6 +17,9 @@ pub struct WorkerOptions {
     pub kinds: Option<Vec<String>>,
     /// Jobs that run at once. Default 10.
     pub concurrency: usize,
+    /// Jobs whose worker died that run at once, at most. One at a time finds a job that kills its worker without taking
+    /// others down with it; handlers that cannot do that need not wait for each other. Default 1.
+    pub suspects_max: usize,
     /// How long a claim holds unless renewed. Default 60 s.
     pub lease: Duration,
     /// How often to look without being told that something changed, with jitter. Default 1 s.
@@ -44,6 +47,7 @@ impl Default for WorkerOptions {
             queues: vec![QueueShare::from(DEFAULT_QUEUE)],
             kinds: None,
             concurrency: 10,
+            suspects_max: 1,
             lease: Duration::from_secs(60),
             poll: Duration::from_secs(1),
             cancel_grace: Duration::from_secs(10),

@@ -87,7 +87,7 @@ fn same_content(tx: &Tx<'_>, row: &JobRow, body: &Body, job: &NewJob) -> DbResul
         && row.process.as_deref() == job.process_id.as_ref().map(ProcessId::as_str)
         && after.as_deref() == job.after_process.as_ref().map(ProcessId::as_str)
         && body.payload == job.payload
-        && body.options == job.options
+        && body.options == job.options.with_trace_of(&body.options)
         && parents == job.depends_on)
 }
 

@@ -87,6 +87,9 @@ pub(super) async fn the_same_id_with_the_same_content_is_a_no_op(bench: &Bench) 
     bench.pass(secs(1));
     let enqueued = bench.add_one(job(1)).await;
     assert_eq!((enqueued.how, enqueued.seq, enqueued.state), (How::Duplicate, 1, State::Scheduled));
+    let mut traced = job(1);
+    traced.options.trace = Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned());
+    assert_eq!(bench.add_one(traced).await.how, How::Duplicate, "asked for by somebody else, and the same");
     assert_eq!(bench.snapshot().await, before);
 }
 
