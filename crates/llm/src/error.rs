@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::file::FileError;
+use crate::ledger::LedgerError;
 use crate::provider::RateSignals;
 use crate::types::Answer;
 
@@ -67,6 +69,22 @@ impl Error {
     }
 }
 
+impl From<FileError> for Error {
+    fn from(error: FileError) -> Self {
+        Self::new(Class::Network, format!("the file that keeps what was spent: {error}"))
+    }
+}
+
+impl From<LedgerError> for Error {
+    fn from(error: LedgerError) -> Self {
+        let class = match &error {
+            LedgerError::OverBudget(_) | LedgerError::Unpriced { .. } => Class::Budget,
+            LedgerError::NotReserved(_) | LedgerError::Closed(_) | LedgerError::File(_) => Class::Network,
+        };
+        Self::new(class, error.to_string())
+    }
+}
+
 fn status_text(status: &Option<u16>) -> String {
     status.map_or_else(String::new, |status| format!(" (HTTP {status})"))
 }
@@ -95,11 +113,17 @@ pub enum Class {
     Auth,
     /// The account is out of money or of its daily quota: stops the run.
     Quota,
+    /// The call might exceed a limit that the user set on spending: stops the run. Nothing was sent.
+    Budget,
+    /// Only cached answers were allowed, and there is none. Nothing was sent.
+    CacheMiss,
+    /// The caller gave up before anything was sent.
+    Stopped,
 }
 
 impl Class {
     /// Every class, for tables.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::Throttled,
         Self::Overloaded,
         Self::Network,
@@ -110,6 +134,9 @@ impl Class {
         Self::BadRequest,
         Self::Auth,
         Self::Quota,
+        Self::Budget,
+        Self::CacheMiss,
+        Self::Stopped,
     ];
 
     /// Its name in output and documents.
@@ -125,6 +152,9 @@ impl Class {
             Self::BadRequest => "bad_request",
             Self::Auth => "auth",
             Self::Quota => "quota",
+            Self::Budget => "budget",
+            Self::CacheMiss => "cache_miss",
+            Self::Stopped => "stopped",
         }
     }
 }

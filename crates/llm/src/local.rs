@@ -1,0 +1,154 @@
+//! Engines on this machine or nearby: which one answers at an address, what models it has, and how many calls it works on
+//! at once. They never answer 429, so this is what rate control has to go by. None of them has batches.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use reqwest::Method;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::clock::SystemWallClock;
+use crate::error::Result;
+use crate::http::{Dialect, Http};
+use crate::profile::{Profile, ProviderKind, ProxyChoice, Timeouts};
+use crate::wire::openai::error_from;
+
+/// Where engines listen by custom: Ollama, llama.cpp, vLLM.
+pub const DEFAULT_ADDRESSES: [&str; 3] =
+    ["http://127.0.0.1:11434", "http://127.0.0.1:8080", "http://127.0.0.1:8000"];
+
+/// An engine nearby answers such a question at once, or is not there.
+const PROBE_WAIT: Duration = Duration::from_secs(2);
+const PROBE_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// An engine that was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LocalEngine {
+    /// What it is.
+    pub kind: EngineKind,
+    /// The base URL for a profile of OpenAI's dialect.
+    pub base_url: String,
+    /// Its version, where told.
+    pub version: Option<String>,
+    /// Its models.
+    pub models: Vec<String>,
+    /// How many calls it works on at once, where told.
+    pub slots: Option<u32>,
+    /// Whether it takes calls; otherwise it is loading a model.
+    pub ready: bool,
+}
+
+/// An engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EngineKind {
+    /// Ollama.
+    Ollama,
+    /// llama.cpp's server.
+    LlamaCpp,
+    /// vLLM.
+    Vllm,
+    /// Something that lists models as OpenAI does.
+    Compatible,
+}
+
+impl fmt::Display for EngineKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Ollama => "Ollama",
+            Self::LlamaCpp => "llama.cpp",
+            Self::Vllm => "vLLM",
+            Self::Compatible => "an OpenAI-compatible server",
+        })
+    }
+}
+
+/// What answers at an address, with or without `/v1` at its end; `None` if nothing does.
+pub async fn detect(address: &str) -> Result<Option<LocalEngine>> {
+    let root = address.trim_end_matches('/').trim_end_matches("/v1").to_owned();
+    let probe = Probe::new(&root)?;
+    // The order matters: the more particular question goes first.
+    if let Some(version) = probe.text("/api/version", "version").await {
+        let models = names(&probe.get("/api/tags").await.unwrap_or_default()["models"], "name");
+        let engine = LocalEngine::new(EngineKind::Ollama, &root);
+        return Ok(Some(LocalEngine { version: Some(version), models, ..engine }));
+    }
+    if let Some(props) = probe.get("/props").await
+        && let Some(slots) = props["total_slots"].as_u64()
+    {
+        let version = props["build_info"].as_str().map(str::to_owned);
+        let slots = u32::try_from(slots).ok();
+        let engine = LocalEngine::new(EngineKind::LlamaCpp, &root);
+        return Ok(Some(LocalEngine { version, models: probe.models().await, slots, ..engine }));
+    }
+    if probe.is_loading().await {
+        return Ok(Some(LocalEngine { ready: false, ..LocalEngine::new(EngineKind::LlamaCpp, &root) }));
+    }
+    if let Some(version) = probe.text("/version", "version").await {
+        let engine = LocalEngine::new(EngineKind::Vllm, &root);
+        return Ok(Some(LocalEngine { version: Some(version), models: probe.models().await, ..engine }));
+    }
+    let compatible = probe.get("/v1/models").await.is_some_and(|list| list["data"].is_array());
+    let engine = LocalEngine::new(EngineKind::Compatible, &root);
+    Ok(if compatible { Some(LocalEngine { models: probe.models().await, ..engine }) } else { None })
+}
+
+/// The engines at the customary addresses.
+pub async fn detect_all() -> Vec<LocalEngine> {
+    let found = join_all(DEFAULT_ADDRESSES.iter().map(|address| detect(address))).await;
+    found.into_iter().filter_map(|found| found.ok().flatten()).collect()
+}
+
+impl LocalEngine {
+    fn new(kind: EngineKind, root: &str) -> Self {
+        let base_url = format!("{root}/v1");
+        Self { kind, base_url, version: None, models: Vec::new(), slots: None, ready: true }
+    }
+}
+
+struct Probe {
+    http: Http,
+}
+
+impl Probe {
+    fn new(root: &str) -> Result<Self> {
+        let waits =
+            Timeouts { connect: PROBE_WAIT, answer: PROBE_WAIT, silence: PROBE_WAIT, transfer: PROBE_WAIT };
+        let profile = Profile {
+            base_url: root.to_owned(),
+            proxy: ProxyChoice::Direct,
+            timeouts: waits,
+            body_bytes_max: PROBE_BYTES_MAX,
+            ..Profile::new("local", ProviderKind::OpenAi)
+        };
+        let dialect = Dialect { base: root.to_owned(), headers: Vec::new(), error_from };
+        Ok(Self { http: Http::new(&profile, dialect, Arc::new(SystemWallClock))? })
+    }
+
+    /// Whatever goes wrong means that this is not the engine that was asked for.
+    async fn get(&self, path: &str) -> Option<Value> {
+        let reply = self.http.json(self.http.request(Method::GET, path), |value| Ok(value.clone())).await;
+        reply.ok().map(|reply| reply.value)
+    }
+
+    async fn text(&self, path: &str, key: &str) -> Option<String> {
+        self.get(path).await?[key].as_str().map(str::to_owned)
+    }
+
+    async fn models(&self) -> Vec<String> {
+        names(&self.get("/v1/models").await.unwrap_or_default()["data"], "id")
+    }
+
+    /// llama.cpp answers 503 to everything while it loads a model.
+    async fn is_loading(&self) -> bool {
+        let reply = self.http.json(self.http.request(Method::GET, "/health"), |_| Ok(())).await;
+        reply.is_err_and(|error| error.status == Some(503) && error.message.contains("Loading model"))
+    }
+}
+
+fn names(list: &Value, key: &str) -> Vec<String> {
+    list.as_array().into_iter().flatten().filter_map(|item| item[key].as_str().map(str::to_owned)).collect()
+}

@@ -1,0 +1,33 @@
+//! Wire forms of the dialects: pure functions between JSON and this crate's types, in both directions. The clients use one
+//! side of each pair, the simulator and a server the other. Nothing here knows HTTP beyond status and headers.
+//!
+//! Each dialect has the same verbs: `request_to_json`, `request_from_json`, `answer_to_json`, `answer_from_json`,
+//! `error_to_json`, `error_from`, `answer_to_events` and a [`StreamReader`], and codecs for its batches.
+
+pub mod anthropic;
+pub mod batch;
+mod failure;
+mod fields;
+pub mod gemini;
+pub mod openai;
+mod rate;
+mod shapes;
+
+pub use batch::{BatchCounts, BatchObject, LineContext};
+pub use rate::{rate_signals, retry_after};
+
+use crate::error::Result;
+use crate::sse::SseEvent;
+use crate::types::Delta;
+
+/// Puts an answer together from the events of a stream.
+pub trait StreamReader: Send {
+    /// Takes one event; what it adds to the answer, if anything.
+    fn push(&mut self, event: &SseEvent) -> Result<Option<Delta>>;
+
+    /// The body has ended: the answer, unless it was given before. An error if the stream broke off.
+    fn finish(&mut self) -> Result<Option<Delta>>;
+}
+
+#[cfg(test)]
+mod tests;
