@@ -1,0 +1,291 @@
+//! The buckets of a route: requests and tokens, or input and output tokens apart. A call reserves in all of them and is
+//! settled in all of them.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::bucket::{Bucket, Told};
+use super::{Learnt, OutputCharge, RouteLimits};
+use crate::provider::{RateSignals, RateWindow};
+
+/// A minute's window is whole again after a minute. Some providers put the figures of a day into the same headers;
+/// those say nothing about a pace.
+const RESET_MAX: Duration = Duration::from_secs(120);
+
+/// Headers explain a refusal if they leave less than this many times what we think the call costs: the provider may
+/// think otherwise.
+const SHORTAGE: f64 = 2.0;
+
+/// What a provider counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Meter {
+    /// Requests.
+    Requests,
+    /// Tokens of all kinds.
+    Tokens,
+    /// Input tokens.
+    InputTokens,
+    /// Output tokens.
+    OutputTokens,
+}
+
+impl Meter {
+    /// Every meter, in the order of its variants.
+    pub const ALL: [Self; 4] = [Self::Requests, Self::Tokens, Self::InputTokens, Self::OutputTokens];
+}
+
+/// What a call costs, or a correction of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Charge {
+    pub requests: f64,
+    pub input: f64,
+    pub output: f64,
+}
+
+impl Charge {
+    /// One request of so many tokens.
+    pub(super) fn call(input: u64, output: u64) -> Self {
+        Self { requests: 1.0, input: input as f64, output: output as f64 }
+    }
+
+    fn of(self, meter: Meter) -> f64 {
+        match meter {
+            Meter::Requests => self.requests,
+            Meter::Tokens => self.input + self.output,
+            Meter::InputTokens => self.input,
+            Meter::OutputTokens => self.output,
+        }
+    }
+}
+
+/// What was reserved for a call, and what had been sent by then.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reservation {
+    pub charge: Charge,
+    pub at: Instant,
+    sent: [f64; 4],
+}
+
+/// What headers said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Heard {
+    /// They told a limit.
+    pub limits: bool,
+    /// They show less left than the call needed: that is why it was refused.
+    pub shortage: bool,
+}
+
+/// All buckets of a route. Which there are depends on configuration and on what headers tell.
+#[derive(Debug)]
+pub(super) struct Quota {
+    buckets: [Option<Bucket>; 4],
+    /// All that was ever charged, a meter: a difference of two such sums is what was sent in between.
+    sent: [f64; 4],
+}
+
+impl Quota {
+    pub(super) fn new(limits: &RouteLimits, learnt: &Learnt, now: Instant) -> Self {
+        let ceilings = [limits.rpm, limits.tpm, limits.input_tpm, limits.output_tpm];
+        let told = [learnt.requests, learnt.tokens, learnt.input_tokens, learnt.output_tokens];
+        let buckets = std::array::from_fn(|index| Bucket::new(ceilings[index], told[index], now));
+        Self { buckets, sent: [0.0; 4] }
+    }
+
+    /// When all buckets have room for a call, and which is the last to have it; `None`: now.
+    pub(super) fn ready_at(&mut self, charge: Charge, now: Instant) -> Option<(Instant, Meter)> {
+        let waits = self.buckets.iter_mut().zip(Meter::ALL).filter_map(|(bucket, meter)| {
+            let ready_at = bucket.as_mut()?.ready_at(charge.of(meter), now)?;
+            Some((ready_at, meter))
+        });
+        waits.max_by_key(|(ready_at, _)| *ready_at)
+    }
+
+    /// Reserves for a call.
+    pub(super) fn reserve(&mut self, charge: Charge, now: Instant) -> Reservation {
+        for meter in Meter::ALL {
+            self.sent[meter as usize] += charge.of(meter);
+            if let Some(bucket) = &mut self.buckets[meter as usize] {
+                bucket.take(charge.of(meter), now);
+            }
+        }
+        Reservation { charge, at: now, sent: self.sent }
+    }
+
+    /// Gives back what the provider did not charge. It stays in the sums of what was sent: with several calls refused at
+    /// once, their order is unknown, and this errs on the safe side.
+    pub(super) fn give_back(&mut self, charge: Charge, now: Instant) {
+        self.each_bucket(|bucket, meter| bucket.add(charge.of(meter), now));
+    }
+
+    /// A call was refused and nobody says why.
+    pub(super) fn drain(&mut self, now: Instant) {
+        self.each_bucket(|bucket, _| bucket.drain(now));
+    }
+
+    /// Corrects a reservation by what the call truly used.
+    pub(super) fn correct(&mut self, call: &Reservation, used: Correction<'_>, now: Instant) {
+        let Correction { input, output, output_charge, rate } = used;
+        let estimate_error = Charge { input: call.charge.input - input, ..Charge::default() };
+        let refund = match output_charge {
+            OutputCharge::MaxTokens => Charge::default(),
+            OutputCharge::Refunded | OutputCharge::Actual => {
+                Charge { output: call.charge.output - output, ..Charge::default() }
+            }
+        };
+        for (meter, window) in windows(rate) {
+            self.sent[meter as usize] -= refund.of(meter);
+            if let Some(bucket) = &mut self.buckets[meter as usize] {
+                // Headers have counted the true input since the call was admitted; the refund happens only now.
+                let error = if window.is_some() { 0.0 } else { estimate_error.of(meter) };
+                bucket.add(refund.of(meter) + error, now);
+            }
+        }
+    }
+
+    /// Takes in the headers of an answer or a refusal.
+    pub(super) fn learn(&mut self, call: &Reservation, rate: &RateSignals, now: Instant) -> Heard {
+        let mut heard = Heard { limits: false, shortage: false };
+        for (meter, window) in windows(rate) {
+            let Some(window) = window else { continue };
+            heard.limits |= window.limit.is_some();
+            heard.shortage |=
+                window.remaining.is_some_and(|left| (left as f64) < SHORTAGE * call.charge.of(meter));
+            let bucket = &mut self.buckets[meter as usize];
+            if bucket.is_none() {
+                *bucket = Bucket::new(None, window.limit, now);
+            }
+            if let Some(bucket) = bucket {
+                let sent_since = self.sent[meter as usize] - call.sent[meter as usize];
+                let (limit, remaining) = (window.limit, window.remaining.map(|left| left as f64));
+                let limit = limit.filter(|limit| *limit > 0).map(|limit| limit as f64);
+                bucket.learn(Told { limit, remaining, admitted_at: call.at, sent_since }, now);
+            }
+        }
+        heard
+    }
+
+    /// The limits told by the provider, a minute, by meter.
+    pub(super) fn told(&self) -> [Option<u64>; 4] {
+        self.buckets.each_ref().map(|bucket| bucket.as_ref().and_then(Bucket::told))
+    }
+
+    /// The limits in force, a minute.
+    pub(super) fn limits(&self) -> Vec<(Meter, u64)> {
+        let limits = self.buckets.iter().zip(Meter::ALL);
+        limits.filter_map(|(bucket, meter)| Some((meter, bucket.as_ref()?.limit()))).collect()
+    }
+
+    fn each_bucket(&mut self, mut act: impl FnMut(&mut Bucket, Meter)) {
+        for (bucket, meter) in self.buckets.iter_mut().zip(Meter::ALL) {
+            if let Some(bucket) = bucket {
+                act(bucket, meter);
+            }
+        }
+    }
+}
+
+/// What a call truly used.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Correction<'a> {
+    pub input: f64,
+    pub output: f64,
+    pub output_charge: OutputCharge,
+    pub rate: &'a RateSignals,
+}
+
+/// The windows that tell of a minute. Where input and output are counted apart, a total beside them is whichever limit
+/// the provider holds for the tightest, and cannot be trusted to be a total.
+fn windows(rate: &RateSignals) -> [(Meter, Option<RateWindow>); 4] {
+    let minute = |window: Option<RateWindow>| {
+        window.filter(|window| window.reset_after.is_none_or(|reset| reset <= RESET_MAX))
+    };
+    let split = rate.input_tokens.is_some() || rate.output_tokens.is_some();
+    [
+        (Meter::Requests, minute(rate.requests)),
+        (Meter::Tokens, minute(rate.tokens.filter(|_| !split))),
+        (Meter::InputTokens, minute(rate.input_tokens)),
+        (Meter::OutputTokens, minute(rate.output_tokens)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(limit: u64, remaining: u64) -> Option<RateWindow> {
+        Some(RateWindow { limit: Some(limit), remaining: Some(remaining), reset_after: None })
+    }
+
+    fn unknown() -> Quota {
+        Quota::new(&RouteLimits::default(), &Learnt::default(), Instant::now())
+    }
+
+    #[test]
+    fn headers_make_the_buckets_that_they_tell_of() {
+        let total =
+            RateSignals { requests: window(300, 49), tokens: window(9000, 800), ..RateSignals::default() };
+        let split = RateSignals {
+            input_tokens: window(9000, 800),
+            output_tokens: window(2000, 100),
+            ..total.clone()
+        };
+        let day =
+            Some(RateWindow { reset_after: Some(Duration::from_secs(3600)), ..window(300, 49).unwrap() });
+        let of_a_day = RateSignals { requests: day, ..RateSignals::default() };
+        let table = [
+            (RateSignals::default(), vec![]),
+            (total, vec![(Meter::Requests, 300), (Meter::Tokens, 9000)]),
+            (split, vec![(Meter::Requests, 300), (Meter::InputTokens, 9000), (Meter::OutputTokens, 2000)]),
+            (of_a_day, vec![]),
+        ];
+        for (rate, limits) in table {
+            let (mut quota, now) = (unknown(), Instant::now());
+            let call = quota.reserve(Charge::call(10, 10), now);
+            assert_eq!(quota.learn(&call, &rate, now).limits, !limits.is_empty());
+            assert_eq!(quota.limits(), limits, "{rate:?}");
+        }
+    }
+
+    #[test]
+    fn a_shortage_explains_a_refusal() {
+        let table =
+            [((300, 0), (9000, 800), true), ((300, 5), (9000, 39), true), ((300, 2), (9000, 40), false)];
+        for (requests, tokens, shortage) in table {
+            let (mut quota, now) = (unknown(), Instant::now());
+            let call = quota.reserve(Charge::call(10, 10), now);
+            let (requests, tokens) = (window(requests.0, requests.1), window(tokens.0, tokens.1));
+            let rate = RateSignals { requests, tokens, ..RateSignals::default() };
+            assert_eq!(quota.learn(&call, &rate, now).shortage, shortage, "{rate:?}");
+        }
+    }
+
+    /// How far a call of 100 + 50 tokens that used 80 + 20 leaves the bucket overdrawn, as the wait for the next tells.
+    fn debt(output_charge: OutputCharge, told: bool) -> f64 {
+        let now = Instant::now();
+        let limits = RouteLimits { tpm: Some(6000), ..RouteLimits::default() };
+        let mut quota = Quota::new(&limits, &Learnt::default(), now);
+        let call = quota.reserve(Charge::call(100, 50), now);
+        // Only that the header is there matters here: its figures are not read by `correct`.
+        let rate = RateSignals { tokens: window(6000, 0).filter(|_| told), ..RateSignals::default() };
+        quota.correct(&call, Correction { input: 80.0, output: 20.0, output_charge, rate: &rate }, now);
+        let (ready_at, _) = quota.ready_at(Charge::call(0, 1), now).unwrap();
+        ((ready_at - now).as_secs_f64() * 98.0 - 1.0).round()
+    }
+
+    #[test]
+    fn corrections_follow_how_the_provider_charges() {
+        let table = [
+            (OutputCharge::MaxTokens, false, 130.0),
+            (OutputCharge::MaxTokens, true, 150.0),
+            (OutputCharge::Refunded, false, 100.0),
+            (OutputCharge::Refunded, true, 120.0),
+            (OutputCharge::Actual, false, 100.0),
+        ];
+        for (output_charge, told, expected) in table {
+            assert_eq!(debt(output_charge, told), expected, "{output_charge:?}, told by headers: {told}");
+        }
+    }
+}
