@@ -1,0 +1,304 @@
+//! What was spent, to the micro-dollar and over all processes that share the file.
+//!
+//! Before a paid call its ceiling is reserved, durably: if the process dies, the call stays booked. A cap is checked inside
+//! that transaction, so no number of processes can pass it together. Afterwards the truth is settled in its place, or the
+//! reservation is released when surely nothing was billed. A call whose end nobody saw becomes *unknown*: it counts at its
+//! ceiling against every cap, and is shown apart, until somebody settles it.
+
+use serde::Serialize;
+
+use crate::file::{FileError, FileResult, LlmFile};
+use crate::money::MicroUsd;
+use crate::types::Usage;
+
+mod book;
+mod report;
+mod scope;
+mod sheet;
+
+pub use report::{ScopeTotals, Spend, Totals};
+pub use scope::{Scope, day_of};
+pub(crate) use sheet::Sheet;
+
+/// Scopes of one reservation.
+const SCOPES_MAX: usize = 16;
+/// Bytes of each name: of a call, a job, a scope, a part, a profile, a model.
+const NAME_BYTES_MAX: usize = 256;
+/// The most that one reservation or settlement moves: a thousand million dollars, far below where sums would overflow.
+const AMOUNT_MAX: MicroUsd = MicroUsd::dollars(1_000_000_000);
+/// The most tokens of a class, and requests or answers, that one settlement books.
+const COUNT_MAX: u64 = 1_000_000_000_000;
+
+/// The ledger of a file. Cheap to clone.
+#[derive(Clone)]
+pub struct Ledger {
+    file: LlmFile,
+}
+
+/// What a paid call may cost, before it is made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reservation {
+    /// Names the call, once and for all: job, fence and a number, or a batch's chunk.
+    pub call: String,
+    /// The job that makes it.
+    pub job: String,
+    /// The run of the job, as a number that grows from run to run: what earlier runs left open becomes unknown. `None` for
+    /// a batch, which outlives runs and is re-attached by its call's name.
+    pub fence: Option<u64>,
+    /// Where it counts.
+    pub scopes: Vec<Scope>,
+    /// The most it can cost; `None` is unpriced.
+    pub ceiling: Option<MicroUsd>,
+    /// How many requests it covers: 1, or a batch's.
+    pub requests: u64,
+    /// Whose account, for reports.
+    pub profile: String,
+    /// Which model, for reports.
+    pub model: String,
+    /// Lets an unpriced call pass under a cap, which then no longer holds.
+    pub allow_unpriced: bool,
+}
+
+/// What became of a reservation that was let pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reserved {
+    /// It is booked now.
+    New,
+    /// It was booked already, by this name; nothing is booked twice.
+    Again,
+}
+
+/// What a call brought and cost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Tokens, as the provider told.
+    pub usage: Usage,
+    /// Money; `None` is unpriced.
+    pub cost: Option<MicroUsd>,
+    /// Usable answers.
+    pub answers: u64,
+}
+
+/// One request of a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartSpent {
+    /// Names it within the batch. Booked once, however often it is told.
+    pub part: String,
+    /// What it brought and cost.
+    pub spent: Spent,
+    /// Its share of the batch's ceiling, which is freed; `None` where the batch is unpriced.
+    pub ceiling_share: Option<MicroUsd>,
+}
+
+/// What becomes of the rest of a batch that is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rest {
+    /// It was never run, or the provider does not charge for it.
+    NotBilled,
+    /// It may have been billed.
+    Unknown,
+}
+
+/// What is counted and is no money.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// An answer came from the response cache.
+    Cached,
+    /// A provider said 429.
+    Throttled,
+    /// A call was made again after an error.
+    Retried,
+    /// An answer of the wrong shape was mended or asked for again.
+    Repaired,
+}
+
+impl Event {
+    /// Its name in output and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cached => "cached",
+            Self::Throttled => "throttled",
+            Self::Retried => "retried",
+            Self::Repaired => "repaired",
+        }
+    }
+}
+
+/// A reservation that would break a cap.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{scope} has a cap of {cap}: {spent} is spent, {open} is reserved by calls under way and {unknown} may have been \
+     billed, so a call of up to {ceiling} does not fit; raise the cap, or lower max_tokens"
+)]
+pub struct OverBudget {
+    /// Whose cap.
+    pub scope: Scope,
+    /// The cap.
+    pub cap: MicroUsd,
+    /// Booked for good.
+    pub spent: MicroUsd,
+    /// Reserved by calls under way.
+    pub open: MicroUsd,
+    /// Reserved by calls whose end nobody saw.
+    pub unknown: MicroUsd,
+    /// What was asked for.
+    pub ceiling: MicroUsd,
+}
+
+impl OverBudget {
+    /// Whether it may fit once calls under way have settled; otherwise only a higher cap helps.
+    pub fn may_fit_later(&self) -> bool {
+        self.spent.saturating_add(self.unknown).saturating_add(self.ceiling) <= self.cap
+    }
+}
+
+/// Why the ledger did not book.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum LedgerError {
+    /// It would break a cap.
+    #[error(transparent)]
+    OverBudget(Box<OverBudget>),
+    /// A cap cannot be kept without a price.
+    #[error(
+        "{scope} has a cap of {cap}, but {model} has no price, so the cap cannot be kept; add a price for it, lift the cap, \
+         or allow unpriced calls"
+    )]
+    Unpriced {
+        /// Whose cap.
+        scope: Scope,
+        /// The cap.
+        cap: MicroUsd,
+        /// The model without a price.
+        model: String,
+    },
+    /// Nobody reserved this call, or it is settled already.
+    #[error("call {0} is not reserved, or settled already")]
+    NotReserved(String),
+    /// The batch is closed.
+    #[error("batch {0} is closed in the ledger")]
+    Closed(String),
+    /// The file did not take or give it.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+impl Ledger {
+    /// The ledger of a file.
+    pub fn new(file: LlmFile) -> Self {
+        Self { file }
+    }
+
+    /// Books a call's ceiling before it is made. On return it is durable. What earlier runs of the job left open becomes
+    /// unknown, whether or not the call is let pass. A caller that is dropped while it waits may leave it booked.
+    pub async fn reserve(&self, reservation: Reservation, now_ms: i64) -> Result<Reserved, LedgerError> {
+        check(&reservation)?;
+        // A scope that is named twice counts once.
+        let mut reservation = reservation;
+        reservation.scopes.sort();
+        reservation.scopes.dedup();
+        self.file.write(move |tx| book::reserve(tx, &reservation, now_ms)).await?
+    }
+
+    /// Books what a call cost, in place of its reservation.
+    pub async fn settle(&self, call: &str, spent: Spent) -> Result<(), LedgerError> {
+        let call = call.to_owned();
+        self.file.write(move |tx| book::settle(tx, &call, spent)).await?
+    }
+
+    /// Takes a reservation back when surely nothing was billed. False when there is none.
+    pub async fn release(&self, call: &str, now_ms: i64) -> FileResult<bool> {
+        let call = call.to_owned();
+        self.file.write(move |tx| book::release(tx, &call, now_ms)).await
+    }
+
+    /// Says that nobody saw how a call ended: it may have been billed. False when it is not open.
+    pub async fn mark_unknown(&self, call: &str, now_ms: i64) -> FileResult<bool> {
+        let call = call.to_owned();
+        self.file.write(move |tx| book::mark_unknown(tx, &call, now_ms)).await
+    }
+
+    /// Makes unknown all that any run of a job left open, for a job that will not run again. Batches stay: they are closed.
+    pub async fn abandon(&self, job: &str, now_ms: i64) -> FileResult<u64> {
+        let job = job.to_owned();
+        self.file.write(move |tx| book::abandon(tx, &job, now_ms)).await
+    }
+
+    /// Books one request of a batch; see [`Ledger::settle_parts`].
+    pub async fn settle_part(&self, call: &str, part: PartSpent) -> Result<bool, LedgerError> {
+        Ok(self.settle_parts(call, vec![part]).await? == 1)
+    }
+
+    /// Books requests of a batch, each once however often it is told: how many were new. All of them, or none.
+    pub async fn settle_parts(&self, call: &str, parts: Vec<PartSpent>) -> Result<u64, LedgerError> {
+        let call = call.to_owned();
+        if parts.iter().any(|part| part.part.len() > NAME_BYTES_MAX) {
+            return Err(
+                FileError::invalid(format!("a part's name has more than {NAME_BYTES_MAX} bytes")).into()
+            );
+        }
+        self.file.write(move |tx| book::settle_parts(tx, &call, &parts)).await?
+    }
+
+    /// Ends a batch. Telling its parts again then changes nothing. False when it was closed before.
+    pub async fn close(&self, call: &str, rest: Rest, now_ms: i64) -> Result<bool, LedgerError> {
+        let call = call.to_owned();
+        self.file.write(move |tx| book::close(tx, &call, rest, now_ms)).await?
+    }
+
+    /// Sets or lifts a cap. It holds from now on; what is spent or reserved already is not undone.
+    pub async fn set_cap(&self, scope: &Scope, cap: Option<MicroUsd>) -> FileResult<()> {
+        check_scope(scope)?;
+        let scope = scope.clone();
+        let cap = cap.map(|cap| cap.min(MicroUsd::MAX));
+        self.file.write(move |tx| tx.sheet.set_cap(tx.connection, scope.as_str(), cap)).await
+    }
+
+    /// Counts an event. It is written with the next commit, within a second: a process that is killed in between loses it.
+    pub fn count(&self, scope: &Scope, event: Event) {
+        if check_scope(scope).is_ok() {
+            self.file.count(scope.as_str(), event, 1);
+        }
+    }
+
+    /// Deletes a scope and what it counted, for good; other scopes keep what they counted of the same calls. Calls under
+    /// way settle into those. False when there is no such scope.
+    pub async fn forget(&self, scope: &Scope) -> FileResult<bool> {
+        let scope = scope.clone();
+        // Counts that still wait would make it anew.
+        self.file.flush_events().await?;
+        self.file.write(move |tx| book::forget(tx, scope.as_str())).await
+    }
+}
+
+fn check(reservation: &Reservation) -> FileResult<()> {
+    let Reservation { call, job, scopes, ceiling, requests, profile, model, fence, .. } = reservation;
+    for (what, name) in [("call", call), ("job", job), ("profile", profile), ("model", model)] {
+        if name.len() > NAME_BYTES_MAX {
+            return Err(FileError::invalid(format!("a {what}'s name has more than {NAME_BYTES_MAX} bytes")));
+        }
+    }
+    if call.is_empty() || scopes.is_empty() || scopes.len() > SCOPES_MAX {
+        let message =
+            format!("call {call:?} needs a name and 1 to {SCOPES_MAX} scopes, not {}", scopes.len());
+        return Err(FileError::invalid(message));
+    }
+    scopes.iter().try_for_each(check_scope)?;
+    if *requests == 0 || *requests > COUNT_MAX || fence.is_some_and(|fence| fence > i64::MAX as u64) {
+        return Err(FileError::invalid(format!("call {call} has {requests} requests and fence {fence:?}")));
+    }
+    if let Some(ceiling) = ceiling.filter(|ceiling| *ceiling > AMOUNT_MAX) {
+        return Err(FileError::invalid(format!("a ceiling of {ceiling} is beyond {AMOUNT_MAX}")));
+    }
+    Ok(())
+}
+
+fn check_scope(scope: &Scope) -> FileResult<()> {
+    if scope.as_str().len() > NAME_BYTES_MAX {
+        return Err(FileError::invalid(format!("a scope's name has more than {NAME_BYTES_MAX} bytes")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
