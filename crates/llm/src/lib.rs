@@ -2,11 +2,41 @@
 //! In front of them stand rate control, the response cache, schema checks, and the ledger of what was spent. This crate
 //! knows no queue: what is durable beyond one call is a pipeline's to arrange.
 
+pub mod anthropic;
+pub mod cache;
+pub mod client;
 pub mod clock;
 pub mod error;
+pub mod file;
+pub mod gemini;
+pub mod genai;
+mod http;
+pub mod ledger;
+pub mod lines;
+pub mod local;
+pub mod money;
+pub mod openai;
+pub mod price;
+pub mod profile;
 pub mod provider;
+pub mod rate;
+pub mod repair;
+pub mod route;
+pub mod schema;
+mod search;
+pub mod sim;
+pub mod sse;
+pub mod tokens;
 pub mod types;
+pub mod wire;
 
+pub use client::{Answered, Ask, Call, Llm, LlmOptions, ProfileSetup};
 pub use error::{Class, Error, Result};
+pub use file::LlmFile;
+pub use http::plain_client;
+pub use ledger::{Ledger, PartSpent, Scope, Spent, Totals};
+pub use money::MicroUsd;
+pub use profile::{Profile, ProviderKind, Secret, connect};
 pub use provider::{Caps, Provider, RateSignals, Reply};
+pub use route::{Billing, Route, SIM_MODEL_PREFIX};
 pub use types::{Answer, ChatRequest, Message, Part, Role, Stop, Usage};

@@ -1,0 +1,317 @@
+//! Asking a model, whatever it takes: cache, rate control, money, the call, the check of what came back, the repair.
+//! [`Llm::ask`] is the life of one request.
+
+use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tracing::warn;
+
+use crate::cache::{Cache, CacheMode, Flights};
+use crate::clock::WallClock;
+use crate::error::{Class, Error, Result};
+use crate::file::LlmFile;
+use crate::ledger::{Event, Ledger, Scope};
+use crate::local;
+use crate::money::MicroUsd;
+use crate::price::{Price, Prices, provider_of};
+use crate::profile::{self, Profile, ProviderKind};
+use crate::provider::Provider;
+use crate::rate::{Controller, Engine, RouteLimits};
+use crate::route::{Route, RouteNames, SIM_MODEL_PREFIX};
+use crate::schema::Compiled;
+use crate::types::{Answer, ChatRequest};
+
+mod call;
+mod check;
+
+/// How the models of a program are set up.
+pub struct LlmOptions {
+    /// Profiles by name.
+    pub profiles: BTreeMap<String, ProfileSetup>,
+    /// Providers that are connected already, by the profile they stand for.
+    pub providers: BTreeMap<String, Arc<dyn Provider>>,
+    /// Where answers, spending and learnt limits are kept.
+    pub file: LlmFile,
+    /// Response cache.
+    pub cache: Cache,
+    /// What models cost.
+    pub prices: Prices,
+    /// The time of day.
+    pub clock: Arc<dyn WallClock>,
+    /// Most to be spent on a day, over all runs.
+    pub day_cap: Option<MicroUsd>,
+    /// Waits between two looks at a batch are multiplied by this: 1, or less for a simulator whose day is shorter.
+    pub poll_scale: f64,
+}
+
+/// A profile with how it is used.
+#[derive(Debug, Clone)]
+pub struct ProfileSetup {
+    /// Where and who.
+    pub profile: Profile,
+    /// How fast it may be asked.
+    pub limits: RouteLimits,
+    /// It runs on a machine of one's own, and costs nothing.
+    pub free: bool,
+}
+
+impl ProfileSetup {
+    /// An OpenAI-compatible server at an address, without a key. One on this very machine costs nothing.
+    fn at(url: &str) -> Self {
+        let mut profile = Profile::new(url, ProviderKind::OpenAi);
+        profile.base_url = url.to_owned();
+        let host = url.split("://").nth(1).unwrap_or_default();
+        let free = ["127.0.0.1", "localhost", "[::1]"].iter().any(|local| host.starts_with(local));
+        let engine = if free { Engine::Local { slots: None } } else { Engine::Hosted };
+        Self { profile, limits: RouteLimits { engine, ..RouteLimits::default() }, free }
+    }
+}
+
+/// The limits of a profile; a local engine is asked how much it does at once.
+async fn limits_of(setup: &ProfileSetup) -> RouteLimits {
+    let mut limits = setup.limits.clone();
+    if limits.engine == (Engine::Local { slots: None }) {
+        let engine = local::detect(&setup.profile.base_url).await.ok().flatten();
+        let slots = engine.and_then(|engine| engine.slots).map(|slots| slots as usize);
+        limits.engine = Engine::Local { slots };
+    }
+    limits
+}
+
+/// All models of a program. Cheap to clone.
+#[derive(Clone)]
+pub struct Llm {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    options: LlmOptions,
+    ledger: Ledger,
+    flights: Flights<Answered>,
+    routes: Mutex<HashMap<(String, String), Route>>,
+    /// The day whose cap is set.
+    capped: Mutex<Option<Scope>>,
+}
+
+/// A request with what surrounds it.
+#[derive(Clone)]
+pub struct Ask {
+    /// The model to ask.
+    pub route: Route,
+    /// Asked when the first gives no usable answer.
+    pub fallback: Option<Route>,
+    /// What to ask.
+    pub request: ChatRequest,
+    /// What the answer must look like.
+    pub schema: Option<Arc<Compiled>>,
+    /// Use of the response cache.
+    pub cache: CacheMode,
+    /// Who asks; names the calls in the ledger.
+    pub call: Call,
+    /// Where spending counts.
+    pub scopes: Vec<Scope>,
+    /// Whose turn it is among those who wait for the same model.
+    pub run: Arc<str>,
+}
+
+/// The run of a job that asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// The job. Calls of its earlier runs that never came to an end may have been billed.
+    pub job: String,
+    /// The number of its run.
+    pub fence: u64,
+}
+
+impl Call {
+    /// The name of its `number`th call.
+    pub fn name(&self, number: u32) -> String {
+        format!("{}/{}/{number}", self.job, self.fence)
+    }
+}
+
+/// A usable answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answered {
+    /// The answer; its usage is that of all calls that led to it.
+    pub answer: Answer,
+    /// As JSON, when a schema was asked for.
+    pub json: Option<serde_json::Value>,
+    /// What all calls cost; `None` when the model has no price.
+    pub cost: Option<MicroUsd>,
+    /// It cost nothing: it was known, or somebody else asked the same at the same time.
+    pub cached: bool,
+    /// Calls that led to it.
+    pub calls: u32,
+}
+
+/// Comes true when a caller gives up.
+type Stop<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+impl Llm {
+    /// The models of a program.
+    pub fn new(options: LlmOptions) -> Self {
+        let ledger = Ledger::new(options.file.clone());
+        let inner = Inner {
+            ledger,
+            flights: Flights::default(),
+            routes: Mutex::default(),
+            capped: Mutex::default(),
+            options,
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// What was spent.
+    pub fn ledger(&self) -> &Ledger {
+        &self.inner.ledger
+    }
+
+    /// The profiles.
+    pub fn profiles(&self) -> &BTreeMap<String, ProfileSetup> {
+        &self.inner.options.profiles
+    }
+
+    /// What models cost.
+    pub fn prices(&self) -> &Prices {
+        &self.inner.options.prices
+    }
+
+    /// Where answers, spending and learnt limits are kept.
+    pub fn file(&self) -> &LlmFile {
+        &self.inner.options.file
+    }
+
+    /// By how much waits for batches are shortened.
+    pub fn poll_scale(&self) -> f64 {
+        self.inner.options.poll_scale
+    }
+
+    /// The route to a model of a profile.
+    pub async fn route(&self, profile: &str, model: &str) -> Result<Route> {
+        let key = (profile.to_owned(), model.to_owned());
+        if let Some(route) = self.routes().get(&key) {
+            return Ok(route.clone());
+        }
+        let route = self.new_route(profile, model).await?;
+        // Somebody else may have been faster: there is one route for all.
+        Ok(self.routes().entry(key).or_insert(route).clone())
+    }
+
+    fn routes(&self) -> MutexGuard<'_, HashMap<(String, String), Route>> {
+        self.inner.routes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn new_route(&self, name: &str, model: &str) -> Result<Route> {
+        let at_address = name.contains("://").then(|| ProfileSetup::at(name));
+        let Some(setup) = at_address.as_ref().or_else(|| self.inner.options.profiles.get(name)) else {
+            let known: Vec<&str> = self.inner.options.profiles.keys().map(String::as_str).collect();
+            let text = format!("there is no profile {name:?}; known: {}", known.join(", "));
+            return Err(Error::new(Class::BadRequest, text));
+        };
+        let provider = match self.inner.options.providers.get(name) {
+            Some(provider) => Arc::clone(provider),
+            None => profile::connect(&setup.profile)?,
+        };
+        let identity = format!("{}|{model}", setup.profile.route_identity());
+        let limits = limits_of(setup).await;
+        // What was learnt is a help, not a need.
+        let learnt = self.inner.options.file.get_learnt(&identity).await.ok().flatten();
+        let learnt = learnt.and_then(|value| serde_json::from_value(value).ok());
+        let controller = match learnt {
+            Some(learnt) => Controller::resume(limits, &learnt, self.now_ms()),
+            None => Controller::new(limits),
+        };
+        let names = RouteNames {
+            profile: name.to_owned(),
+            model: model.to_owned(),
+            base_url: setup.profile.base_url.clone(),
+            identity,
+        };
+        Ok(Route::new(names, provider, controller, self.price_of(setup, model)))
+    }
+
+    /// A model's price: nothing on a machine of one's own, made up for a simulator, by the table otherwise.
+    fn price_of(&self, setup: &ProfileSetup, model: &str) -> Option<Price> {
+        let list = if model.starts_with(SIM_MODEL_PREFIX) {
+            Some("sim")
+        } else if setup.free {
+            return Some(Price::free());
+        } else {
+            provider_of(setup.profile.provider.as_str(), &setup.profile.base_url)
+        };
+        self.inner.options.prices.find(list.unwrap_or_default(), model).cloned()
+    }
+
+    /// Writes down what was learnt of limits, so that the next start does not begin with a stampede.
+    pub async fn save_learnt(&self) {
+        let routes: Vec<Route> = self.routes().values().cloned().collect();
+        for route in routes {
+            let learnt = route.controller().learnt(self.now_ms());
+            let Ok(learnt) = serde_json::to_value(&learnt) else { continue };
+            if let Err(error) = self.inner.options.file.put_learnt(route.identity(), &learnt).await {
+                warn!(%error, "what was learnt of limits is not kept");
+            }
+        }
+    }
+
+    /// Asks until there is a usable answer, or none can be had. `stop` ends it as long as it waits its turn; a call
+    /// that was sent is always waited for.
+    pub async fn ask(&self, ask: Ask, stop: impl Future<Output = ()> + Send) -> Result<Answered> {
+        let mut stop: Stop<'_> = Box::pin(stop);
+        if ask.cache == CacheMode::Off {
+            return self.converse(&ask, None, &mut stop).await;
+        }
+        let key = ask.route.cache_key(&ask.request);
+        if let Some(known) = self.inner.options.cache.get(ask.cache, &key, self.now_ms()).await?
+            && let Ok(json) = check::check(&ask, &known.answer)
+        {
+            self.count(&ask.scopes, Event::Cached);
+            return Ok(Answered {
+                answer: known.answer,
+                json,
+                cost: Some(MicroUsd::ZERO),
+                cached: true,
+                calls: 0,
+            });
+        }
+        let asking = async {
+            let answered = self.converse(&ask, None, &mut stop).await?;
+            self.inner.options.cache.put(ask.cache, &key, &answered.answer, self.now_ms()).await;
+            Ok(answered)
+        };
+        let flown = self.inner.flights.run(key, asking).await?;
+        if !flown.shared {
+            return Ok(flown.value);
+        }
+        self.count(&ask.scopes, Event::Cached);
+        Ok(Answered { cost: Some(MicroUsd::ZERO), cached: true, calls: 0, ..flown.value })
+    }
+
+    /// Goes on from an answer that came another way, such as by a batch, and was booked there.
+    pub async fn judge(
+        &self,
+        ask: Ask,
+        answer: Answer,
+        cost: Option<MicroUsd>,
+        stop: impl Future<Output = ()> + Send,
+    ) -> Result<Answered> {
+        let mut stop: Stop<'_> = Box::pin(stop);
+        let answered = self.converse(&ask, Some((answer, cost)), &mut stop).await?;
+        let key = ask.route.cache_key(&ask.request);
+        self.inner.options.cache.put(ask.cache, &key, &answered.answer, self.now_ms()).await;
+        Ok(answered)
+    }
+
+    fn count(&self, scopes: &[Scope], event: Event) {
+        for scope in scopes {
+            self.ledger().count(scope, event);
+        }
+    }
+
+    fn now_ms(&self) -> i64 {
+        self.inner.options.clock.now_ms()
+    }
+}

@@ -1,0 +1,264 @@
+//! One conversation with a model: calls until an answer is usable. Money is booked before each call, and a call whose
+//! end is unknown stays booked.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::Instrument as _;
+
+use super::{Answered, Ask, Llm, Stop, check};
+use crate::error::{Class, Error, Result};
+use crate::genai;
+use crate::ledger::{Event, LedgerError, Reservation, Scope, Spent};
+use crate::money::MicroUsd;
+use crate::rate::{self, Settled};
+use crate::repair;
+use crate::route::{Billing, Route};
+use crate::tokens;
+use crate::types::{Answer, ChatRequest, Usage};
+
+/// Times that a model is asked again because its answer had the wrong shape.
+const REASKS_MAX: u32 = 2;
+/// 429s that are waited out here, in the model's own queue; more of them are the caller's to wait for.
+const THROTTLES_MAX: u32 = 20;
+/// A longer wait is not spent here either.
+const THROTTLE_WAIT_MAX: Duration = Duration::from_secs(60);
+/// How often to look whether calls under way have left room in a budget.
+const BUDGET_WAIT: Duration = Duration::from_millis(100);
+/// How often to look before the wait is left to the caller.
+const BUDGET_LOOKS_MAX: u32 = 300;
+
+/// An answer and what it cost.
+type Paid = (Answer, Option<MicroUsd>);
+
+/// What a conversation has used so far.
+#[derive(Default)]
+struct Bill {
+    usage: Usage,
+    cost: Option<MicroUsd>,
+    calls: u32,
+}
+
+impl Bill {
+    fn add(&mut self, answer: &Answer, cost: Option<MicroUsd>) {
+        self.usage += answer.usage;
+        // One call without a price leaves the whole without one.
+        self.cost = match (self.calls, self.cost, cost) {
+            (0, _, cost) => cost,
+            (_, Some(sum), Some(cost)) => Some(sum.saturating_add(cost)),
+            _ => None,
+        };
+        self.calls += 1;
+    }
+}
+
+impl Llm {
+    /// Asks, asks again with what was wrong, then asks the other model, if there is one.
+    pub(super) async fn converse(
+        &self,
+        ask: &Ask,
+        first: Option<Paid>,
+        stop: &mut Stop<'_>,
+    ) -> Result<Answered> {
+        let mut bill = Bill::default();
+        let mut first = first;
+        let mut last = None;
+        for route in std::iter::once(&ask.route).chain(&ask.fallback) {
+            let mut request = ChatRequest { model: model_for(ask, route), ..ask.request.clone() };
+            for _ in 0..=REASKS_MAX {
+                let (answer, cost) = match first.take() {
+                    Some(paid) => paid,
+                    None => match self.call(ask, route, &request, bill.calls, stop).await {
+                        Ok(paid) => paid,
+                        Err(error) if error.class == Class::ContextTooLong => {
+                            last = Some(error);
+                            break;
+                        }
+                        Err(mut error) => {
+                            // What was paid for and can be repaired is not to be asked for again.
+                            error.answer = error.answer.or_else(|| last.take().and_then(wrong_shape));
+                            return Err(error);
+                        }
+                    },
+                };
+                bill.add(&answer, cost);
+                match check::check(ask, &answer) {
+                    Ok(json) => {
+                        let answer = Answer { usage: bill.usage, ..answer };
+                        return Ok(Answered {
+                            answer,
+                            json,
+                            cost: bill.cost,
+                            cached: false,
+                            calls: bill.calls,
+                        });
+                    }
+                    Err(error) if error.class == Class::BadShape => {
+                        self.count(&ask.scopes, Event::Repaired);
+                        request = repair::reask(&request, &answer.text, &error.message);
+                        last = Some(error.with_answer(answer));
+                    }
+                    Err(error) => {
+                        last = Some(error.with_answer(answer));
+                        break;
+                    }
+                }
+            }
+        }
+        Err(last.unwrap_or_else(|| Error::new(Class::BadShape, "no model was asked")))
+    }
+
+    /// One paid call, with the waits for its turn.
+    async fn call(
+        &self,
+        ask: &Ask,
+        route: &Route,
+        request: &ChatRequest,
+        number: u32,
+        stop: &mut Stop<'_>,
+    ) -> Result<Paid> {
+        let mut tries = 0;
+        loop {
+            let turn = rate::Ask {
+                max_tokens: request.max_tokens,
+                again: tries > 0,
+                ..rate::Ask::new(ask.run.clone(), tokens::estimate(request, 1.0))
+            };
+            let permit = tokio::select! {
+                permit = route.controller().acquire(turn) => permit?,
+                () = &mut *stop => return Err(Error::new(Class::Stopped, "given up before it was sent")),
+            };
+            let name = format!("{}.{tries}", ask.call.name(number));
+            if let Err(error) = self.reserve(ask, route, request, &name).await {
+                permit.settle(&Settled::Failed { sent: false });
+                return Err(error);
+            }
+            let span = genai::chat_span(route.caps(), request);
+            let started = Instant::now();
+            let reply = route.provider().complete(request).instrument(span.clone()).await;
+            let error = match reply {
+                Ok(reply) => {
+                    let (answer, latency) = (reply.value, started.elapsed());
+                    let cost = route.cost(&answer.usage, Billing::Sync);
+                    permit.settle(&Settled::Answered { usage: answer.usage, rate: reply.rate, latency });
+                    genai::record_answer(&span, &answer, cost.map(|cost| cost.0));
+                    drop(span); // The call is over; booking it is no part of it.
+                    self.ledger().settle(&name, Spent { usage: answer.usage, cost, answers: 1 }).await?;
+                    return Ok((answer, cost));
+                }
+                Err(error) => error,
+            };
+            genai::record_error(&span, &error);
+            drop(span);
+            permit.settle(&Settled::of_error(&error, started.elapsed()));
+            self.unbook(&name, route, &error).await?;
+            let short = error.retry_after.is_none_or(|wait| wait <= THROTTLE_WAIT_MAX);
+            match error.class {
+                Class::Throttled if short && tries < THROTTLES_MAX => {
+                    self.count(&ask.scopes, Event::Throttled);
+                    tries += 1;
+                }
+                Class::Auth | Class::Quota => {
+                    route.controller().close(&error);
+                    return Err(error);
+                }
+                _ => return Err(error),
+            }
+        }
+    }
+
+    /// Books a call at its ceiling. Where only calls under way stand in the way, waits for them.
+    async fn reserve(&self, ask: &Ask, route: &Route, request: &ChatRequest, name: &str) -> Result<()> {
+        let reservation = Reservation {
+            call: name.to_owned(),
+            job: ask.call.job.clone(),
+            fence: Some(ask.call.fence),
+            scopes: ask.scopes.clone(),
+            ceiling: route.ceiling(request, Billing::Sync),
+            requests: 1,
+            profile: route.profile().to_owned(),
+            model: route.model().to_owned(),
+            allow_unpriced: false,
+        };
+        for _ in 0..BUDGET_LOOKS_MAX {
+            if self.book(reservation.clone()).await? {
+                return Ok(());
+            }
+            tokio::time::sleep(BUDGET_WAIT).await;
+        }
+        // A batch under way may hold the rest for a day: that is not waited for here.
+        let text = "calls and batches under way have reserved the rest of the budget";
+        Err(Error::new(Class::Throttled, text))
+    }
+
+    /// Books a whole batch at its ceiling, by its name. False while calls under way leave no room for it.
+    pub async fn reserve_batch(
+        &self,
+        name: &str,
+        scopes: Vec<Scope>,
+        (ceiling, requests): (Option<MicroUsd>, u64),
+        route: &Route,
+    ) -> Result<bool> {
+        let reservation = Reservation {
+            call: name.to_owned(),
+            job: name.to_owned(),
+            fence: None,
+            scopes,
+            ceiling,
+            requests,
+            profile: route.profile().to_owned(),
+            model: route.model().to_owned(),
+            allow_unpriced: false,
+        };
+        self.book(reservation).await
+    }
+
+    /// Books once. False where only calls under way stand in the way.
+    async fn book(&self, mut reservation: Reservation) -> Result<bool> {
+        let now_ms = self.now_ms();
+        self.cap_day(now_ms).await?;
+        reservation.scopes.extend([Scope::day(now_ms), Scope::all()]);
+        match self.ledger().reserve(reservation, now_ms).await {
+            Ok(_) => Ok(true),
+            Err(LedgerError::OverBudget(over)) if over.may_fit_later() => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Each day has a cap of its own.
+    async fn cap_day(&self, now_ms: i64) -> Result<()> {
+        let Some(cap) = self.inner.options.day_cap else { return Ok(()) };
+        let day = Scope::day(now_ms);
+        let known = self.inner.capped.lock().unwrap_or_else(PoisonError::into_inner).as_ref() == Some(&day);
+        if !known {
+            self.ledger().set_cap(&day, Some(cap)).await?;
+            *self.inner.capped.lock().unwrap_or_else(PoisonError::into_inner) = Some(day);
+        }
+        Ok(())
+    }
+
+    /// Takes back what was booked for a call that failed, unless it may have been billed.
+    async fn unbook(&self, name: &str, route: &Route, error: &Error) -> Result<()> {
+        if let Some(answer) = &error.answer {
+            let cost = route.cost(&answer.usage, Billing::Sync);
+            self.ledger().settle(name, Spent { usage: answer.usage, cost, answers: 0 }).await?;
+        } else if error.maybe_billed {
+            self.ledger().mark_unknown(name, self.now_ms()).await?;
+        } else {
+            self.ledger().release(name, self.now_ms()).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The answer of an error that says that its shape is wrong.
+fn wrong_shape(error: Error) -> Option<Box<Answer>> {
+    if error.class == Class::BadShape { error.answer } else { None }
+}
+
+/// Requests may name a model of their own; the other model is asked under its own name.
+fn model_for(ask: &Ask, route: &Route) -> String {
+    let own = route.model() == ask.route.model();
+    if own && !ask.request.model.is_empty() { ask.request.model.clone() } else { route.model().to_owned() }
+}

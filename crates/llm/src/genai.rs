@@ -1,0 +1,80 @@
+//! Spans of calls under the names of OpenTelemetry's GenAI conventions. The conventions still move: this is the only
+//! file that knows their names. Contents of messages are never recorded.
+
+use tracing::field::Empty;
+use tracing::{Span, info_span};
+
+use crate::error::Error;
+use crate::provider::Caps;
+use crate::types::{Answer, ChatRequest, Stop};
+
+/// An attribute that the conventions want as a list; fields of spans are single values.
+pub const FINISH_REASONS: &str = "gen_ai.response.finish_reasons";
+
+/// The span of one chat call.
+pub fn chat_span(caps: &Caps, request: &ChatRequest) -> Span {
+    info_span!(
+        "chat",
+        otel.name = format!("chat {}", request.model),
+        otel.kind = "client",
+        otel.status_code = Empty,
+        gen_ai.operation.name = "chat",
+        gen_ai.provider.name = provider_name(caps.dialect),
+        gen_ai.request.model = request.model,
+        gen_ai.request.max_tokens = request.max_tokens,
+        gen_ai.request.temperature = request.temperature,
+        gen_ai.output.type = if request.schema.is_some() { "json" } else { "text" },
+        gen_ai.response.id = Empty,
+        gen_ai.response.model = Empty,
+        gen_ai.response.finish_reasons = Empty,
+        gen_ai.usage.input_tokens = Empty,
+        gen_ai.usage.output_tokens = Empty,
+        gen_ai.usage.cache_read.input_tokens = Empty,
+        gen_ai.usage.cache_creation.input_tokens = Empty,
+        gen_ai.usage.reasoning.output_tokens = Empty,
+        error.type = Empty,
+        http.response.status_code = Empty,
+        longhaul.cost.usd = Empty,
+    )
+}
+
+/// Writes an answer to its span. The conventions count cached tokens as input tokens too.
+pub fn record_answer(span: &Span, answer: &Answer, cost_micros: Option<u64>) {
+    span.record("gen_ai.response.id", answer.id.as_str());
+    span.record("gen_ai.response.model", answer.model.as_str());
+    span.record(FINISH_REASONS, finish_reason(answer.stop));
+    span.record("gen_ai.usage.input_tokens", answer.usage.input());
+    span.record("gen_ai.usage.output_tokens", answer.usage.output());
+    span.record("gen_ai.usage.cache_read.input_tokens", answer.usage.cache_read);
+    span.record("gen_ai.usage.cache_creation.input_tokens", answer.usage.cache_write);
+    span.record("gen_ai.usage.reasoning.output_tokens", answer.usage.reasoning);
+    if let Some(micros) = cost_micros {
+        span.record("longhaul.cost.usd", micros as f64 / 1e6);
+    }
+}
+
+/// Writes an error to its span.
+pub fn record_error(span: &Span, error: &Error) {
+    span.record("otel.status_code", "ERROR");
+    span.record("error.type", error.class.as_str());
+    if let Some(status) = error.status {
+        span.record("http.response.status_code", status);
+    }
+}
+
+/// The words that providers use most.
+fn finish_reason(stop: Stop) -> &'static str {
+    match stop {
+        Stop::End => "stop",
+        Stop::Length => "length",
+        Stop::ToolCalls => "tool_calls",
+        Stop::Refused => "content_filter",
+    }
+}
+
+fn provider_name(dialect: &str) -> &str {
+    match dialect {
+        "gemini" => "gcp.gemini",
+        other => other,
+    }
+}

@@ -1,0 +1,130 @@
+//! A model behind an address and a key, with what it costs and how fast it may be asked. There is one per provider,
+//! base URL, key and model in a program, however many runs use it.
+
+use std::sync::Arc;
+
+use crate::cache::Key;
+use crate::money::MicroUsd;
+use crate::price::Price;
+use crate::provider::{BatchCaps, Caps, Provider};
+use crate::rate::Controller;
+use crate::tokens;
+use crate::types::{ChatRequest, Usage};
+
+/// Models of the simulator are named so, also where it is asked over HTTP: made-up answers must be told from others.
+pub const SIM_MODEL_PREFIX: &str = "sim-";
+
+/// How a call is billed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Billing {
+    /// On its own.
+    Sync,
+    /// As part of a provider batch.
+    Batch,
+}
+
+/// Cheap to clone.
+#[derive(Clone)]
+pub struct Route {
+    inner: Arc<Inner>,
+}
+
+/// What a route is called, and where.
+#[derive(Debug, Clone)]
+pub struct RouteNames {
+    /// The profile.
+    pub profile: String,
+    /// The model.
+    pub model: String,
+    /// The address.
+    pub base_url: String,
+    /// Provider, address, digest of the key, model.
+    pub identity: String,
+}
+
+struct Inner {
+    names: RouteNames,
+    provider: Arc<dyn Provider>,
+    caps: Caps,
+    controller: Controller,
+    price: Option<Price>,
+}
+
+impl Route {
+    /// A route.
+    pub fn new(
+        names: RouteNames,
+        provider: Arc<dyn Provider>,
+        controller: Controller,
+        price: Option<Price>,
+    ) -> Self {
+        let caps = provider.caps();
+        Self { inner: Arc::new(Inner { names, provider, caps, controller, price }) }
+    }
+
+    /// The name of an answer in the response cache. Whose key asks does not shape it.
+    pub fn cache_key(&self, request: &ChatRequest) -> Key {
+        Key::new(self.inner.caps.dialect, &self.inner.names.base_url, request)
+    }
+
+    /// The profile's name.
+    pub fn profile(&self) -> &str {
+        &self.inner.names.profile
+    }
+
+    /// The model.
+    pub fn model(&self) -> &str {
+        &self.inner.names.model
+    }
+
+    /// Provider, address, digest of the key, model.
+    pub fn identity(&self) -> &str {
+        &self.inner.names.identity
+    }
+
+    /// The provider.
+    pub fn provider(&self) -> &Arc<dyn Provider> {
+        &self.inner.provider
+    }
+
+    /// What the provider can do.
+    pub fn caps(&self) -> &Caps {
+        &self.inner.caps
+    }
+
+    /// Its batch API's limits, if it has one.
+    pub fn batch_limits(&self) -> Option<&BatchCaps> {
+        self.inner.caps.batches.as_ref()
+    }
+
+    /// Whether its answers are made up.
+    pub fn is_simulated(&self) -> bool {
+        self.inner.caps.simulated || self.inner.names.model.starts_with(SIM_MODEL_PREFIX)
+    }
+
+    /// How fast it may be asked.
+    pub fn controller(&self) -> &Controller {
+        &self.inner.controller
+    }
+
+    /// What it costs; `None` is unpriced.
+    pub fn price(&self) -> Option<&Price> {
+        self.inner.price.as_ref()
+    }
+
+    /// Lets calls through again after the key or the account was mended.
+    pub fn reopen(&self) {
+        self.inner.controller.reopen();
+    }
+
+    /// What so many tokens cost.
+    pub fn cost(&self, usage: &Usage, billing: Billing) -> Option<MicroUsd> {
+        self.inner.price.as_ref().map(|price| price.cost(usage, billing == Billing::Batch))
+    }
+
+    /// The most that a request can cost.
+    pub fn ceiling(&self, request: &ChatRequest, billing: Billing) -> Option<MicroUsd> {
+        let price = self.inner.price.as_ref()?;
+        Some(price.ceiling(tokens::estimate(request, 1.0), request.max_tokens, billing == Billing::Batch))
+    }
+}
