@@ -1,3 +1,8 @@
 //! What Longhaul is used for. A slice registers its kinds and handlers on a worker; slices never know each other.
 
 pub mod bulk;
+
+/// The programs in the documents compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/library-prompts.md")]
+struct Documents;

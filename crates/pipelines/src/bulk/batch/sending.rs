@@ -1,0 +1,205 @@
+//! The way of a batch to its provider. No provider makes a creation repeatable, so the intent is stored first, and a
+//! creation that was not confirmed is looked for before anything is sent again.
+
+use std::time::Duration;
+
+use longhaul_llm::provider::{BatchInput, BatchItem, BatchProbe, BatchState, FoundBatch};
+use longhaul_llm::{Billing, Class};
+use longhaul_queue::limits::PAGE_MAX;
+use longhaul_queue::state::{OnTimeout, Park};
+use longhaul_queue::{JobId, Json, Outcome, Timestamp};
+use sha2::{Digest, Sha256};
+use tracing::{info, warn};
+
+use super::super::gate::{Held, scopes};
+use super::super::request::{self, RequestPayload};
+use super::super::{Result, RunId, harvest};
+use super::{BatchTold, Ending, LastWord, Life, Next, Step, done, unsent};
+
+/// A list of batches may lag behind a creation: how often to look before believing that there is none, and how long
+/// to wait in between.
+const LOOKS_MAX: u32 = 4;
+const LOOK_WAIT: Duration = Duration::from_secs(20);
+/// How often a batch whose fate is unknown is looked at while a person has not decided.
+const AMBIGUOUS_WAIT: Duration = Duration::from_secs(600);
+
+impl Life<'_> {
+    /// Reserves the money and uploads the input.
+    pub(super) async fn prepare(&self) -> Result<Next> {
+        let input = self.input().await?;
+        if input.items.is_empty() {
+            return Ok(Next::Wait(done()));
+        }
+        if !self.reserve(&input).await? {
+            self.context.log("other batches and calls under way have reserved the rest of the budget");
+            return self.wait(&Step::Prepare, self.poll_wait(self.context.job().spent.parks));
+        }
+        let file = self.live.route.provider().upload_batch(&input).await?;
+        Ok(Next::Step(Step::Uploaded { file }))
+    }
+
+    /// Creates the batch. The intent is stored before, the name after.
+    pub(super) async fn submit(&self, file: Option<String>) -> Result<Next> {
+        let input = self.input().await?;
+        let sent_at = self.now();
+        let intent =
+            Step::Submitting { file: file.clone(), sent_at, looks: 0, candidates: Vec::new(), ending: None };
+        self.context.save(&intent).await?;
+        match self.live.route.provider().create_batch(&input, file.as_deref()).await {
+            Ok(status) => Ok(self.submitted(status.id, None)),
+            Err(error) if error.maybe_billed => {
+                warn!(%error, "a batch may or may not have been created, looking for it");
+                Ok(Next::Step(intent))
+            }
+            Err(error) => {
+                // Refused for certain: the intent is withdrawn.
+                self.context.save(&Step::Uploaded { file }).await?;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Looks for a batch whose creation was not confirmed.
+    pub(super) async fn look(&self, step: &Step, told: Option<BatchTold>) -> Result<Next> {
+        let Step::Submitting { file, sent_at, looks, candidates, ending } = step else {
+            return Ok(Next::Step(step.clone()));
+        };
+        let (file, sent_at, mut ending) = (file.clone(), *sent_at, *ending);
+        match told {
+            Some(BatchTold::Resubmit) => return Ok(Next::Step(Step::Uploaded { file })),
+            Some(BatchTold::Drop) => return Ok(given_up()),
+            // It may be running: found, it can be ended.
+            Some(BatchTold::Cancel) if ending.is_none() => {
+                ending = Some(Ending::Cancel);
+                let candidates = candidates.clone();
+                let step = Step::Submitting { file, sent_at, looks: *looks, candidates, ending };
+                return Ok(Next::Step(step));
+            }
+            Some(BatchTold::Wait | BatchTold::Cancel) | None => {}
+        }
+        let found = self.find(file.clone(), sent_at).await?;
+        if let Some(ours) = self.recognise(&found).await? {
+            info!(batch = ours, "found the batch whose creation was not confirmed");
+            return Ok(self.submitted(ours, ending));
+        }
+        let open = found.iter().filter(|found| !found.status.state.is_terminal());
+        let candidates: Vec<String> = open.map(|found| found.status.id.clone()).collect();
+        let looks = looks + 1;
+        match (candidates.is_empty(), ending) {
+            (true, _) if looks < LOOKS_MAX => {
+                let step = Step::Submitting { file, sent_at, looks, candidates, ending };
+                self.wait(&step, LOOK_WAIT.mul_f64(self.bulk.llm().poll_scale()))
+            }
+            (true, Some(_)) => Ok(unsent(ending)),
+            (true, None) => {
+                info!("the batch whose creation was not confirmed does not exist, sending it again");
+                Ok(Next::Step(Step::Uploaded { file }))
+            }
+            // Nobody waits for it any more; that one of them may be it is in the ledger.
+            (false, Some(_)) => Ok(Next::Step(Step::Over { word: LastWord::Cancelled, maybe_billed: true })),
+            (false, None) => self.ambiguous(&Step::Submitting { file, sent_at, looks, candidates, ending }),
+        }
+    }
+
+    async fn find(&self, file: Option<String>, sent_at: Timestamp) -> Result<Vec<FoundBatch>> {
+        let probe = BatchProbe {
+            tag: self.tag(),
+            file,
+            sent_at_ms: sent_at.as_millis(),
+            requests: self.payload.len() as usize,
+        };
+        let mut found = self.live.route.provider().find_batches(&probe).await?;
+        // One that was refused as a whole has run nothing, whosever it is.
+        found.retain(|found| found.status.state != BatchState::Failed);
+        Ok(found)
+    }
+
+    /// The batch that is ours for certain: by its tag, or by the ids in its results once it has ended.
+    async fn recognise(&self, found: &[FoundBatch]) -> Result<Option<String>> {
+        if let Some(ours) = found.iter().find(|found| found.certain) {
+            return Ok(Some(ours.status.id.clone()));
+        }
+        for candidate in found.iter().filter(|found| found.status.state.is_terminal()) {
+            if harvest::has_our_ids(self, &candidate.status.id).await? {
+                return Ok(Some(candidate.status.id.clone()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Held until a person decides, or until a candidate has ended and can be told by its results.
+    fn ambiguous(&self, step: &Step) -> Result<Next> {
+        let mut data = serde_json::to_value(step).unwrap_or_default();
+        if let Some(fields) = data.as_object_mut() {
+            let text = "the provider did not confirm a batch and keeps no tags; a batch of this size and time exists, \
+                        which may be it";
+            fields.insert("held".to_owned(), text.into());
+        }
+        let until = self.now() + AMBIGUOUS_WAIT.mul_f64(self.bulk.llm().poll_scale());
+        let key = Held::Ambiguous.key(&self.live.id);
+        let park = Park { key, until: Some(until), on_timeout: OnTimeout::Resume };
+        Ok(Next::Wait(Outcome::Park { park, data: Some(Json::of(&data)?) }))
+    }
+
+    fn submitted(&self, id: String, ending: Option<Ending>) -> Next {
+        self.context.log(format!("batch {id} with {} requests", self.payload.len()));
+        Next::Step(Step::Submitted { id, at: self.now(), polls: 0, ending, completed: None })
+    }
+
+    /// The requests that still wait for this batch, read from the store page by page.
+    async fn input(&self) -> Result<BatchInput> {
+        let run = &self.live.id;
+        let ids: Vec<JobId> = self.payload.indexes().map(|index| run.request(index)).collect();
+        let mut items = Vec::with_capacity(ids.len());
+        for page in ids.chunks(PAGE_MAX) {
+            for detail in self.bulk.queue().store().get(page.to_vec()).await? {
+                if detail.job.state.is_terminal() {
+                    continue;
+                }
+                let payload: RequestPayload = detail.payload.to()?;
+                // One that is wrong in itself is failed by its own handler; the others go without it.
+                let Ok(request) = request::compose(payload.body, &self.live.settings) else { continue };
+                items.push(BatchItem { custom_id: self.custom_id(RunId::index_of(detail.job.id)), request });
+            }
+        }
+        Ok(BatchInput { tag: self.tag(), items })
+    }
+
+    /// Books the whole batch at its ceiling. False while what is under way leaves no room for it.
+    async fn reserve(&self, input: &BatchInput) -> Result<bool> {
+        let ceilings = input.items.iter().map(|item| self.live.route.ceiling(&item.request, Billing::Batch));
+        let ceiling = ceilings.sum::<Option<_>>();
+        let requests = input.items.len() as u64;
+        let scopes = scopes(&self.live.id, &self.live.settings);
+        Ok(self.bulk.llm().reserve_batch(&self.tag(), scopes, (ceiling, requests), &self.live.route).await?)
+    }
+
+    /// The batch's name at the provider and in the ledger: unique, also when the same run is submitted again after it was consumed.
+    pub(in super::super) fn tag(&self) -> String {
+        let created = self.context.job().created_at.as_millis();
+        format!("{}-{}-{}-{created:x}", self.payload.run, self.payload.chunk, self.payload.round)
+    }
+
+    /// A request's name in the batch; told from those of other batches by the tag's digest.
+    pub(in super::super) fn custom_id(&self, index: u64) -> String {
+        format!("{}-{index}", self.id_prefix())
+    }
+
+    /// The request of a name.
+    pub(in super::super) fn index_of(&self, custom_id: &str) -> Option<u64> {
+        let index = custom_id.strip_prefix(&self.id_prefix())?.strip_prefix('-')?.parse().ok()?;
+        self.payload.members.iter().any(|(first, last)| (*first..=*last).contains(&index)).then_some(index)
+    }
+
+    fn id_prefix(&self) -> String {
+        let digest = Sha256::digest(self.tag());
+        digest[..6].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// The end of a batch that a person gives up on.
+fn given_up() -> Next {
+    let message = "its batch was given up: the provider did not say whether it exists".to_owned();
+    let word = LastWord::Failed { class: Class::Network, message };
+    Next::Step(Step::Over { word, maybe_billed: true })
+}

@@ -1,0 +1,290 @@
+//! What an ended batch brought, handed to the requests that wait for it. Lines are matched by id, never by position.
+//! Repeatable: a request that was told does not wait any more, and a line that was booked is not booked again.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use longhaul_llm::ledger::{LedgerError, Rest};
+use longhaul_llm::provider::{BatchLine, BatchState, LineOutcome};
+use longhaul_llm::{Billing, Class, Error as LlmError, PartSpent, Spent};
+use longhaul_queue::limits::PAGE_MAX;
+use longhaul_queue::store::Signal;
+use longhaul_queue::{JobId, Json};
+use tracing::{info, warn};
+
+use super::Result;
+use super::batch::{self, BatchPayload, Ending, LastWord, Life, Next, ROUNDS_MAX, Step, done};
+use super::request::{self, Told};
+
+/// Requests told at once.
+const TELLERS: usize = 64;
+/// Wait for requests that were not claimed yet and so do not wait yet.
+const NOT_PARKED_WAIT: Duration = Duration::from_secs(1);
+
+/// What became of a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    Once,
+    Twice,
+}
+
+/// Hands out all results of an ended batch.
+pub(super) async fn all(
+    life: &Life<'_>,
+    id: &str,
+    state: BatchState,
+    ending: Option<Ending>,
+) -> Result<Next> {
+    let seen = count_lines(life, id).await?;
+    tell_lines(life, id, &seen).await?;
+    let (missing, not_run) = tell_the_rest(life, id, state, ending, &seen).await?;
+    if let Some(waiting) = not_told_yet(life, &not_run).await? {
+        info!(waiting, "some requests do not wait for their batch yet");
+        let step = Step::Ended { id: id.to_owned(), state, ending };
+        return life.wait(&step, NOT_PARKED_WAIT);
+    }
+    let now = life.now().as_millis();
+    match life.bulk.llm().ledger().close(&life.tag(), Rest::NotBilled, now).await {
+        Ok(_) | Err(LedgerError::NotReserved(_)) => {}
+        Err(error) => return Err(LlmError::from(error).into()),
+    }
+    if !not_run.is_empty() {
+        life.context.enqueue(batch::new_job(&next_round(life.payload, &not_run))?)?;
+    }
+    info!(batch = id, answered = seen.len(), missing, again = not_run.len(), "batch harvested");
+    Ok(Next::Wait(done()))
+}
+
+/// Which members have a line, and which have more than one.
+async fn count_lines(life: &Life<'_>, id: &str) -> Result<HashMap<u64, Seen>> {
+    let mut seen = HashMap::new();
+    let mut unknown = 0_u64;
+    let mut lines = life.live.route.provider().batch_results(id).await?;
+    while let Some(line) = lines.next().await {
+        match index_of(life, &line?) {
+            Some(index) => {
+                seen.entry(index).and_modify(|seen| *seen = Seen::Twice).or_insert(Seen::Once);
+            }
+            None => unknown += 1,
+        }
+    }
+    if unknown > 0 {
+        warn!(batch = id, unknown, "results of requests that are not in this batch are ignored");
+        life.context.log(format!("{unknown} results of unknown requests ignored"));
+    }
+    Ok(seen)
+}
+
+fn index_of(life: &Life<'_>, line: &BatchLine) -> Option<u64> {
+    life.index_of(line.custom_id.as_deref()?)
+}
+
+/// Books and hands out each line whose member has one line only.
+async fn tell_lines(life: &Life<'_>, id: &str, seen: &HashMap<u64, Seen>) -> Result<()> {
+    let lines = life.live.route.provider().batch_results(id).await?;
+    let told = lines.map(|line| async move {
+        let line = line?;
+        let Some(index) = index_of(life, &line) else { return Ok(()) };
+        let told = match (seen.get(&index), line.outcome) {
+            (Some(Seen::Twice), outcome) => {
+                book(life, index, &outcome).await?;
+                failed("more than one result in the batch")
+            }
+            (_, LineOutcome::NotRun) => return Ok(()),
+            (_, outcome) => {
+                let cost_micros = book(life, index, &outcome).await?;
+                told_of(outcome, cost_micros)
+            }
+        };
+        tell(life, vec![life.live.id.request(index)], &told).await
+    });
+    let mut told = told.buffer_unordered(TELLERS);
+    while let Some(result) = told.next().await {
+        result?;
+    }
+    Ok(())
+}
+
+/// Writes down what a line cost. A part is booked once, however often it is read.
+async fn book(life: &Life<'_>, index: u64, outcome: &LineOutcome) -> Result<Option<u64>> {
+    let answer = match outcome {
+        LineOutcome::Answered(answer) => Some(answer),
+        LineOutcome::Failed(error) => error.answer.as_ref(),
+        LineOutcome::NotRun => None,
+    };
+    let Some(answer) = answer else { return Ok(None) };
+    let cost = life.live.route.cost(&answer.usage, Billing::Batch);
+    let spent = Spent { usage: answer.usage, cost, answers: 1 };
+    // What the batch reserved beyond its cost is freed when it is closed.
+    let part = PartSpent { part: index.to_string(), spent, ceiling_share: cost };
+    match life.bulk.llm().ledger().settle_part(&life.tag(), part).await {
+        Ok(_) => Ok(cost.map(|cost| cost.0)),
+        // It was sent by a process with another file of spending: the answer is worth more than the entry.
+        Err(LedgerError::NotReserved(call)) => {
+            warn!(call, "what a batch cost is not booked here: it was reserved in another file");
+            Ok(cost.map(|cost| cost.0))
+        }
+        Err(error) => Err(LlmError::from(error).into()),
+    }
+}
+
+fn told_of(outcome: LineOutcome, cost_micros: Option<u64>) -> Told {
+    match outcome {
+        LineOutcome::Answered(answer) => Told::Answer { answer, cost_micros },
+        LineOutcome::NotRun => Told::Sync,
+        LineOutcome::Failed(error) => match error.class {
+            // What time heals is asked again on its own.
+            Class::Throttled | Class::Overloaded | Class::Network | Class::Auth | Class::Quota => Told::Sync,
+            _ => Told::Failed { class: error.class, message: error.message },
+        },
+    }
+}
+
+fn failed(message: &str) -> Told {
+    Told::Failed { class: Class::BadShape, message: message.to_owned() }
+}
+
+/// Members without a line of their own: missing ones fail; what was never run is cancelled, sent one by one, or left to
+/// the next batch, which is answered here by their numbers.
+async fn tell_the_rest(
+    life: &Life<'_>,
+    id: &str,
+    state: BatchState,
+    ending: Option<Ending>,
+    seen: &HashMap<u64, Seen>,
+) -> Result<(usize, Vec<u64>)> {
+    let mut not_run: Vec<u64> = Vec::new();
+    let mut lines = life.live.route.provider().batch_results(id).await?;
+    while let Some(line) = lines.next().await {
+        let line = line?;
+        if let (LineOutcome::NotRun, Some(index)) = (&line.outcome, index_of(life, &line)) {
+            not_run.push(index);
+        }
+    }
+    let absent: Vec<u64> = life.payload.indexes().filter(|index| !seen.contains_key(index)).collect();
+    let missing = if state == BatchState::Completed {
+        tell(life, ids(life, &absent), &failed("missing in batch result")).await?;
+        absent.len()
+    } else {
+        // An expired or cancelled batch need not mention what it never ran.
+        not_run.extend(absent);
+        0
+    };
+    not_run.sort_unstable();
+    not_run.dedup();
+    match ending {
+        Some(Ending::Cancel) => {
+            cancel(life, &not_run).await?;
+            not_run.clear();
+        }
+        _ if ending == Some(Ending::Deadline) || life.payload.round + 1 >= ROUNDS_MAX => {
+            tell(life, ids(life, &not_run), &Told::Sync).await?;
+            not_run.clear();
+        }
+        _ => {}
+    }
+    Ok((missing, not_run))
+}
+
+/// How many members were not told since they have not parked yet; `None` when all were.
+async fn not_told_yet(life: &Life<'_>, not_run: &[u64]) -> Result<Option<usize>> {
+    let key = request::batch_key(&life.live.id, life.payload.chunk);
+    let told: Vec<u64> =
+        life.payload.indexes().filter(|index| not_run.binary_search(index).is_err()).collect();
+    let mut waiting = 0;
+    for page in ids(life, &told).chunks(PAGE_MAX) {
+        let details = life.bulk.queue().store().get(page.to_vec()).await?;
+        // Not run at all yet, or parked for this batch since we told it.
+        let late = details.iter().filter(|detail| {
+            let job = &detail.job;
+            let parked_for_us = job.park.as_ref().is_some_and(|park| park.key == key);
+            parked_for_us || (!job.state.is_terminal() && job.spent.parks == 0)
+        });
+        waiting += late.count();
+    }
+    Ok((waiting > 0).then_some(waiting))
+}
+
+fn ids(life: &Life<'_>, indexes: &[u64]) -> Vec<JobId> {
+    indexes.iter().map(|index| life.live.id.request(*index)).collect()
+}
+
+async fn tell(life: &Life<'_>, ids: Vec<JobId>, told: &Told) -> Result<()> {
+    let key = request::batch_key(&life.live.id, life.payload.chunk);
+    let value = Json::of(told)?;
+    for page in ids.chunks(PAGE_MAX) {
+        life.bulk.queue().unpark_waiting(&key, page.to_vec(), Signal::Resume(value.clone())).await?;
+    }
+    Ok(())
+}
+
+async fn cancel(life: &Life<'_>, indexes: &[u64]) -> Result<()> {
+    let now = life.now();
+    for page in ids(life, indexes).chunks(PAGE_MAX) {
+        life.bulk.queue().store().cancel(page.to_vec(), now).await?;
+    }
+    Ok(())
+}
+
+/// Tells all members what becomes of them when the batch brings no answers.
+pub(super) async fn last_word(life: &Life<'_>, word: &LastWord, maybe_billed: bool) -> Result<Next> {
+    let all: Vec<u64> = life.payload.indexes().collect();
+    match word {
+        LastWord::Cancelled => cancel(life, &all).await?,
+        LastWord::Alone => tell(life, ids(life, &all), &Told::Sync).await?,
+        LastWord::Failed { class, message } => {
+            let told = Told::Failed { class: *class, message: message.clone() };
+            tell(life, ids(life, &all), &told).await?;
+        }
+    }
+    if not_told_yet(life, &[]).await?.is_some() {
+        let step = Step::Over { word: word.clone(), maybe_billed };
+        return life.wait(&step, NOT_PARKED_WAIT);
+    }
+    let (ledger, tag, now) = (life.bulk.llm().ledger(), life.tag(), life.now().as_millis());
+    let booked = match maybe_billed {
+        true => ledger.mark_unknown(&tag, now).await,
+        false => ledger.release(&tag, now).await,
+    };
+    booked.map_err(LlmError::from)?;
+    Ok(Next::Wait(done()))
+}
+
+/// Whether the first result of a batch carries an id of ours.
+pub(super) async fn has_our_ids(life: &Life<'_>, id: &str) -> Result<bool> {
+    let mut lines = life.live.route.provider().batch_results(id).await?;
+    Ok(match lines.next().await {
+        Some(line) => index_of(life, &line?).is_some(),
+        None => false,
+    })
+}
+
+/// The batch that sends the rest again.
+fn next_round(payload: &BatchPayload, indexes: &[u64]) -> BatchPayload {
+    BatchPayload { round: payload.round + 1, members: ranges(indexes), ..payload.clone() }
+}
+
+/// Sorted numbers as inclusive ranges.
+fn ranges(sorted: &[u64]) -> Vec<(u64, u64)> {
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for index in sorted {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == *index => *last = *index,
+            _ => ranges.push((*index, *index)),
+        }
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ranges;
+
+    #[test]
+    fn ranges_of_numbers() {
+        assert_eq!(ranges(&[]), []);
+        assert_eq!(ranges(&[5]), [(5, 5)]);
+        assert_eq!(ranges(&[1, 2, 3, 7, 9, 10]), [(1, 3), (7, 7), (9, 10)]);
+    }
+}

@@ -1,0 +1,199 @@
+//! What a person can do with a run that is under way or has ended.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use longhaul_llm::Scope;
+use longhaul_queue::limits::PAGE_MAX;
+use longhaul_queue::store::{CancelReply, Filter, ListRequest, Signal};
+use longhaul_queue::{Job, Json, State};
+
+use super::batch::{self, BatchPayload, BatchTold};
+use super::gate::{self, Held};
+use super::run::{self, Run, RunId};
+use super::{Bulk, Error, Result, request};
+
+/// How long to wait for batches to take an order, and how often to look.
+const TELL_TRIES_MAX: u32 = 60;
+const TELL_WAIT: Duration = Duration::from_millis(500);
+
+/// Stops a run's requests from being claimed; what was sent goes on.
+pub async fn pause(bulk: &Bulk, run: &RunId) -> Result<()> {
+    Run::get(bulk.queue(), run).await?;
+    Ok(bulk.queue().pause(run.as_str()).await?)
+}
+
+/// Lets a paused or held run go on, and says how many of its jobs were held.
+pub async fn resume(bulk: &Bulk, run: &RunId) -> Result<u64> {
+    let settings = Run::get(bulk.queue(), run).await?.settings;
+    bulk.llm().route(&settings.profile, &settings.model).await?.reopen();
+    bulk.queue().resume(run.as_str()).await?;
+    gate::open(bulk, run, &[Held::Budget, Held::Auth, Held::Quota]).await
+}
+
+/// Ends a run early. Batches are asked to end at the provider, and what they have answered by then is kept.
+/// Answers how many requests were cancelled at once.
+pub async fn cancel(bulk: &Bulk, run: &RunId) -> Result<u64> {
+    Run::get(bulk.queue(), run).await?;
+    let mut told = HashSet::new();
+    let mut cancelled = 0;
+    loop {
+        let batches = batches(bulk, run).await?;
+        cancelled += cancel_requests(bulk, run, &batches).await?;
+        let news: Vec<_> = batches.iter().filter(|(job, _)| told.insert(job.id)).collect();
+        if news.is_empty() {
+            return Ok(cancelled);
+        }
+        for (job, payload) in news {
+            tell(bulk, job, payload, BatchTold::Cancel).await?;
+        }
+        // Again: a batch that was about to end may have sent its rest into a next one, or on their own.
+    }
+}
+
+/// Cancels the requests that wait for none of these batches. The others are cancelled by their batch, once it is known
+/// which of them have an answer.
+async fn cancel_requests(bulk: &Bulk, run: &RunId, batches: &[(Job, BatchPayload)]) -> Result<u64> {
+    let mut cancelled = 0;
+    let mut cursor = None;
+    loop {
+        let filter = Filter {
+            states: unfinished(),
+            kind: Some(request::KIND.to_owned()),
+            process_id: Some(run.process()),
+            ..Filter::default()
+        };
+        let page =
+            bulk.queue().list(ListRequest { filter, newest_first: false, cursor, limit: PAGE_MAX }).await?;
+        let mine = |job: &&Job| !batches.iter().any(|(_, batch)| waits_for(job, run, batch));
+        let ids: Vec<_> = page.items.iter().filter(mine).map(|job| job.id).collect();
+        let replies = bulk.queue().store().cancel(ids, bulk.queue().clock().now()).await?;
+        let at_once = |reply: &&CancelReply| matches!(reply, CancelReply::Cancelled);
+        cancelled += replies.iter().filter(at_once).count() as u64;
+        cursor = page.next;
+        if cursor.is_none() {
+            return Ok(cancelled);
+        }
+    }
+}
+
+fn waits_for(job: &Job, run: &RunId, batch: &BatchPayload) -> bool {
+    let key = request::batch_key(run, batch.chunk);
+    let member =
+        batch.members.iter().any(|(first, last)| (*first..=*last).contains(&RunId::index_of(job.id)));
+    let asks_alone = job.park.as_ref().is_some_and(|park| park.key != key);
+    member && !asks_alone && job.spent.parks <= 1
+}
+
+/// Puts the failed requests of a run back, and says how many. They are sent one by one.
+pub async fn retry_failed(bulk: &Bulk, run: &RunId) -> Result<u64> {
+    Run::get(bulk.queue(), run).await?;
+    let filter = Filter {
+        states: vec![State::Failed],
+        kind: Some(request::KIND.to_owned()),
+        process_id: Some(run.process()),
+        ..Filter::default()
+    };
+    Ok(bulk.queue().retry_where(filter, true).await?)
+}
+
+/// Decides what becomes of batches whose fate is unknown, and says how many there were.
+pub async fn resolve(bulk: &Bulk, run: &RunId, decision: BatchTold) -> Result<u64> {
+    Run::get(bulk.queue(), run).await?;
+    let key = Held::Ambiguous.key(run);
+    let mut told = 0;
+    for (job, _) in batches(bulk, run).await? {
+        let signal = Signal::Resume(Json::of(&decision)?);
+        told += bulk.queue().unpark_waiting(&key, vec![job.id], signal).await?.jobs.len() as u64;
+    }
+    Ok(told)
+}
+
+/// Deletes a run for good: its results, its settings and its part of the ledger. Refused while requests are unfinished.
+pub async fn consume(bulk: &Bulk, run: &RunId) -> Result<u64> {
+    let info = bulk.queue().store().process(run.process()).await?;
+    if info.is_some_and(|info| info.sealed && info.unfinished() == 0) {
+        end_helpers(bulk, run).await?;
+    }
+    let deleted = bulk.queue().consume_process(&run.process()).await?;
+    bulk.llm().ledger().forget(&Scope::run(run.as_str())).await.map_err(longhaul_llm::Error::from)?;
+    bulk.forget(run);
+    Ok(deleted)
+}
+
+/// Ends what a run has left when all of its requests have ended: the last lines of a batch, and its own last word, which
+/// nobody will read. What runs is given the time to end by itself.
+async fn end_helpers(bulk: &Bulk, run: &RunId) -> Result<()> {
+    let filter = Filter { states: unfinished(), process_id: Some(run.process()), ..Filter::default() };
+    let queue = bulk.queue();
+    for _ in 0..TELL_TRIES_MAX {
+        let request =
+            ListRequest { filter: filter.clone(), newest_first: false, cursor: None, limit: PAGE_MAX };
+        let left = queue.list(request).await?.items;
+        if left.is_empty() {
+            return Ok(());
+        }
+        let waiting = left.iter().filter(|job| job.kind == run::KIND && job.state != State::Running);
+        queue.store().cancel(waiting.map(|job| job.id).collect(), queue.clock().now()).await?;
+        tokio::time::sleep(TELL_WAIT / 10).await;
+    }
+    Err(Error::Invalid(format!("{run} is about to end: try again")))
+}
+
+/// The batches of a run that have not ended.
+pub async fn batches(bulk: &Bulk, run: &RunId) -> Result<Vec<(Job, BatchPayload)>> {
+    let filter = Filter {
+        states: unfinished(),
+        kind: Some(batch::KIND.to_owned()),
+        process_id: Some(run.process()),
+        ..Filter::default()
+    };
+    let page =
+        bulk.queue().list(ListRequest { filter, newest_first: false, cursor: None, limit: PAGE_MAX }).await?;
+    let mut batches = Vec::with_capacity(page.items.len());
+    for job in page.items {
+        let payload = bulk.queue().get(job.id).await?.payload.to()?;
+        batches.push((job, payload));
+    }
+    Ok(batches)
+}
+
+fn unfinished() -> Vec<State> {
+    State::ALL.into_iter().filter(|state| !state.is_terminal()).collect()
+}
+
+/// Tells a batch job something, once it waits.
+async fn tell(bulk: &Bulk, job: &Job, payload: &BatchPayload, told: BatchTold) -> Result<()> {
+    let queue = bulk.queue();
+    let run = payload.run_id();
+    let keys = [
+        payload.poll_key(),
+        Held::Ambiguous.key(&run),
+        Held::Budget.key(&run),
+        Held::Auth.key(&run),
+        Held::Quota.key(&run),
+    ];
+    for _ in 0..TELL_TRIES_MAX {
+        let Some(detail) = queue.store().get(vec![job.id]).await?.pop() else { return Ok(()) };
+        if detail.job.state.is_terminal() {
+            return Ok(());
+        }
+        for key in &keys {
+            let signal = Signal::Resume(Json::of(&told)?);
+            if !queue.unpark_waiting(key, vec![job.id], signal).await?.jobs.is_empty() {
+                return Ok(());
+            }
+        }
+        // Nobody has run it yet: it has sent nothing.
+        if detail.job.spent.parks == 0 && detail.job.started_at.is_none() {
+            queue.store().cancel(vec![job.id], queue.clock().now()).await?;
+            let members = payload.indexes().map(|index| run.request(index)).collect::<Vec<_>>();
+            for page in members.chunks(PAGE_MAX) {
+                queue.store().cancel(page.to_vec(), queue.clock().now()).await?;
+            }
+            return Ok(());
+        }
+        tokio::time::sleep(TELL_WAIT).await;
+    }
+    Err(Error::Invalid(format!("batch job {} does not answer: is a worker running? try again", job.id)))
+}

@@ -1,0 +1,277 @@
+//! One prompt, from its claim to its answer. The handler judges what the model said; it never touches job state.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_llm::wire::openai;
+use longhaul_llm::{Answer, Answered, Ask, Billing, Call, ChatRequest, Class, Message, MicroUsd, Role, Stop};
+use longhaul_queue::job::Wake;
+use longhaul_queue::retry::{Backoff, RetryPolicy};
+use longhaul_queue::state::{JobError, Park, Reason};
+use longhaul_queue::{JobContext, Json, KindOptions, Outcome};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tracing::debug;
+
+use super::gate::{self, Held};
+use super::{Bulk, LiveRun, Result, RunId, RunSettings};
+
+/// The kind.
+pub const KIND: &str = "llm.request";
+
+/// Tries after an overloaded provider or a lost connection, counted apart.
+const OVERLOAD_TRIES_MAX: u32 = 8;
+const NETWORK_TRIES_MAX: u32 = 6;
+/// Waits between them.
+const RETRY_BASE: Duration = Duration::from_secs(1);
+const RETRY_CAP: Duration = Duration::from_secs(60);
+
+/// What a request job is given.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RequestPayload {
+    /// The run it belongs to.
+    pub run: String,
+    /// The caller's name for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub custom_id: Option<String>,
+    /// OpenAI's chat form; what it lacks comes from the run.
+    pub body: Value,
+    /// In batch mode, the chunk it is sent with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<u64>,
+}
+
+/// What a request job answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RequestResult {
+    /// The caller's name for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub custom_id: Option<String>,
+    /// What the model said.
+    #[serde(flatten)]
+    pub answer: Answer,
+    /// The answer as JSON, checked against the schema, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub json: Option<Value>,
+    /// In millionths of a dollar; absent when the model has no price.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_micros: Option<u64>,
+    /// It came from the response cache and cost nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cached: bool,
+    /// Its model is a simulator.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub simulated: bool,
+}
+
+/// What a batch tells a request that waits for it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Told {
+    /// The model's answer, and what it cost.
+    Answer {
+        /// The answer.
+        answer: Box<Answer>,
+        /// Its cost.
+        cost_micros: Option<u64>,
+    },
+    /// The provider could not run it.
+    Failed {
+        /// By class.
+        class: Class,
+        /// Why.
+        message: String,
+    },
+    /// Ask on your own.
+    Sync,
+}
+
+/// Where a request stands between its runs.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Tries {
+    overloaded: u32,
+    network: u32,
+    /// The batch has let go of it.
+    alone: bool,
+    /// A paid answer of the wrong shape, whose repair was interrupted: it is not asked for again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    said: Option<Said>,
+}
+
+/// An answer and what it cost.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Said {
+    answer: Box<Answer>,
+    cost_micros: Option<u64>,
+}
+
+/// Limits of the kind. Each class of errors has its own budget here, so the queue's own is out of the way.
+pub(super) fn options() -> KindOptions {
+    KindOptions {
+        max_attempts: OVERLOAD_TRIES_MAX + NETWORK_TRIES_MAX + 3,
+        max_throttles: 10_000,
+        retry: RetryPolicy {
+            backoff: Backoff::Exponential { base: RETRY_BASE },
+            cap: RETRY_CAP,
+            jitter: true,
+        },
+        ..KindOptions::default()
+    }
+}
+
+/// Runs one request.
+pub(super) async fn run(bulk: Bulk, context: JobContext, payload: RequestPayload) -> Result<Outcome> {
+    let mut tries: Tries = context.data()?.unwrap_or_default();
+    let live = bulk.live(&RunId::named(&payload.run)).await?;
+    let request = match compose(payload.body.clone(), &live.settings) {
+        Ok(request) => request,
+        Err(error) => return Ok(fail_with(&error)),
+    };
+    if let (Some(chunk), false) = (payload.batch, tries.alone) {
+        match told(&context)? {
+            // It has waited before, and was put back by hand: its batch is over.
+            None if context.job().spent.parks > 0 => {}
+            None => return Ok(wait_for_batch(&live.id, chunk)),
+            Some(Told::Failed { class, message }) => return Ok(fail(class, &message)),
+            Some(Told::Sync) => {}
+            Some(Told::Answer { answer, cost_micros }) => tries.said = Some(Said { answer, cost_micros }),
+        }
+        tries.alone = true;
+    }
+    gate::passed(&context, &live);
+    let ask = ask(&context, &live, request);
+    // It gives up only while it waits its turn: what has been sent is paid for, and its answer is kept.
+    let stop = context.cancelled();
+    let answered = match tries.said.take() {
+        Some(Said { answer, cost_micros }) => {
+            bulk.llm().judge(ask, *answer, cost_micros.map(MicroUsd), stop).await
+        }
+        None => bulk.llm().ask(ask, stop).await,
+    };
+    outcome(&context, &payload, &live, tries, answered)
+}
+
+fn told(context: &JobContext) -> Result<Option<Told>> {
+    match context.wake() {
+        Some(Wake::Signal(value)) => Ok(Some(value.to()?)),
+        Some(Wake::TimedOut) | None => Ok(None),
+    }
+}
+
+/// What requests of a chunk wait for.
+pub(super) fn batch_key(run: &RunId, chunk: u64) -> String {
+    format!("{run}/batch-{chunk}")
+}
+
+fn wait_for_batch(run: &RunId, chunk: u64) -> Outcome {
+    let park = Park { key: batch_key(run, chunk), until: None, on_timeout: Default::default() };
+    Outcome::Park { park, data: None }
+}
+
+/// The whole request: the body over the run's defaults.
+pub fn compose(mut body: Value, settings: &RunSettings) -> longhaul_llm::Result<ChatRequest> {
+    if let Value::Object(fields) = &mut body {
+        for (name, value) in settings.defaults.iter().filter(|(name, _)| *name != "system") {
+            fields.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+        fields.entry("model").or_insert_with(|| Value::from(settings.model.clone()));
+    }
+    let mut request = openai::request_from_json(body)?;
+    let has_system = request.messages.iter().any(|message| message.role == Role::System);
+    if let (Some(Value::String(system)), false) = (settings.defaults.get("system"), has_system) {
+        request.messages.insert(0, Message::text(Role::System, system.clone()));
+    }
+    if let (Some(schema), None) = (&settings.schema, &request.schema) {
+        request.schema = Some(longhaul_llm::types::OutputSchema {
+            name: "answer".to_owned(),
+            schema: schema.clone(),
+            strict: true,
+        });
+    }
+    Ok(request)
+}
+
+fn ask(context: &JobContext, live: &Arc<LiveRun>, request: ChatRequest) -> Ask {
+    Ask {
+        route: live.route.clone(),
+        fallback: live.fallback.clone(),
+        request,
+        schema: live.schema.clone(),
+        cache: live.settings.cache,
+        call: Call { job: context.id().to_string(), fence: context.fence() },
+        scopes: gate::scopes(&live.id, &live.settings),
+        run: live.id.as_str().into(),
+    }
+}
+
+/// What the handler answers, by how the call went.
+fn outcome(
+    context: &JobContext,
+    payload: &RequestPayload,
+    live: &LiveRun,
+    mut tries: Tries,
+    answered: longhaul_llm::Result<Answered>,
+) -> Result<Outcome> {
+    let error = match answered {
+        Ok(answered) => {
+            context.usage(&answered.answer.usage)?;
+            return Ok(Outcome::Done(Json::of(&result(payload, live, answered))?));
+        }
+        Err(error) => error,
+    };
+    debug!(class = %error.class, status = error.status, "request not answered");
+    let cost = |answer: &Answer| live.route.cost(&answer.usage, Billing::Sync).map(|cost| cost.0);
+    tries.said = error.answer.clone().map(|answer| Said { cost_micros: cost(&answer), answer });
+    let retry = |reason, after, tries: &Tries| {
+        let error = JobError::new(reason, &error);
+        Ok(Outcome::Retry { error, after, data: Some(Json::of(tries)?) })
+    };
+    match error.class {
+        Class::Throttled => retry(Reason::Throttle, error.retry_after, &tries),
+        Class::Overloaded if tries.overloaded < OVERLOAD_TRIES_MAX => {
+            tries.overloaded += 1;
+            retry(Reason::Failure, error.retry_after, &tries)
+        }
+        Class::Network if tries.network < NETWORK_TRIES_MAX => {
+            tries.network += 1;
+            retry(Reason::Failure, None, &tries)
+        }
+        Class::Stopped => Ok(Outcome::Continue { after: None, data: Some(Json::of(&tries)?) }),
+        Class::Budget => gate::hold(&live.id, Held::Budget, &error.message, &tries),
+        Class::Auth => gate::hold(&live.id, Held::Auth, &error.message, &tries),
+        Class::Quota => gate::hold(&live.id, Held::Quota, &error.message, &tries),
+        Class::Overloaded
+        | Class::Network
+        | Class::ContextTooLong
+        | Class::Truncated
+        | Class::Refused
+        | Class::BadShape
+        | Class::BadRequest
+        | Class::CacheMiss => Ok(fail_with(&error)),
+    }
+}
+
+fn result(payload: &RequestPayload, live: &LiveRun, answered: Answered) -> RequestResult {
+    RequestResult {
+        custom_id: payload.custom_id.clone(),
+        answer: answered.answer,
+        json: answered.json,
+        cost_micros: answered.cost.map(|cost| cost.0),
+        cached: answered.cached,
+        simulated: live.route.is_simulated(),
+    }
+}
+
+fn fail_with(error: &longhaul_llm::Error) -> Outcome {
+    Outcome::Fail(JobError::new(Reason::Failure, error))
+}
+
+fn fail(class: Class, message: &str) -> Outcome {
+    fail_with(&longhaul_llm::Error::new(class, message))
+}
+
+/// Whether an answer was cut off; it is kept, and counted.
+pub fn is_cut_off(result: &RequestResult) -> bool {
+    result.answer.stop == Stop::Length
+}

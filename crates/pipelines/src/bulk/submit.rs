@@ -1,0 +1,174 @@
+//! Storing a run's requests. Repeatable at any point: what is stored already is left alone.
+
+use std::sync::Arc;
+
+use longhaul_queue::{Json, NewJob};
+use serde_json::Value;
+
+use super::batch::{self, BatchPayload};
+use super::plan::Chunk;
+use super::request::{self, RequestPayload};
+use super::run::{self, Mode, Run, RunId, RunSettings};
+use super::{Bulk, Error, Result};
+
+/// Requests stored in one transaction in sync mode.
+const PAGE: usize = 2_000;
+/// Bytes of requests held in memory before they are stored.
+const PAGE_BYTES: usize = 8_000_000;
+
+/// One request of a run, in OpenAI's chat form; what it lacks comes from the run's settings.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewRequest {
+    /// The caller's name for it.
+    pub custom_id: Option<String>,
+    /// The body.
+    pub body: Value,
+}
+
+/// A run while its requests are stored.
+pub struct Submission {
+    bulk: Bulk,
+    id: RunId,
+    settings: Arc<RunSettings>,
+    next: u64,
+    batches: u64,
+    page: Vec<NewJob>,
+    page_bytes: usize,
+    chunk: Chunk,
+    resumed: bool,
+    /// W3C `traceparent` of all its jobs.
+    trace: Option<String>,
+}
+
+impl Submission {
+    /// Begins a run, or goes on with one of the same input and settings.
+    pub async fn begin(bulk: &Bulk, settings: RunSettings) -> Result<Self> {
+        let id = RunId::of(&settings);
+        let found = Run::find(bulk.queue(), &id).await?;
+        let resumed = found.is_some();
+        let (settings, trace) = match found {
+            // It goes on as it began: which batch a request belongs to must not change.
+            Some(run) => (run.settings, run.job.options.trace),
+            None => {
+                let trace = Some(bulk.trace());
+                let mut manifest = run::manifest(&id, &settings)?;
+                manifest.options.trace.clone_from(&trace);
+                bulk.queue().open_process(id.process()).await?;
+                bulk.queue().enqueue(manifest).await?;
+                (settings, trace)
+            }
+        };
+        let route = bulk.llm().route(&settings.profile, &settings.model).await?;
+        let chunk = Chunk::new(route.batch_limits());
+        Ok(Self {
+            bulk: bulk.clone(),
+            id,
+            settings: Arc::new(settings),
+            next: 0,
+            batches: 0,
+            page: Vec::new(),
+            page_bytes: 0,
+            chunk,
+            resumed,
+            trace,
+        })
+    }
+
+    /// The run.
+    pub fn id(&self) -> &RunId {
+        &self.id
+    }
+
+    /// Its settings; of a resumed run those that it began with.
+    pub fn settings(&self) -> &RunSettings {
+        &self.settings
+    }
+
+    /// Whether the run was there already.
+    pub fn is_resumed(&self) -> bool {
+        self.resumed
+    }
+
+    /// Whether all requests of a resumed run are stored, so that none needs to be handed in again.
+    pub async fn is_complete(&self) -> Result<bool> {
+        let info = self.bulk.queue().store().process(self.id.process()).await?;
+        Ok(self.resumed && info.is_some_and(|info| info.sealed))
+    }
+
+    /// Adds the next request.
+    pub async fn push(&mut self, request: NewRequest) -> Result<()> {
+        let bytes = request.body.to_string().len();
+        let batch = match self.settings.mode {
+            Mode::Sync => None,
+            Mode::Batch => {
+                if self.chunk.is_full_with(bytes) {
+                    self.store().await?;
+                }
+                self.chunk.add(bytes);
+                Some(self.batches)
+            }
+        };
+        let payload = RequestPayload {
+            run: self.id.as_str().to_owned(),
+            custom_id: request.custom_id,
+            body: request.body,
+            batch,
+        };
+        let job = NewJob::new(request::KIND, Json::of(&payload)?)
+            .id(self.id.request(self.next))
+            .queue(self.id.as_str())
+            .process(self.id.process());
+        self.page.push(job);
+        self.page_bytes += bytes;
+        self.next += 1;
+        let full = self.page.len() >= PAGE || self.page_bytes >= PAGE_BYTES;
+        if full && self.settings.mode == Mode::Sync {
+            self.store().await?;
+        }
+        Ok(())
+    }
+
+    /// Ends the submission: no more requests come.
+    pub async fn finish(mut self) -> Result<RunId> {
+        self.store().await?;
+        if self.next == 0 {
+            return Err(Error::Invalid("a run needs at least one request".to_owned()));
+        }
+        self.bulk.queue().seal(self.id.process()).await?;
+        Ok(self.id)
+    }
+
+    /// Stores what is gathered, in batch mode together with the job that will send it.
+    async fn store(&mut self) -> Result<()> {
+        let mut jobs = std::mem::take(&mut self.page);
+        self.page_bytes = 0;
+        if jobs.is_empty() {
+            return Ok(());
+        }
+        if self.settings.mode == Mode::Batch {
+            let count = self.chunk.take();
+            if self.resumed && self.is_stored(self.next - count).await? {
+                // All of the chunk is. Its batch may be over and deleted: a new one would send again what was sent.
+                self.batches += 1;
+                return Ok(());
+            }
+            let payload = BatchPayload {
+                run: self.id.as_str().to_owned(),
+                chunk: self.batches,
+                round: 0,
+                members: vec![(self.next - count, self.next - 1)],
+            };
+            jobs.push(batch::new_job(&payload)?);
+            self.batches += 1;
+        }
+        for job in &mut jobs {
+            job.options.trace.clone_from(&self.trace);
+        }
+        self.bulk.queue().enqueue_many(jobs).await?;
+        Ok(())
+    }
+
+    async fn is_stored(&self, index: u64) -> Result<bool> {
+        Ok(!self.bulk.queue().store().get(vec![self.id.request(index)]).await?.is_empty())
+    }
+}
