@@ -1,0 +1,233 @@
+//! The answers of a run, written to a file or to stdout in the order of the prompts. A file appears whole or not at all:
+//! it is written beside its place and renamed when the last answer is in, so a reader never sees half of it, and who
+//! runs again replaces it instead of adding to it.
+//!
+//! | Form | Line | A prompt that failed |
+//! |---|---|---|
+//! | JSONL | `{"id","index","answer","stop","model","usage","cost_usd","cached"}` | `{"id","index","error"}`; in the errors file if there is one |
+//! | OpenAI batch | `{"id","custom_id","response","error"}` | the same; in the errors file if there is one |
+//! | CSV, TSV | the columns of the prompt, `answer` or a column a property, `error` | keeps its row, and is in the errors file too |
+//! | text | the answer; in a file `\` and line ends in it are written as `\\`, `\n` and `\r`, so that line n answers prompt n | an empty line, and is in the errors file too |
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::exit::{Code, Failure};
+use crate::prompts;
+
+mod render;
+mod sink;
+
+use self::sink::Sink;
+
+/// How answers are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// One JSON object a line.
+    Jsonl,
+    /// Output lines of the OpenAI batch API.
+    Openai,
+    /// A table with a header.
+    Table {
+        /// What separates columns.
+        delimiter: u8,
+    },
+    /// The answers alone.
+    Text {
+        /// Whether each answer is held on one line.
+        escaped: bool,
+    },
+}
+
+impl Form {
+    /// The form that the output's name asks for, else that of the input.
+    pub(crate) fn choose(out: &Path, input: prompts::Form, delimiter: Option<u8>) -> Self {
+        let json = if input == prompts::Form::Openai { Self::Openai } else { Self::Jsonl };
+        let extension = out.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+        match extension.to_ascii_lowercase().as_str() {
+            "jsonl" | "ndjson" | "json" => json,
+            // Who separates by semicolon reads with a program that expects it.
+            "csv" => Self::Table { delimiter: delimiter.filter(|byte| *byte == b';').unwrap_or(b',') },
+            "tsv" | "tab" => Self::Table { delimiter: b'\t' },
+            "txt" | "text" => Self::Text { escaped: true },
+            _ => match (input, delimiter) {
+                (prompts::Form::Csv | prompts::Form::Tsv, delimiter) => {
+                    Self::Table { delimiter: delimiter.unwrap_or(b',') }
+                }
+                (prompts::Form::Text, _) => Self::Text { escaped: out != Path::new("-") },
+                (prompts::Form::Openai | prompts::Form::Jsonl, _) => json,
+            },
+        }
+    }
+}
+
+/// Where answers go, and how.
+#[derive(Debug, Clone)]
+pub(crate) struct Options {
+    /// A file, or `-` for stdout.
+    pub(crate) out: PathBuf,
+    /// A file for prompts that failed, as JSON lines.
+    pub(crate) errors: Option<PathBuf>,
+    /// How they are written.
+    pub(crate) form: Form,
+    /// The top-level properties of the answers' schema: a column each in a table. Empty where answers are text.
+    pub(crate) properties: Vec<String>,
+}
+
+/// Which prompt an answer is for.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Item {
+    /// The place of the prompt among all, from 0.
+    pub(crate) index: u64,
+    /// The caller's name for it.
+    pub(crate) custom_id: Option<String>,
+    /// The columns of its row, where it came from a table.
+    pub(crate) columns: Option<Vec<(String, String)>>,
+}
+
+/// What became of a prompt.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Outcome {
+    /// It failed.
+    Error(ErrorInfo),
+    /// It was answered.
+    Answer(Box<Answer>),
+}
+
+/// Why a prompt has no answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ErrorInfo {
+    /// The kind of error, for programs.
+    pub(crate) class: String,
+    /// What happened, for people.
+    pub(crate) message: String,
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(crate) struct Answer {
+    /// The text.
+    pub(crate) text: String,
+    /// The text as a value, where a schema was asked for.
+    #[serde(default)]
+    pub(crate) json: Option<Value>,
+    /// Why it ended: `end`, `length`, `tool_calls` or `refused`.
+    pub(crate) stop: String,
+    /// Who answered.
+    pub(crate) model: String,
+    /// Tokens in disjoint classes.
+    #[serde(default)]
+    pub(crate) usage: Value,
+    /// What it cost, in millionths of a dollar; unknown where the price is.
+    #[serde(default)]
+    pub(crate) cost_micros: Option<i64>,
+    /// Whether it came from the cache.
+    #[serde(default)]
+    pub(crate) cached: bool,
+    /// Calls of tools: `id`, `name` and `arguments` each.
+    #[serde(default)]
+    pub(crate) tool_calls: Vec<Value>,
+    /// When it was given, in seconds since 1970.
+    #[serde(default)]
+    pub(crate) created: i64,
+}
+
+/// How much was written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Written {
+    /// Prompts with an answer.
+    pub(crate) answers: u64,
+    /// Prompts that failed.
+    pub(crate) errors: u64,
+}
+
+/// Writes answers. Nothing is in its place before [`Answers::finish`]; stdout is written as answers come.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    form: Form,
+    properties: Vec<String>,
+    out: Sink,
+    errors: Option<Sink>,
+    /// The index of the last prompt that was written.
+    last: Option<u64>,
+    written: Written,
+}
+
+impl Answers {
+    /// Makes sure that the places can be written to.
+    pub(crate) fn create(options: Options) -> Result<Self> {
+        refuse_same(&options.out, options.errors.as_deref())?;
+        Ok(Self {
+            form: options.form,
+            properties: options.properties,
+            out: Sink::open(&options.out)?,
+            errors: options.errors.as_deref().map(Sink::open).transpose()?,
+            last: None,
+            written: Written::default(),
+        })
+    }
+
+    /// Writes what became of the next prompt.
+    pub(crate) fn write(&mut self, item: &Item, outcome: &Outcome) -> Result<()> {
+        // The order is the contract, and an answer that comes twice would shift every line after it.
+        if self.last.is_some_and(|last| item.index <= last) {
+            bail!("the answer to prompt {} came after that to a later one; this is a bug", item.index);
+        }
+        let first = self.last.is_none();
+        self.last = Some(item.index);
+        match outcome {
+            Outcome::Answer(_) => self.written.answers += 1,
+            Outcome::Error(_) => self.written.errors += 1,
+        }
+        let lines = match self.form {
+            Form::Jsonl => return self.write_line(outcome, &render::jsonl(item, outcome)?),
+            Form::Openai => return self.write_line(outcome, &render::openai(item, outcome)?),
+            Form::Table { delimiter } => render::rows(item, outcome, &self.properties, delimiter, first)?,
+            Form::Text { escaped } => render::text(outcome, escaped),
+        };
+        self.out.write(&lines)?;
+        match (outcome, &mut self.errors) {
+            (Outcome::Error(_), Some(errors)) => errors.write(&render::jsonl(item, outcome)?),
+            (Outcome::Answer(_), _) | (Outcome::Error(_), None) => Ok(()),
+        }
+    }
+
+    /// Failed prompts stand among the answers unless they have a file of their own.
+    fn write_line(&mut self, outcome: &Outcome, line: &str) -> Result<()> {
+        match (outcome, &mut self.errors) {
+            (Outcome::Error(_), Some(errors)) => errors.write(line),
+            (Outcome::Answer(_), _) | (Outcome::Error(_), None) => self.out.write(line),
+        }
+    }
+
+    /// Puts the files in their places. The errors come first: who sees the answers can rely on them.
+    pub(crate) fn finish(self) -> Result<Written> {
+        if let Some(errors) = self.errors {
+            errors.finish()?;
+        }
+        self.out.finish()?;
+        Ok(self.written)
+    }
+}
+
+/// Whether answers can be written to these places: asked before answers are paid for.
+pub(crate) fn check_places(out: Option<&Path>, errors: Option<&Path>) -> Result<()> {
+    refuse_same(out.unwrap_or(Path::new("-")), errors)?;
+    out.into_iter().chain(errors).try_for_each(Sink::check)
+}
+
+fn refuse_same(out: &Path, errors: Option<&Path>) -> Result<()> {
+    if errors != Some(out) {
+        return Ok(());
+    }
+    Err(Failure::new(Code::Usage, format!("--out and --errors both name {}", out.display()))
+        .hint("leave --errors away to have failed prompts among the answers")
+        .into())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! One outcome as lines of each form. Nothing here writes.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context as _, Result};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{Answer, ErrorInfo, Item, Outcome};
+
+/// The column of answers that are not taken apart.
+const ANSWER: &str = "answer";
+/// The column that says why there is no answer.
+const ERROR: &str = "error";
+/// Millionths in a dollar.
+const MICROS: f64 = 1_000_000.0;
+
+/// A line of our own form.
+pub(super) fn jsonl(item: &Item, outcome: &Outcome) -> Result<String> {
+    #[derive(Serialize)]
+    struct Line<'a, T> {
+        id: Option<&'a str>,
+        index: u64,
+        #[serde(flatten)]
+        rest: T,
+    }
+    #[derive(Serialize)]
+    struct Good<'a> {
+        answer: Value,
+        stop: &'a str,
+        model: &'a str,
+        usage: &'a Value,
+        cost_usd: Option<f64>,
+        cached: bool,
+    }
+    #[derive(Serialize)]
+    struct Bad<'a> {
+        error: &'a ErrorInfo,
+    }
+    let (id, index) = (item.custom_id.as_deref(), item.index);
+    let line = match outcome {
+        Outcome::Answer(answer) => {
+            let Answer { stop, model, usage, cached, .. } = &**answer;
+            let cost_usd = answer.cost_micros.map(|micros| micros as f64 / MICROS);
+            let rest = Good { answer: value_of(answer), stop, model, usage, cost_usd, cached: *cached };
+            serde_json::to_string(&Line { id, index, rest })
+        }
+        Outcome::Error(error) => serde_json::to_string(&Line { id, index, rest: Bad { error } }),
+    };
+    Ok(line.context("writing an answer as JSON")? + "\n")
+}
+
+/// A line as the OpenAI batch API gives it.
+pub(super) fn openai(item: &Item, outcome: &Outcome) -> Result<String> {
+    #[derive(Serialize)]
+    struct Line<'a> {
+        id: String,
+        custom_id: Option<&'a str>,
+        response: Value,
+        error: Value,
+    }
+    let id = format!("batch_req_{}", item.index);
+    let (response, error) = match outcome {
+        Outcome::Answer(answer) => {
+            (json!({"status_code": 200, "request_id": id, "body": completion(item, answer)}), Value::Null)
+        }
+        Outcome::Error(ErrorInfo { class, message }) => {
+            (Value::Null, json!({"code": class, "message": message}))
+        }
+    };
+    let line = Line { id, custom_id: item.custom_id.as_deref(), response, error };
+    Ok(serde_json::to_string(&line).context("writing an answer as JSON")? + "\n")
+}
+
+fn completion(item: &Item, answer: &Answer) -> Value {
+    let mut message = json!({"role": "assistant", "content": answer.text, "refusal": null});
+    if !answer.tool_calls.is_empty() {
+        let calls = answer.tool_calls.iter().map(|call| {
+            let function = json!({"name": call["name"], "arguments": call["arguments"]});
+            json!({"id": call["id"], "type": "function", "function": function})
+        });
+        message["tool_calls"] = calls.collect();
+    }
+    // An answer that was cut off must not look whole, so a word that is new here stays as it is.
+    let finish_reason = match answer.stop.as_str() {
+        "end" => "stop",
+        "refused" => "content_filter",
+        other => other,
+    };
+    let choice = json!({"index": 0, "message": message, "logprobs": null, "finish_reason": finish_reason});
+    json!({
+        "id": format!("chatcmpl-{}", item.index),
+        "object": "chat.completion",
+        "created": answer.created,
+        "model": answer.model,
+        "choices": [choice],
+        "usage": openai_usage(&answer.usage),
+    })
+}
+
+/// Our classes of tokens exclude each other; theirs contain one another.
+fn openai_usage(usage: &Value) -> Value {
+    let count = |name: &str| usage.get(name).and_then(Value::as_u64).unwrap_or(0);
+    let input = count("fresh_in") + count("cache_write") + count("cache_read");
+    let output = count("out") + count("reasoning");
+    json!({
+        "prompt_tokens": input,
+        "completion_tokens": output,
+        "total_tokens": input + output,
+        "prompt_tokens_details": {"cached_tokens": count("cache_read")},
+        "completion_tokens_details": {"reasoning_tokens": count("reasoning")},
+    })
+}
+
+/// A row of a table, after the header if it is the first.
+pub(super) fn rows(
+    item: &Item,
+    outcome: &Outcome,
+    properties: &[String],
+    delimiter: u8,
+    first: bool,
+) -> Result<String> {
+    let known = known_columns(item);
+    let mut text = String::new();
+    if first {
+        let mut names: Vec<String> = known.iter().map(|(name, _)| name.clone()).collect();
+        let answers = if properties.is_empty() {
+            vec![ANSWER]
+        } else {
+            properties.iter().map(String::as_str).collect()
+        };
+        for name in answers.into_iter().chain([ERROR]) {
+            names.push(fresh_name(name, &names));
+        }
+        text += &row(&names, delimiter)?;
+    }
+    let mut fields: Vec<String> = known.into_iter().map(|(_, value)| value).collect();
+    let empty = || std::iter::repeat_n(String::new(), properties.len().max(1));
+    match outcome {
+        Outcome::Answer(answer) => {
+            let value = value_of(answer);
+            if properties.is_empty() {
+                fields.push(field_of(Some(&value)));
+            } else {
+                fields.extend(properties.iter().map(|name| field_of(value.get(name))));
+            }
+            fields.push(String::new());
+        }
+        Outcome::Error(ErrorInfo { class, message }) => {
+            fields.extend(empty());
+            fields.push(format!("{class}: {message}"));
+        }
+    }
+    Ok(text + &row(&fields, delimiter)?)
+}
+
+/// What is known of a prompt that came from no table: its place and its name.
+fn known_columns(item: &Item) -> Vec<(String, String)> {
+    item.columns.clone().unwrap_or_else(|| {
+        let id = item.custom_id.clone().unwrap_or_default();
+        vec![("index".to_owned(), item.index.to_string()), ("id".to_owned(), id)]
+    })
+}
+
+/// A name that no column has yet: a table of answers may be asked about again.
+fn fresh_name(name: &str, taken: &[String]) -> String {
+    let mut fresh = name.to_owned();
+    let mut number = 2;
+    while taken.contains(&fresh) {
+        fresh = format!("{name}_{number}");
+        number += 1;
+    }
+    fresh
+}
+
+fn row(fields: &[String], delimiter: u8) -> Result<String> {
+    let mut writer = csv::WriterBuilder::new().delimiter(delimiter).from_writer(Vec::new());
+    writer.write_record(fields).context("writing a row")?;
+    let bytes = writer.into_inner().map_err(csv::IntoInnerError::into_error).context("writing a row")?;
+    String::from_utf8(bytes).context("writing a row")
+}
+
+/// The answer, followed by a line end.
+pub(super) fn text(outcome: &Outcome, escaped: bool) -> String {
+    let answer = match outcome {
+        Outcome::Answer(answer) => answer.text.as_str(),
+        Outcome::Error(_) => "",
+    };
+    let mut line = String::with_capacity(answer.len() + 1);
+    for letter in answer.chars() {
+        match letter {
+            '\\' if escaped => line += "\\\\",
+            '\n' if escaped => line += "\\n",
+            '\r' if escaped => line += "\\r",
+            letter => line.push(letter),
+        }
+    }
+    // Writing to a String cannot fail.
+    let _ = writeln!(line);
+    line
+}
+
+/// The value where a schema was asked for, else the text.
+fn value_of(answer: &Answer) -> Value {
+    answer.json.clone().unwrap_or_else(|| Value::String(answer.text.clone()))
+}
+
+/// A value as a field of a table: texts bare, nothing for what is not there, the rest as JSON.
+fn field_of(value: Option<&Value>) -> String {
+    match value {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(value) => value.to_string(),
+    }
+}
