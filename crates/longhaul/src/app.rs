@@ -13,6 +13,7 @@ use crate::exit::{Code, Failure};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::store::{self, Missing};
+use crate::telemetry::Root;
 
 /// Shortest start of an id that is looked for.
 const PREFIX_MIN: usize = 4;
@@ -25,6 +26,8 @@ pub(crate) struct App {
     pub(crate) out: Output,
     /// Settings.
     pub(crate) settings: Settings,
+    /// Where this run of the program stands among traces.
+    pub(crate) trace: Root,
     yes: bool,
 }
 
@@ -40,7 +43,8 @@ impl App {
             settings.choice("output.time")?,
             global.quiet,
         );
-        Ok(Self { out, settings, yes: global.yes })
+        let trace = Root::new(&settings)?;
+        Ok(Self { out, settings, trace, yes: global.yes })
     }
 
     /// The queue, which must exist.

@@ -11,6 +11,7 @@ use crate::progress::Style as ProgressStyle;
 mod admin;
 mod enqueue;
 mod jobs;
+mod llm;
 mod verify;
 mod work;
 
@@ -20,12 +21,15 @@ pub(crate) use admin::{
 };
 pub(crate) use enqueue::{EnqueueArgs, JobFlags};
 pub(crate) use jobs::{BulkArgs, JobsCommand, ListArgs, RetryArgs, UnparkArgs, WaitArgs};
+pub(crate) use llm::{
+    CacheUse, Decision, KeysCommand, PromptArgs, RunArgs, RunsCommand, SimCommand, SimServeArgs,
+};
 pub(crate) use verify::{
     CrashArgs, HoldArgs, LeaseArgs, ShareArgs, SharingArgs, SubmitArgs, VerifyArgs, VerifyCommand,
 };
 pub(crate) use work::{BenchArgs, DemoArgs, WorkArgs};
 
-/// A durable job queue for work that takes minutes to days and must not be lost.
+/// Runs LLM work that takes minutes to days and must not be lost, paid for twice or left hanging.
 #[derive(Debug, Parser)]
 #[command(name = "longhaul", version, max_term_width = 110, disable_help_subcommand = true)]
 #[command(after_help = format!("{EXAMPLES}\n\n{EXIT_CODES_HELP}"))]
@@ -40,6 +44,7 @@ pub(crate) struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
+  longhaul run prompts.txt --profile sim --out answers.jsonl
   longhaul enqueue echo '{\"hello\":\"world\"}'
   longhaul work --drain
   longhaul jobs ls --state failed -o json
@@ -56,6 +61,9 @@ pub(crate) struct Global {
     /// Settings file. Default ./longhaul.toml, else ./.longhaul/config.toml.
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// Provider profile: openai, anthropic, gemini, ollama, llamacpp, sim, or one of longhaul.toml.
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
     /// Format of results on stdout.
     #[arg(short, long, global = true, value_name = "FORMAT")]
     pub(crate) output: Option<Format>,
@@ -85,6 +93,7 @@ impl Global {
         let mut flags = Vec::new();
         let mut push = |key, flag, value: Option<String>| flags.extend(value.map(|value| (key, flag, value)));
         push("store.url", "--store", self.store.clone());
+        push("llm.profile", "--profile", self.profile.clone());
         push("output.format", "--output", self.output.map(name_of));
         push("output.color", "--color", self.color.map(name_of));
         push("output.progress", "--progress", self.progress.map(name_of));
@@ -102,9 +111,30 @@ fn name_of<T: ValueEnum>(choice: T) -> String {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Shows the queue at work on this machine, with no key and no network.
+    /// Shows jobs and a run of prompts at work on this machine, with no key and no network.
     #[command(after_help = "Example:\n  longhaul demo --crash")]
     Demo(DemoArgs),
+    /// Answers a file of prompts, each once and in order.
+    #[command(after_help = llm::RUN_EXAMPLES)]
+    Run(Box<RunArgs>),
+    /// Lists, shows, waits for and changes runs of prompts.
+    #[command(subcommand)]
+    Runs(RunsCommand),
+    /// Says what a file of prompts would cost; sends nothing.
+    #[command(after_help = "Example:\n  longhaul estimate prompts.jsonl --model gpt-5-mini")]
+    Estimate(Box<PromptArgs>),
+    /// Shows what was spent, by day and model.
+    #[command(after_help = "Example:\n  longhaul costs -o json")]
+    Costs,
+    /// Lists the models of a profile, and local engines that answer.
+    #[command(after_help = "Example:\n  longhaul models --profile ollama")]
+    Models,
+    /// Stores, lists and removes keys of providers.
+    #[command(subcommand)]
+    Keys(KeysCommand),
+    /// A simulator of models, for tests and trials.
+    #[command(subcommand)]
+    Sim(SimCommand),
     /// Runs jobs.
     #[command(after_help = work::EXAMPLES)]
     Work(WorkArgs),
@@ -140,7 +170,7 @@ pub(crate) enum Command {
     /// Prints what has changed, newest last.
     #[command(after_help = "Example:\n  longhaul events -f --process nightly -o jsonl")]
     Events(EventsArgs),
-    /// Writes a consistent copy of the store while it is in use.
+    /// Writes a consistent copy of the store while it is in use; llm.db is not part of it.
     #[command(after_help = "Example:\n  longhaul backup longhaul-2026-11-15.db")]
     Backup(BackupArgs),
     /// Puts a backup in the store's place.
@@ -152,7 +182,7 @@ pub(crate) enum Command {
     /// Measures this machine and store.
     #[command(after_help = "Example:\n  longhaul bench --quick")]
     Bench(BenchArgs),
-    /// Checks store, settings and workers; exit code 8 when something is wrong.
+    /// Checks store, settings, workers, keys, local engines and prices; exit code 8 when something is wrong.
     #[command(after_help = "Example:\n  longhaul doctor -o json")]
     Doctor,
     /// Writes a commented longhaul.toml.

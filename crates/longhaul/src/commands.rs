@@ -2,16 +2,22 @@
 
 pub(crate) mod bench;
 pub(crate) mod config;
+pub(crate) mod costs;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod enqueue;
 pub(crate) mod events;
 pub(crate) mod fleet;
 pub(crate) mod jobs;
+pub(crate) mod keys;
+pub(crate) mod models;
 pub(crate) mod process;
 pub(crate) mod queues;
 pub(crate) mod results;
+pub(crate) mod run;
+pub(crate) mod runs;
 pub(crate) mod schedule;
+pub(crate) mod sim;
 pub(crate) mod transfer;
 pub(crate) mod verify;
 pub(crate) mod wait;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::ValueEnum;
+use longhaul_llm::MicroUsd;
 use serde::Serialize;
 
 use crate::exit::{Code, Failure};
@@ -14,8 +15,17 @@ use crate::output::{Color, Format, TimeStyle};
 use crate::parse;
 use crate::progress::Style as ProgressStyle;
 
+mod profiles;
+
+pub(crate) use profiles::{ProfileFields, Profiles, field_about as profile_field_about};
+
 /// Where settings files are looked for when none is named.
 const FILES: [&str; 2] = ["longhaul.toml", ".longhaul/config.toml"];
+
+/// Where traces go.
+pub(crate) const OTLP_URL: &str = "telemetry.otlp_url";
+/// Name of this program in traces.
+pub(crate) const SERVICE_NAME: &str = "telemetry.service_name";
 
 /// A setting that exists.
 pub(crate) struct Key {
@@ -29,7 +39,7 @@ pub(crate) struct Key {
 }
 
 /// Every setting. `init` writes them, `config show` lists them, and anything else is refused by name.
-pub(crate) const KEYS: [Key; 11] = [
+pub(crate) const KEYS: [Key; 23] = [
     Key {
         name: "store.url",
         default: "sqlite://.longhaul/longhaul.db",
@@ -87,7 +97,7 @@ pub(crate) const KEYS: [Key; 11] = [
     Key {
         name: "worker.concurrency",
         default: "4",
-        about: "jobs that `work` runs at once",
+        about: "jobs that `work --exec` runs at once; `work` without a command takes llm.concurrency unless this is set",
         check: |text| concurrency(text).map(drop),
     },
     Key {
@@ -101,6 +111,78 @@ pub(crate) const KEYS: [Key; 11] = [
         default: "30s",
         about: "how long a job may go on after a cancel, a time-out or the end of a drain",
         check: |text| parse::duration(text).map(drop),
+    },
+    Key {
+        name: "llm.profile",
+        default: "",
+        about: "profile for commands that name none; empty: the one whose key is at hand",
+        check: |_| Ok(()),
+    },
+    Key {
+        name: "llm.bulk_strategy",
+        default: "sync",
+        about: "how `run` sends requests: sync (one by one), batch (provider batches), auto (cheapest in time)",
+        check: |text| one_of(text, &["sync", "batch", "auto"]),
+    },
+    Key {
+        name: "llm.concurrency",
+        default: "256",
+        about: "requests that `run` keeps under way at most; the rate control stays below",
+        check: |text| concurrency(text).map(drop),
+    },
+    Key {
+        name: "llm.batch_poll",
+        default: "15s",
+        about: "first wait between two looks at a provider batch; it grows to twenty times this",
+        check: |text| parse::duration(text).map(drop),
+    },
+    Key {
+        name: "llm.file",
+        default: "",
+        about: "where answers, spending and learnt limits are kept; empty: llm.db beside the store",
+        check: |_| Ok(()),
+    },
+    Key {
+        name: "llm.prices",
+        default: "",
+        about: "file with prices that go before the built-in ones",
+        check: |_| Ok(()),
+    },
+    Key {
+        name: "llm.cache_ttl",
+        default: "30d",
+        about: "how long an answer may be used again",
+        check: |text| parse::duration(text).map(drop),
+    },
+    Key {
+        name: "llm.cache_size",
+        default: "1GB",
+        about: "answers kept at most, in bytes",
+        check: |text| parse::size(text).map(drop),
+    },
+    Key {
+        name: "budget.day",
+        default: "",
+        about: "most dollars spent a day (UTC); empty: no limit",
+        check: |text| if text.is_empty() { Ok(()) } else { parse::money(text).map(drop) },
+    },
+    Key {
+        name: "budget.tags",
+        default: "",
+        about: "most dollars spent under a tag, such as nightly=5,team=20",
+        check: |text| tag_budgets(text).map(drop),
+    },
+    Key {
+        name: OTLP_URL,
+        default: "",
+        about: "collector that traces are sent to (OTLP over HTTP), such as http://localhost:4318; empty: none",
+        check: crate::telemetry::check_url,
+    },
+    Key {
+        name: SERVICE_NAME,
+        default: "longhaul",
+        about: "name of this program in traces",
+        check: |text| if text.trim().is_empty() { Err(expected("a name")) } else { Ok(()) },
     },
 ];
 
@@ -149,6 +231,7 @@ pub(crate) struct Setting {
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     values: Vec<Setting>,
+    profiles: Profiles,
 }
 
 /// A setting given as a flag: key, flag, value.
@@ -170,7 +253,12 @@ impl Settings {
             (key.check)(&setting.value).map_err(|problem| wrong_value(&setting, &problem))?;
             values.push(setting);
         }
-        Ok(Self { values })
+        Ok(Self { values, profiles: profiles::collect(env, file)? })
+    }
+
+    /// Provider profiles, built-in ones included.
+    pub(crate) fn profiles(&self) -> &Profiles {
+        &self.profiles
     }
 
     /// All of them, in the order of [`KEYS`].
@@ -256,6 +344,15 @@ fn flatten(text: &str) -> Result<BTreeMap<String, String>, String> {
             ));
         };
         for (key, value) in keys {
+            if let (profiles::SECTION, toml::Value::Table(fields)) = (section.as_str(), value) {
+                for (field, value) in fields {
+                    let name = format!("{section}.{key}.{field}");
+                    let text = as_text(value)
+                        .ok_or_else(|| format!("`{name}` must be a text, a number or a list of texts"))?;
+                    values.insert(name, text);
+                }
+                continue;
+            }
             values.insert(
                 format!("{section}.{key}"),
                 as_text(value).ok_or_else(|| {
@@ -282,20 +379,24 @@ fn as_text(value: &toml::Value) -> Option<String> {
 /// A misspelt setting would otherwise be ignored in silence.
 fn check_names(env: &BTreeMap<String, String>, file: &FileValues) -> Result<()> {
     let known = |name: &str| KEYS.iter().any(|key| key.name == name);
-    let names = || KEYS.map(|key| key.name).join(", ");
+    let names = || format!("there are {}, and [profiles.NAME]", KEYS.map(|key| key.name).join(", "));
     if let Some((path, values)) = file
-        && let Some(name) = values.keys().find(|name| !known(name))
+        && let Some(name) = values.keys().find(|name| !known(name) && !profiles::is_field(name))
     {
         let text = format!("`{name}` in {} is not a setting", path.display());
-        return Err(Failure::new(Code::Config, text).hint(format_args!("there are {}", names())).into());
+        return Err(wrong_name(text, names()).into());
     }
     for name in env.keys().filter(|name| name.starts_with("LONGHAUL_") && name.contains("__")) {
-        if !KEYS.iter().any(|key| variable_of(key.name) == *name) {
+        if !KEYS.iter().any(|key| variable_of(key.name) == *name) && profiles::of_variable(name).is_none() {
             let text = format!("the environment variable {name} is not a setting");
-            return Err(Failure::new(Code::Config, text).hint(format_args!("there are {}", names())).into());
+            return Err(wrong_name(text, names()).into());
         }
     }
     Ok(())
+}
+
+fn wrong_name(text: String, hint: String) -> Failure {
+    Failure::new(Code::Config, text).hint(hint)
 }
 
 fn wrong_value(setting: &Setting, problem: &str) -> Failure {
@@ -312,6 +413,28 @@ fn one_of(text: &str, words: &[&str]) -> Result<(), String> {
     if words.contains(&text) { Ok(()) } else { Err(expected(&words.join(" or "))) }
 }
 
+/// A variable that a setting names, such as the one with a key.
+pub(crate) fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// The caller's trace, by the convention that commands hand it on.
+pub(crate) fn traceparent() -> Option<String> {
+    environment("TRACEPARENT")
+}
+
+/// Whether colours are unwanted, by the convention.
+pub(crate) fn no_color() -> bool {
+    environment("NO_COLOR").is_some()
+}
+
+/// The user's configuration folder.
+pub(crate) fn user_folder() -> Option<PathBuf> {
+    let base = environment("XDG_CONFIG_HOME").map(PathBuf::from);
+    let base = base.or_else(|| environment("HOME").map(|home| PathBuf::from(home).join(".config")));
+    base.map(|base| base.join("longhaul"))
+}
+
 /// Comma-separated names.
 pub(crate) fn list(text: &str) -> Vec<String> {
     text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
@@ -324,6 +447,16 @@ pub(crate) fn concurrency(text: &str) -> Result<u32, String> {
         .ok()
         .filter(|number| (1..=max).contains(number))
         .ok_or_else(|| expected(&format!("1 to {max}")))
+}
+
+/// Limits on spending by tag.
+pub(crate) fn tag_budgets(text: &str) -> Result<Vec<(String, MicroUsd)>, String> {
+    let budget = |item: String| {
+        let (tag, money) =
+            item.split_once('=').ok_or_else(|| expected("TAG=DOLLARS, separated by commas"))?;
+        Ok((tag.trim().to_owned(), parse::money(money.trim())?))
+    };
+    list(text).into_iter().map(budget).collect()
 }
 
 /// A lease shorter than a second is lost to any hiccup.
@@ -351,6 +484,7 @@ pub(crate) fn template() -> String {
         }
         text += &format!("# {}\n# {name} = {:?}\n", key.about, key.default);
     }
+    text += profiles::TEMPLATE;
     text
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use longhaul_llm::{Class, Error as LlmError};
 use longhaul_queue::Error as QueueError;
 
 /// The documented exit codes. Scripts rely on them; the numbers never change.
@@ -22,6 +23,8 @@ pub(crate) enum Code {
     Config = 5,
     /// The store or server cannot be reached.
     Unreachable = 6,
+    /// A limit on spending would be exceeded.
+    Budget = 7,
     /// `doctor` found problems.
     Problems = 8,
     /// A wait ran out of time.
@@ -34,7 +37,7 @@ pub(crate) enum Code {
 pub(crate) const EXIT_CODES_HELP: &str = "\
 Exit codes:
   0 ok · 1 failure · 2 usage · 3 finished but some jobs failed · 4 nothing matched · 5 auth or configuration
-  6 store or server unreachable · 8 doctor found problems · 124 wait timed out · 130 interrupted";
+  6 store or server unreachable · 7 budget would be exceeded · 8 doctor found problems · 124 wait timed out · 130 interrupted";
 
 impl From<Code> for ExitCode {
     fn from(code: Code) -> Self {
@@ -96,6 +99,20 @@ pub(crate) fn code_of(error: &anyhow::Error) -> Code {
         }
         if let Some(failure) = cause.downcast_ref::<Failure>() {
             return failure.code;
+        }
+        if let Some(error) = cause.downcast_ref::<LlmError>() {
+            return match error.class {
+                Class::Auth | Class::Quota => Code::Config,
+                Class::Budget => Code::Budget,
+                Class::Network | Class::Overloaded | Class::Throttled => Code::Unreachable,
+                Class::BadRequest => Code::Usage,
+                Class::ContextTooLong
+                | Class::Truncated
+                | Class::Refused
+                | Class::BadShape
+                | Class::CacheMiss
+                | Class::Stopped => Code::Failure,
+            };
         }
         if let Some(error) = cause.downcast_ref::<QueueError>() {
             return match error {

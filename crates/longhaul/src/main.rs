@@ -1,18 +1,18 @@
 //! The program `longhaul`: reads the command line, runs one command, ends with a documented exit code.
 
-use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Parser as _;
-use tracing::level_filters::LevelFilter;
 
 use crate::app::App;
-use crate::args::{Cli, Command, ConfigCommand, WorkersCommand};
+use crate::args::{Cli, Command, ConfigCommand, SimCommand, WorkersCommand};
 use crate::exit::Code;
 use crate::output::{Color, Format, Output, TimeStyle};
+use crate::telemetry::Telemetry;
 
+mod answers;
 mod app;
 mod args;
 mod builtin;
@@ -21,17 +21,20 @@ mod config;
 mod exec;
 mod exit;
 mod jobspec;
+mod keys;
+mod models;
 mod output;
 mod parse;
 mod progress;
+mod prompts;
 mod store;
+mod telemetry;
 
 /// How long to wait at the end for what blocks.
 const SHUTDOWN_MAX: Duration = Duration::from_millis(300);
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    start_logging(&cli);
     let ended = start(&cli);
     ended.unwrap_or_else(|error| report(&cli, &error)).into()
 }
@@ -46,17 +49,14 @@ fn start(cli: &Cli) -> Result<Code> {
     }
     let flags = if let Command::Work(args) = &cli.command { args.flags() } else { Vec::new() };
     let app = App::new(&cli.global, flags)?;
+    let mut telemetry = Telemetry::install(&cli.global, &app.settings, app.trace)?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting the runtime")?;
     let ended = runtime.block_on(async {
-        if matches!(cli.command, Command::Work(_)) {
-            // A worker has its own way to end.
-            return run(&app, &cli.command).await;
-        }
-        tokio::select! {
-            ended = run(&app, &cli.command) => ended,
-            _ = tokio::signal::ctrl_c() => Ok(Code::Interrupted),
-        }
+        telemetry.start();
+        let ended = until_end(&app, &cli.command).await;
+        telemetry.finish(&cli.command, &ended).await;
+        ended
     });
     // Tasks go, and with the last of them the store comes to rest. A read of stdin that nobody waits for any more must
     // not keep the program alive, so this is bounded.
@@ -64,10 +64,28 @@ fn start(cli: &Cli) -> Result<Code> {
     ended
 }
 
+async fn until_end(app: &App, command: &Command) -> Result<Code> {
+    if matches!(command, Command::Work(_) | Command::Run(_) | Command::Sim(_)) {
+        // What works has its own way to end.
+        return run(app, command).await;
+    }
+    tokio::select! {
+        ended = run(app, command) => ended,
+        _ = tokio::signal::ctrl_c() => Ok(Code::Interrupted),
+    }
+}
+
 async fn run(app: &App, command: &Command) -> Result<Code> {
     match command {
         Command::Demo(args) => commands::demo::run(app, args).await,
         Command::Work(args) => commands::work::run(app, args).await,
+        Command::Run(args) => commands::run::run(app, args).await,
+        Command::Runs(command) => commands::runs::run(app, command).await,
+        Command::Estimate(args) => commands::run::estimate::run(app, args).await,
+        Command::Costs => commands::costs::run(app).await,
+        Command::Models => commands::models::run(app).await,
+        Command::Keys(command) => commands::keys::run(app, command),
+        Command::Sim(SimCommand::Serve(args)) => commands::sim::serve(app, args).await,
         Command::Enqueue(args) => commands::enqueue::run(app, args).await,
         Command::Jobs(command) => commands::jobs::run(app, command).await,
         Command::Queues(command) => commands::queues::run(app, command).await,
@@ -87,21 +105,6 @@ async fn run(app: &App, command: &Command) -> Result<Code> {
         Command::Completions { shell } => commands::config::completions(*shell),
         Command::Man => commands::config::man(),
     }
-}
-
-/// Logs go to stderr: as text for people on a terminal, as JSON for programs off it.
-fn start_logging(cli: &Cli) {
-    let level = match (cli.global.quiet, cli.global.verbose) {
-        (true, _) => LevelFilter::ERROR,
-        (false, 0) => LevelFilter::WARN,
-        (false, 1) => LevelFilter::INFO,
-        (false, 2) => LevelFilter::DEBUG,
-        (false, _) => LevelFilter::TRACE,
-    };
-    let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr);
-    let color = cli.global.color != Some(Color::Never)
-        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    if std::io::stderr().is_terminal() { builder.with_ansi(color).init() } else { builder.json().init() }
 }
 
 /// What happened and what to do about it, on stderr.

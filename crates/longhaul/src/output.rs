@@ -185,6 +185,44 @@ impl Output {
     }
 }
 
+/// `1,234,567`.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `812`, `41.2k`, `3.1M`.
+pub(crate) fn short_count(number: u64) -> String {
+    match number {
+        0..10_000 => number.to_string(),
+        10_000..1_000_000 => format!("{:.1}k", number as f64 / 1e3),
+        _ => format!("{:.1}M", number as f64 / 1e6),
+    }
+}
+
+/// Millionths of a dollar for people: cents, or as many places as a small amount needs.
+pub(crate) fn dollars(micros: u64) -> String {
+    let places = match micros {
+        0 => 2,
+        1..1_000 => 6,
+        1_000..100_000 => 4,
+        _ => 2,
+    };
+    format!("${:.places$}", micros as f64 / 1e6)
+}
+
+/// Millionths of a dollar for programs.
+pub(crate) fn plain_dollars(micros: u64) -> String {
+    format!("{:.6}", micros as f64 / 1e6)
+}
+
 /// Writes to stdout at once. A reader that went away ends the command quietly.
 pub(crate) fn write_stdout(text: &str) -> Result<()> {
     let mut stdout = io::stdout().lock();

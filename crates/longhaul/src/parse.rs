@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::civil;
 use jiff::tz::TimeZone;
+use longhaul_llm::MicroUsd;
 use longhaul_queue::job::{OnFailure, Retention};
 use longhaul_queue::{RetryPolicy, Timestamp};
 
@@ -62,6 +63,11 @@ pub(crate) fn size(text: &str) -> Result<usize, String> {
     };
     let number: usize = number.parse().map_err(|_| wrong())?;
     number.checked_mul(factor).ok_or_else(wrong)
+}
+
+/// Dollars: `5`, `0.25` or `$1.50`.
+pub(crate) fn money(text: &str) -> Result<MicroUsd, String> {
+    text.parse().map_err(|_| format!("{text:?} is not an amount of dollars; write 5, 0.25 or $1.50"))
 }
 
 /// RFC 3339, a local date and time, `HH:MM` for the next such local time, or a duration from now.

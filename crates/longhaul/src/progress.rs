@@ -37,6 +37,17 @@ pub(crate) struct Status {
     pub(crate) running: u64,
 }
 
+/// Something worth showing beside the counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fact {
+    /// Its name in lines.
+    pub(crate) name: &'static str,
+    /// Its value in lines.
+    pub(crate) value: String,
+    /// How a bar says it.
+    pub(crate) text: String,
+}
+
 /// Shows progress until it is dropped.
 pub(crate) struct Progress {
     shown: Shown,
@@ -68,11 +79,20 @@ impl Progress {
 
     /// Shows a new status.
     pub(crate) fn update(&mut self, status: Status) {
+        self.update_with(status, &[]);
+    }
+
+    /// Shows a new status with further facts: a name for lines, a text for the bar.
+    pub(crate) fn update_with(&mut self, status: Status, facts: &[Fact]) {
         match &mut self.shown {
             Shown::Bar(bar) => {
                 bar.set_length(status.total);
                 bar.set_position(status.done);
-                bar.set_message(format!("running {} · failed {}", status.running, status.failed));
+                let mut message = format!("running {} · failed {}", status.running, status.failed);
+                for fact in facts {
+                    message += &format!(" · {}", fact.text);
+                }
+                bar.set_message(message);
             }
             Shown::Lines { last } => {
                 let percent = percent(status);
@@ -81,7 +101,7 @@ impl Progress {
                 });
                 if due {
                     *last = Some((Instant::now(), percent));
-                    write_stderr(&line(status, self.started.elapsed()));
+                    write_stderr(&line(status, facts, self.started.elapsed()));
                 }
             }
             Shown::Nothing => {}
@@ -111,11 +131,12 @@ fn percent(status: Status) -> u64 {
     (status.done * 100).checked_div(status.total).unwrap_or(100)
 }
 
-fn line(status: Status, elapsed: Duration) -> String {
+fn line(status: Status, facts: &[Fact], elapsed: Duration) -> String {
     let Status { done, total, failed, running } = status;
     let percent = percent(status);
+    let facts: String = facts.iter().map(|fact| format!(" {}={}", fact.name, fact.value)).collect();
     format!(
-        "progress done={done} total={total} percent={percent} running={running} failed={failed} elapsed={}s\n",
+        "progress done={done} total={total} percent={percent} running={running} failed={failed}{facts} elapsed={}s\n",
         elapsed.as_secs()
     )
 }
@@ -128,7 +149,10 @@ mod tests {
     fn a_line_is_keys_and_values() {
         let status = Status { done: 3, total: 12, failed: 1, running: 2 };
         let expected = "progress done=3 total=12 percent=25 running=2 failed=1 elapsed=7s\n";
-        assert_eq!(line(status, Duration::from_secs(7)), expected);
+        assert_eq!(line(status, &[], Duration::from_secs(7)), expected);
+        let facts = [Fact { name: "cost_usd", value: "0.37".to_owned(), text: "$0.37".to_owned() }];
+        let with_cost = expected.replace(" elapsed", " cost_usd=0.37 elapsed");
+        assert_eq!(line(status, &facts, Duration::from_secs(7)), with_cost);
     }
 
     #[test]

@@ -225,7 +225,7 @@ pub(crate) struct RestoreArgs {
 /// `config …`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Shows every setting with its value and where it comes from.
+    /// Shows every setting and every field of a profile, with its value and where it comes from; never a key.
     #[command(after_help = "Example:\n  longhaul config show -o json")]
     Show,
 }

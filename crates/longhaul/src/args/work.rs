@@ -51,7 +51,7 @@ impl WorkArgs {
 /// `demo`.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// Kill the worker on the way and show that nothing was lost.
+    /// Kill the worker, and then the run of prompts, on the way, and show that nothing was lost.
     #[arg(long)]
     pub(crate) crash: bool,
     /// Open no browser; there is no dashboard to open yet.
@@ -63,6 +63,9 @@ pub(crate) struct DemoArgs {
     /// So many jobs. Default 300.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=50_000))]
     pub(crate) jobs: Option<u32>,
+    /// So many prompts to the simulator. Default 200.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=50_000))]
+    pub(crate) prompts: Option<u32>,
 }
 
 /// `bench`.

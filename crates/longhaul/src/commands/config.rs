@@ -6,10 +6,11 @@ use std::io::Write as _;
 use anyhow::{Context as _, Result};
 use clap::CommandFactory as _;
 use clap_complete::Shell;
+use serde::Serialize;
 
 use crate::app::App;
 use crate::args::Cli;
-use crate::config::{KEYS, template};
+use crate::config::{KEYS, Origin, list, profile_field_about, template};
 use crate::exit::{Code, Failure};
 use crate::output::{Cell, Table, write_stderr, write_stdout};
 
@@ -17,17 +18,69 @@ const FILE: &str = "longhaul.toml";
 
 /// `config show`.
 pub(crate) fn show(app: &App) -> Result<Code> {
-    let settings = app.settings.all();
-    app.out.list(settings, None, || {
+    let lines = lines(app);
+    app.out.list(&lines, None, || {
         let mut table = Table::new(&["SETTING", "VALUE", "FROM", "MEANING"]);
-        for setting in settings {
-            let about = KEYS.iter().find(|key| key.name == setting.key).map_or("", |key| key.about);
-            let cells = [setting.key, &setting.value, &setting.origin.to_string(), about].map(Cell::new);
+        for line in &lines {
+            let cells = [&line.key, &line.value, &line.origin.to_string(), line.about].map(Cell::new);
             table.row(cells.to_vec());
         }
         table
     })?;
     Ok(Code::Ok)
+}
+
+/// A setting as it is shown.
+#[derive(Debug, Serialize)]
+struct Line {
+    key: String,
+    value: String,
+    origin: Origin,
+    #[serde(skip)]
+    about: &'static str,
+}
+
+/// Every setting, then every field of every profile.
+fn lines(app: &App) -> Vec<Line> {
+    let about = |name: &str| KEYS.iter().find(|key| key.name == name).map_or("", |key| key.about);
+    let mut lines: Vec<Line> = app
+        .settings
+        .all()
+        .iter()
+        .map(|setting| Line {
+            key: setting.key.to_owned(),
+            value: setting.value.clone(),
+            origin: setting.origin.clone(),
+            about: about(setting.key),
+        })
+        .collect();
+    for (name, fields) in app.settings.profiles() {
+        for (field, (value, origin)) in fields {
+            lines.push(Line {
+                key: format!("profiles.{name}.{field}"),
+                value: shown(field, value),
+                origin: origin.clone(),
+                about: profile_field_about(field),
+            });
+        }
+    }
+    lines
+}
+
+/// A field without what may be secret in it: values of headers, and a proxy's password.
+fn shown(field: &str, value: &str) -> String {
+    match field {
+        "headers" => list(value)
+            .iter()
+            .map(|header| format!("{}: …", header.split(':').next().unwrap_or_default().trim()))
+            .collect::<Vec<_>>()
+            .join(","),
+        "proxy" => match value.rsplit_once('@') {
+            Some((_, host)) => format!("…@{host}"),
+            None => value.to_owned(),
+        },
+        _ => value.to_owned(),
+    }
 }
 
 /// `init`. Needs no settings, so that it can help where they are broken.

@@ -1,5 +1,6 @@
 //! `demo`: the whole thing in a few seconds, with no key and no network. A few hundred jobs with a graph, run by a
-//! worker process that may be killed on the way, and a tally that is read from the store and not assumed.
+//! worker process that may be killed on the way; then a run of prompts to the simulator, which may be killed too. The
+//! tally is read from the store, the answers and the books, and not assumed.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,16 +17,20 @@ use crate::progress::Status;
 
 use super::fleet::Stage;
 
+mod answered;
 mod plan;
+mod prompts;
 mod tally;
 mod work;
 
 use plan::{PROCESS, Plan};
+use prompts::Prompts;
 use tally::{Kill, Tally};
 
 pub(crate) use work::register;
 
 const JOBS_DEFAULT: u32 = 300;
+const PROMPTS_DEFAULT: u32 = 200;
 /// Between two looks at the store.
 const LOOK_EVERY: Duration = Duration::from_millis(40);
 /// A worker that stands still for so long is a failure of the demo.
@@ -41,12 +46,16 @@ pub(crate) async fn run(app: &App, args: &DemoArgs) -> Result<Code> {
     let mut show = Show { app, stage: &stage, started, kill: None };
     show.run(args.crash).await?;
     let Show { kill, .. } = show;
-    let mut tally = Tally::read(&stage, &plan, kill).await?;
-    tally.elapsed = started.elapsed();
+    let mut prompts = Prompts::prepare(app, &stage, args.prompts.unwrap_or(PROMPTS_DEFAULT)).await?;
+    prompts.run(args.crash).await?;
+    let mut tally = Tally::read(&stage, &plan, kill, prompts.answered().await?).await?;
     if args.keep.is_none() {
+        prompts.consume().await?;
         tally.consume(&stage).await?;
     }
+    tally.elapsed = started.elapsed();
     tally.print(app)?;
+    drop(prompts);
     if !tally.is_right() {
         let folder = stage.keep().display();
         app.out.error(format_args!("the tally is not right; the store is kept in {folder}"));
@@ -163,6 +172,7 @@ fn what_next(app: &App, args: &DemoArgs, stage: &Stage) {
     if !args.crash {
         next.push("longhaul demo --crash".to_owned());
     }
+    next.push("echo 'Name a river.' | longhaul run - --profile sim".to_owned());
     next.push(r#"longhaul enqueue sleep '{"for":"2s"}' && longhaul work --drain"#.to_owned());
     next.push("longhaul verify crash --kills 25 --jobs 600".to_owned());
     next.push("longhaul --help".to_owned());

@@ -9,6 +9,8 @@ use longhaul_queue::store::{Filter, ListRequest};
 use longhaul_queue::{Queue, State, Timestamp};
 use serde::Serialize;
 
+mod providers;
+
 use super::workers::SILENT_AFTER;
 use crate::app::App;
 use crate::exit::Code;
@@ -77,6 +79,7 @@ pub(crate) async fn run(app: &App) -> Result<Code> {
             checks.extend(contents(app, &queue).await?);
         }
     }
+    checks.extend(providers::checks(app).await);
     print(app, &checks)
 }
 

@@ -93,7 +93,7 @@ async fn job_of(app: &App, queue: &Queue, kind: &str, payload: Json, flags: &Job
             title: flags.title.clone(),
             owner: flags.owner.clone(),
             tags: flags.tags.clone(),
-            trace: flags.trace.clone(),
+            trace: flags.trace.clone().or_else(|| app.trace.traceparent_if_wanted()),
             max_attempts: flags.max_attempts,
             retry: flags.retry.clone(),
             run_limit: flags.run_limit,

@@ -84,7 +84,13 @@ impl Stage {
     ///
     /// Call it from the main task only: Linux ties a child's death to the thread that started it.
     pub(crate) fn spawn(&self, args: &[&str], log: &str) -> Result<Child> {
+        self.spawn_with(args, log, &[])
+    }
+
+    /// As [`Stage::spawn`], with settings in its environment.
+    pub(crate) fn spawn_with(&self, args: &[&str], log: &str, settings: &[(&str, &str)]) -> Result<Child> {
         let mut command = Command::new(&self.exe);
+        command.envs(settings.iter().copied());
         command.args(["--store", &self.url]).args(args);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(self.log(log)?);
         // Own group: Ctrl-C in a terminal goes to this process alone, which then ends its children.

@@ -4,15 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use longhaul_llm::Llm;
+use longhaul_pipelines::bulk::{Bulk, serve};
 use longhaul_queue::{KindOptions, Queue, QueueShare, Shutdown, State, Worker, WorkerOptions, WorkerReport};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
 
 use crate::app::App;
 use crate::args::WorkArgs;
-use crate::config::{concurrency, lease, list};
+use crate::config::{Origin, concurrency, lease, list};
 use crate::exec::{Exec, Spawner};
 use crate::exit::{Code, Failure};
-use crate::{builtin, parse};
+use crate::{builtin, models, parse};
+
+/// Jobs of a dead worker that run at once where no command is run.
+const SUSPECTS_MAX: usize = 64;
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
@@ -24,6 +30,7 @@ pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
         Some(command) => register_exec(app, &mut worker, command, spawner.clone(), options.cancel_grace)?,
         None => builtin::register(&mut worker),
     }
+    let bulk = serve_runs(app, args, &queue, &mut worker, &options).await?;
     introduce(app, &queue, &worker, &options, args)?;
     let shutdown = Shutdown::new();
     let (mut interrupts, mut terms) = signals()?;
@@ -45,6 +52,9 @@ pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
         }
     };
     spawner.finish().await;
+    if let Some(bulk) = bulk {
+        bulk.stop().await;
+    }
     let report = report?;
     summarise(app, &report)?;
     if args.drain {
@@ -55,6 +65,40 @@ pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
         (_, 1..) if args.drain => Code::JobsFailed,
         _ => Code::Ok,
     })
+}
+
+/// What a worker for runs of prompts has beside its handlers.
+struct Runs {
+    llm: Llm,
+    serving: JoinHandle<()>,
+}
+
+impl Runs {
+    async fn stop(self) {
+        self.serving.abort();
+        self.llm.save_learnt().await;
+    }
+}
+
+/// Registers what answers prompts, unless this worker runs a command for every job, or other kinds only.
+async fn serve_runs(
+    app: &App,
+    args: &WorkArgs,
+    queue: &Queue,
+    worker: &mut Worker,
+    options: &WorkerOptions,
+) -> Result<Option<Runs>> {
+    let wanted = args.kinds.is_empty() || args.kinds.iter().any(|kind| kind.starts_with("llm."));
+    if args.exec.is_some() || !wanted {
+        return Ok(None);
+    }
+    let llm = models::Setup::new(app, None)?.llm(app)?;
+    let bulk = Bulk::new(queue.clone(), llm.clone());
+    bulk.register(worker);
+    models::set_budgets(app, &llm).await?;
+    serve::look(queue, &worker.control(), &options.queues).await;
+    let serving = tokio::spawn(serve::all_runs(queue.clone(), worker.control(), options.queues.clone()));
+    Ok(Some(Runs { llm, serving }))
 }
 
 /// A drain ends although jobs wait that this worker cannot move.
@@ -91,7 +135,9 @@ fn options(app: &App, args: &WorkArgs) -> Result<WorkerOptions> {
             .map(QueueShare::from)
             .collect(),
         kinds: (!args.kinds.is_empty()).then(|| args.kinds.clone()),
-        concurrency: settings.read("worker.concurrency", concurrency)? as usize,
+        concurrency: slots(app, args)? as usize,
+        // A command can take its worker down, a request to a model cannot.
+        suspects_max: if args.exec.is_some() { 1 } else { SUSPECTS_MAX },
         lease: settings.read("worker.lease", lease)?,
         cancel_grace: grace,
         drain_grace: grace,
@@ -100,6 +146,16 @@ fn options(app: &App, args: &WorkArgs) -> Result<WorkerOptions> {
         until_empty: args.drain,
         ..WorkerOptions::default()
     })
+}
+
+/// Commands need a core each; requests to models mostly wait, so a worker without a command has room for many.
+fn slots(app: &App, args: &WorkArgs) -> Result<u32> {
+    let setting = app.settings.get("worker.concurrency")?;
+    let name = match setting.origin {
+        Origin::Default if args.exec.is_none() => "llm.concurrency",
+        _ => "worker.concurrency",
+    };
+    app.settings.read(name, concurrency)
 }
 
 fn host() -> String {

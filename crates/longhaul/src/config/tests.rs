@@ -50,10 +50,18 @@ fn a_misspelt_setting_is_refused_by_name() {
 fn the_template_is_a_valid_file_with_every_setting() {
     let uncommented: String = template()
         .lines()
-        .map(|line| if line.contains(" = ") { line.trim_start_matches("# ") } else { line })
+        .map(|line| {
+            if line.contains(" = ") || line.contains("[profiles") {
+                line.trim_start_matches("# ")
+            } else {
+                line
+            }
+        })
         .map(|line| format!("{line}\n"))
         .collect();
     let values = flatten(&uncommented).expect("valid");
-    assert_eq!(values.len(), KEYS.len());
+    let (profiles, settings): (Vec<_>, Vec<_>) = values.keys().partition(|name| profiles::is_field(name));
+    assert_eq!(settings.len(), KEYS.len());
+    assert!(profiles.iter().any(|name| *name == "profiles.mine.provider"), "{profiles:?}");
     Settings::resolve(&[], &BTreeMap::new(), &Some(("x".into(), values))).expect("defaults are valid");
 }

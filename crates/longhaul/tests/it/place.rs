@@ -39,6 +39,11 @@ impl Place {
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("LONGHAUL_")) {
             command.env_remove(name);
         }
+        for name in ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"] {
+            command.env_remove(name);
+        }
+        // Neither the user's settings nor stored keys.
+        command.env("XDG_CONFIG_HOME", self.path("config"));
         command.env("NO_COLOR", "1").env("TZ", "UTC");
         command
     }

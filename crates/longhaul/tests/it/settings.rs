@@ -53,3 +53,57 @@ fn init_writes_a_file_that_is_valid_and_never_overwrites_one() {
     place.ok(&["config", "show"]);
     place.run(&["init"]).fails(1, &["exists"]);
 }
+
+/// People paste this output into tickets.
+#[test]
+fn settings_of_profiles_are_listed_without_their_secrets() {
+    let place = Place::new();
+    place.write(
+        "longhaul.toml",
+        "[profiles.mine]\nprovider = \"openai\"\nbase_url = \"http://127.0.0.1:9/v1\"\nkey_env = \"MY_KEY\"\n\
+         headers = [\"X-Team: hidden\"]\nproxy = \"http://me:hidden@proxy:3128\"\n",
+    );
+    let shown = |args: &[&str]| {
+        let output = place.command(args).env("MY_KEY", "hidden").output().expect("running longhaul");
+        String::from_utf8(output.stdout).expect("text") + &String::from_utf8_lossy(&output.stderr)
+    };
+    for args in
+        [&["config", "show"] as &[&str], &["config", "show", "-o", "json"], &["doctor"], &["keys", "ls"]]
+    {
+        let text = shown(args);
+        assert!(text.contains("mine") && !text.contains("hidden"), "{args:?}: {text}");
+    }
+    let text = shown(&["config", "show"]);
+    for line in
+        ["profiles.mine.headers", "X-Team: …", "…@proxy:3128", "profiles.mine.key_env", "longhaul.toml"]
+    {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+}
+
+#[test]
+fn doctor_looks_at_models_without_asking_any() {
+    let place = Place::new();
+    place.enqueue(&["echo"]);
+    let checks = place.json(&["doctor"]);
+    let find = |name: &str| {
+        let items = checks["items"].as_array().expect("checks");
+        items.iter().find(|item| item["check"] == name).unwrap_or_else(|| panic!("no check {name}")).clone()
+    };
+    assert_eq!(find("llm.db")["text"], "not there yet: no prompt was run");
+    assert!(!place.path(".longhaul/llm.db").exists(), "a look makes no file");
+    for name in ["profiles", "engines", "prices"] {
+        assert!(find(name)["text"].as_str().is_some(), "{name}");
+    }
+    place.write("old.toml", "as_of = \"2020-01-01\"\nsource = \"old\"\n[provider.openai]\nmodels = []\n");
+    let old = place.run(&[
+        "doctor",
+        "--config",
+        place.write("c.toml", "[llm]\nprices = \"old.toml\"\n").to_str().expect("a path"),
+    ]);
+    assert!(old.stdout.contains("note") && old.stdout.contains("days old"), "{old:?}");
+    std::fs::write(place.path(".longhaul/llm.db"), "no database").expect("a file");
+    let broken = place.run(&["doctor"]);
+    assert_eq!(broken.code, Some(8), "{broken:?}");
+    assert!(broken.stdout.contains("llm.db"), "{broken:?}");
+}

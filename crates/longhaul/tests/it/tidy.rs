@@ -21,32 +21,40 @@ const BANNED: [(&str, &str, &[&str]); 10] = [
     // The conformance suite is the one thing that is compiled on request.
     ("featur", "e = \"", &["queue/src/lib.rs"]),
     // Time is an argument. The bench compares moments of two processes, finer than the clock's milliseconds.
-    ("SystemTime", "::now", &["queue/src/clock.rs", "longhaul/src/commands/bench/child.rs"]),
+    (
+        "SystemTime",
+        "::now",
+        &["llm/src/clock.rs", "queue/src/clock.rs", "longhaul/src/commands/bench/child.rs"],
+    ),
     ("Timestamp", "::now", &[]),
     ("Zoned", "::now", &[]),
-    // Settings come from one place; the convention NO_COLOR is read before there are settings. An exec command learns of
-    // its job from its environment. The seed of a random test, and a clean environment for the program under test.
+    // Settings come from one place. An exec command learns of its job from its environment. The seed or size of a test, and a clean environment for the program under test.
     (
         "env:",
         ":var",
         &[
+            "llm/tests/it/child.rs",
             "longhaul/src/commands/verify/step.rs",
             "longhaul/src/config.rs",
-            "longhaul/src/main.rs",
+            "longhaul/tests/it/llm/sync.rs",
             "longhaul/tests/it/place.rs",
             "stores/tests/it/child.rs",
             "stores/tests/it/sqlite.rs",
         ],
     ),
-    // Waiting for another process's lock; jobs that are to block their thread; and the bounded poll of the tests that
+    // Waiting for another process's lock, or for company in a crowd; jobs that are to block their thread; the end of a
+    // test's patience while tokio's time stands still; and the bounded poll of the tests that
     // kill processes, since no event tells of the end of either of two children.
     (
         "std::thread",
         "::sleep",
         &[
+            "llm/src/file.rs",
+            "llm/src/file/writer.rs",
             "longhaul/src/commands/verify/lease.rs",
             "longhaul/src/commands/verify/step.rs",
             "longhaul/tests/it/workers.rs",
+            "pipelines/tests/it/stage.rs",
             "stores/src/sqlite/committer.rs",
         ],
     ),
@@ -93,8 +101,13 @@ fn crates_depend_in_one_direction() {
         names.filter(|name| name.starts_with("longhaul")).map(str::to_owned).collect()
     };
     assert_eq!(siblings("queue"), [""; 0]);
+    assert_eq!(siblings("llm"), [""; 0]);
     assert_eq!(siblings("stores"), ["longhaul-queue"]);
-    assert_eq!(siblings("longhaul"), ["longhaul-queue", "longhaul-stores"]);
+    assert_eq!(siblings("pipelines"), ["longhaul-llm", "longhaul-queue"]);
+    assert_eq!(
+        siblings("longhaul"),
+        ["longhaul-llm", "longhaul-pipelines", "longhaul-queue", "longhaul-stores"]
+    );
 }
 
 #[test]
@@ -158,11 +171,17 @@ fn documents_name_every_state_and_setting() {
         assert!(concepts.contains(&format!("`{state}`")), "docs/concepts.md does not name {state}");
     }
     let operations = read(&root().join("docs/operations.md"));
+    let models = read(&root().join("docs/models.md"));
     let settings = Place::new().json(&["config", "show"]);
     let settings = settings["items"].as_array().expect("a list of settings");
     assert!(!settings.is_empty());
     for setting in settings {
         let key = setting["key"].as_str().expect("a key");
+        if key.starts_with("profiles.") {
+            let profile = format!("`{}`", key.split('.').nth(1).expect("a profile"));
+            assert!(models.contains(&profile), "docs/models.md does not name {profile}");
+            continue;
+        }
         assert!(operations.contains(&format!("`{key}`")), "docs/operations.md does not name {key}");
     }
 }

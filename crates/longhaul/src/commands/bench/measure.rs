@@ -1,5 +1,6 @@
 //! Numbers with their spread, their raw counterpart and their goal.
 
+use crate::output::grouped;
 use serde::Serialize;
 
 /// What a number counts.
@@ -21,9 +22,9 @@ pub(super) enum Unit {
 impl Unit {
     pub(super) fn text(self, value: f64) -> String {
         match self {
-            Self::PerSecond => format!("{} /s", grouped(value)),
+            Self::PerSecond => format!("{} /s", grouped(value.round() as u64)),
             Self::Millis => format!("{value:.2} ms"),
-            Self::Bytes => format!("{} B", grouped(value)),
+            Self::Bytes => format!("{} B", grouped(value.round() as u64)),
             Self::Megabytes => format!("{value:.1} MB"),
             Self::Ratio => format!("{value:.2}"),
         }
@@ -135,29 +136,12 @@ pub(super) fn percentile(values: &[f64], percent: usize) -> f64 {
 }
 
 fn short(value: f64) -> String {
-    if value >= 1_000.0 { grouped(value) } else { format!("{value:.2}") }
-}
-
-fn grouped(value: f64) -> String {
-    let digits = format!("{value:.0}");
-    let mut out = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 && digit.is_ascii_digit() {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
+    if value >= 1_000.0 { grouped(value.round() as u64) } else { format!("{value:.2}") }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_are_grouped_by_thousands() {
-        assert_eq!([grouped(7.0), grouped(1_234.0), grouped(1_234_567.0)], ["7", "1,234", "1,234,567"]);
-    }
 
     #[test]
     fn the_ratio_is_taken_within_each_repetition() {

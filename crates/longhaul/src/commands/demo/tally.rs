@@ -10,6 +10,7 @@ use longhaul_queue::{JobId, ProcessId, State};
 use serde::Serialize;
 
 use super::super::fleet::Stage;
+use super::answered::Answered;
 use super::plan::{PROCESS, Plan};
 use super::work::Answer;
 use crate::app::App;
@@ -40,6 +41,8 @@ pub(super) struct Tally {
     report: Option<u64>,
     report_expected: u64,
     kill: Option<Kill>,
+    /// The run of prompts.
+    prompts: Answered,
     /// Rows of the demo's jobs at the end; `None` when they were left on purpose.
     rows_left: Option<u64>,
     #[serde(rename = "elapsed_ms", serialize_with = "millis")]
@@ -48,7 +51,12 @@ pub(super) struct Tally {
 
 impl Tally {
     /// Reads it.
-    pub(super) async fn read(stage: &Stage, plan: &Plan, kill: Option<Kill>) -> Result<Self> {
+    pub(super) async fn read(
+        stage: &Stage,
+        plan: &Plan,
+        kill: Option<Kill>,
+        prompts: Answered,
+    ) -> Result<Self> {
         let mut tally = Self {
             jobs: 0,
             succeeded: 0,
@@ -60,6 +68,7 @@ impl Tally {
             report: None,
             report_expected: plan.expected(),
             kill,
+            prompts,
             rows_left: None,
             elapsed: Duration::ZERO,
         };
@@ -120,12 +129,13 @@ impl Tally {
             && self.results_lost == 0
             && self.results_twice == 0
             && self.report == Some(self.report_expected)
+            && self.prompts.is_right()
             && self.rows_left.unwrap_or(0) == 0
     }
 
     /// Prints it.
     pub(super) fn print(&self, app: &App) -> Result<()> {
-        app.out.one(self, || self.table().render(false))
+        app.out.one(self, || self.table().render(false) + &self.prompts.table().render(false))
     }
 
     fn table(&self) -> Table {
@@ -154,7 +164,7 @@ impl Tally {
             Some(left) => row("rows left", left, "after consume"),
             None => row("rows left", self.jobs, "kept, as asked"),
         }
-        row("time", whole_millis(self.elapsed), "ms");
+        row("time", whole_millis(self.elapsed), "ms, the prompts below included");
         table
     }
 }

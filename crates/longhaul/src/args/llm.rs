@@ -1,0 +1,278 @@
+//! Arguments of the commands about models.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::parse;
+
+/// Examples of `run`.
+pub(super) const RUN_EXAMPLES: &str = "\
+Examples:
+  longhaul run prompts.txt --profile sim --model sim-small --out answers.jsonl
+  longhaul run tickets.csv --template 'Classify: {{text}}' --schema label.json --out labels.csv
+  longhaul run batch.jsonl --batch --max-cost 5 --watch
+  cat prompts.jsonl | longhaul run - --model gpt-5-mini --by 06:00 --detach
+
+The same file and options go on with the same run: after Ctrl-C, a crash or a reboot, repeat the command.";
+
+/// Which prompts, and how each is asked.
+#[derive(Debug, Args)]
+pub(crate) struct PromptArgs {
+    /// The prompts: JSONL in OpenAI's batch form, JSONL of prompts, CSV, TSV, or a text with a prompt a line; - is stdin.
+    pub(crate) file: PathBuf,
+    /// Form of the file; default by its name and first line.
+    #[arg(long, value_name = "FORM", default_value = "auto", hide_default_value = true)]
+    pub(crate) format: crate::prompts::Format,
+    /// Text with {{column}} places, filled from each row.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) template: Option<String>,
+    /// Model for prompts that name none; default the profile's.
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+    /// Instructions before each prompt that has none of its own.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) system: Option<String>,
+    /// JSON Schema file that each answer must fit.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) schema: Option<PathBuf>,
+    /// Most tokens of an answer.
+    #[arg(long, value_name = "N")]
+    pub(crate) max_tokens: Option<u32>,
+    /// Sampling temperature.
+    #[arg(long, value_name = "T")]
+    pub(crate) temperature: Option<f64>,
+    /// Only the first prompts.
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<u64>,
+    /// Address of an OpenAI-compatible server, instead of the profile's.
+    #[arg(long, value_name = "URL")]
+    pub(crate) base_url: Option<String>,
+}
+
+/// `run`.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// What to ask.
+    #[command(flatten)]
+    pub(crate) prompts: PromptArgs,
+    /// Send requests one by one.
+    #[arg(long, conflicts_with_all = ["batch", "by"])]
+    pub(crate) sync: bool,
+    /// Send provider batches: cheaper, up to 24 hours.
+    #[arg(long, conflicts_with = "by")]
+    pub(crate) batch: bool,
+    /// Be done by this time, as cheaply as possible: 06:00, or a date and time.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) by: Option<String>,
+    /// Model to ask when the first gives no usable answer.
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) fallback_model: Option<String>,
+    /// Stop before more than this is spent, in dollars.
+    #[arg(long, value_name = "USD")]
+    pub(crate) max_cost: Option<String>,
+    /// Use of known answers: auto, off, or only those.
+    #[arg(long, value_name = "USE", default_value = "auto")]
+    pub(crate) cache: CacheUse,
+    /// Requests under way at once, at most; the rate control stays below.
+    #[arg(long, value_name = "N")]
+    pub(crate) concurrency: Option<u32>,
+    /// Label; spending is counted by it too. May be repeated.
+    #[arg(long = "tag", value_name = "TAG")]
+    pub(crate) tags: Vec<String>,
+    /// Where answers go, in order: .jsonl, .csv, .tsv or .txt by name; default stdout.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Where requests without an answer go; default among the answers.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) errors: Option<PathBuf>,
+    /// Only store the requests; a worker answers them: longhaul work.
+    #[arg(long, conflicts_with = "watch")]
+    pub(crate) detach: bool,
+    /// Follow a run that other workers answer, without working here.
+    #[arg(long)]
+    pub(crate) watch: bool,
+    /// Say what would be done and what it would cost, and do nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Delete the run once its answers are written.
+    #[arg(long)]
+    pub(crate) consume: bool,
+}
+
+/// Use of the response cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CacheUse {
+    /// Look up answers, and keep new ones.
+    Auto,
+    /// Neither.
+    Off,
+    /// Look up answers, and never ask.
+    Only,
+}
+
+/// `runs …`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum RunsCommand {
+    /// Lists runs, newest first.
+    Ls {
+        /// At most this many.
+        #[arg(long, default_value_t = 20, value_name = "N")]
+        limit: usize,
+    },
+    /// Shows a run: settings, progress, spending, batches.
+    Show {
+        /// The run.
+        id: String,
+    },
+    /// Waits until a run has ended or cannot go on.
+    Wait {
+        /// The run.
+        id: String,
+        /// Give up after this time.
+        #[arg(long, value_parser = parse::duration, value_name = "TIME")]
+        timeout: Option<Duration>,
+    },
+    /// Sends no more requests of a run; what was sent goes on.
+    Pause {
+        /// The run.
+        id: String,
+    },
+    /// Lets a paused or held run go on.
+    Resume {
+        /// The run.
+        id: String,
+        /// Allow this much in all, in dollars.
+        #[arg(long, value_name = "USD")]
+        max_cost: Option<String>,
+    },
+    /// Ends a run early; answers so far are kept.
+    Cancel {
+        /// The run.
+        id: String,
+    },
+    /// Asks again what failed.
+    RetryFailed {
+        /// The run.
+        id: String,
+    },
+    /// Prints the answers of a run, in order.
+    Results {
+        /// The run.
+        id: String,
+        /// Where answers go; default stdout.
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+        /// Where requests without an answer go; default among the answers.
+        #[arg(long, value_name = "FILE")]
+        errors: Option<PathBuf>,
+        /// Delete the run once they are written.
+        #[arg(long)]
+        consume: bool,
+    },
+    /// Decides about batches whose fate is unknown.
+    Resolve {
+        /// The run.
+        id: String,
+        /// What to do.
+        #[command(flatten)]
+        decision: Decision,
+    },
+    /// Deletes a run that has ended, with its answers.
+    Rm {
+        /// The run.
+        id: String,
+    },
+}
+
+/// What becomes of a batch whose fate is unknown.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Decision {
+    /// Send it again: it may be paid for twice.
+    #[arg(long)]
+    pub(crate) resubmit: bool,
+    /// Look for it once more.
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// Give up on it: its requests fail.
+    #[arg(long)]
+    pub(crate) drop: bool,
+}
+
+/// `keys …`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeysCommand {
+    /// Stores a key, read from stdin, in a file that only you can read.
+    Set {
+        /// The profile.
+        profile: String,
+    },
+    /// Lists profiles and where their keys come from; never shows one.
+    Ls,
+    /// Removes a stored key.
+    Rm {
+        /// The profile.
+        profile: String,
+    },
+}
+
+/// `sim …`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SimCommand {
+    /// Serves made-up answers over HTTP, in the forms of OpenAI, Anthropic and Gemini.
+    #[command(after_help = "Example:\n  longhaul sim serve --port 7799 --rpm 600 --rate-429 0.05")]
+    Serve(Box<SimServeArgs>),
+}
+
+/// `sim serve`.
+#[derive(Debug, Args)]
+pub(crate) struct SimServeArgs {
+    /// Port; 0 takes a free one and prints it.
+    #[arg(long, default_value_t = 7799, value_name = "PORT")]
+    pub(crate) port: u16,
+    /// Address.
+    #[arg(long, default_value = "127.0.0.1", value_name = "ADDRESS")]
+    pub(crate) host: IpAddr,
+    /// Seed: the same seed gives the same answers and faults.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) seed: u64,
+    /// Time of an answer.
+    #[arg(long, value_parser = parse::duration, default_value = "0s", value_name = "TIME")]
+    pub(crate) latency: Duration,
+    /// Requests a minute.
+    #[arg(long, value_name = "N")]
+    pub(crate) rpm: Option<u64>,
+    /// Tokens a minute.
+    #[arg(long, value_name = "N")]
+    pub(crate) tpm: Option<u64>,
+    /// Requests answered at once, as a local engine does.
+    #[arg(long, value_name = "N")]
+    pub(crate) slots: Option<usize>,
+    /// Share of requests answered with 429.
+    #[arg(long, default_value_t = 0.0, value_name = "SHARE")]
+    pub(crate) rate_429: f64,
+    /// Share of requests answered with a server error.
+    #[arg(long, default_value_t = 0.0, value_name = "SHARE")]
+    pub(crate) rate_5xx: f64,
+    /// Share of answers that are not what was asked for.
+    #[arg(long, default_value_t = 0.0, value_name = "SHARE")]
+    pub(crate) rate_malformed: f64,
+    /// Share of answers whose connection is dropped.
+    #[arg(long, default_value_t = 0.0, value_name = "SHARE")]
+    pub(crate) rate_drop: f64,
+    /// How much faster the batches' 24 hours pass.
+    #[arg(long, default_value_t = 1000.0, value_name = "FACTOR")]
+    pub(crate) time_scale: f64,
+    /// Accept only this key.
+    #[arg(long, value_name = "KEY")]
+    pub(crate) require_key: Option<String>,
+    /// Append every executed request to this file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log: Option<PathBuf>,
+    /// All settings of the simulator as JSON, over those above.
+    #[arg(long, value_name = "JSON")]
+    pub(crate) options: Option<String>,
+}

@@ -1,0 +1,136 @@
+//! What became of the demo's prompts: the file of answers held against the simulator's answer key, and the ledger held
+//! against the simulator's books. Nothing is assumed.
+
+use anyhow::{Context as _, Result};
+use longhaul_llm::sim::{self, Stats};
+use longhaul_pipelines::bulk::{Progress, Run, request};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::tally::Kill;
+use crate::output::{Cell, Table, dollars};
+
+/// The counts of the run.
+#[derive(Debug, Serialize)]
+pub(super) struct Answered {
+    prompts: u64,
+    answered: u64,
+    failed: u64,
+    /// Answers that are those of the answer key, at the place of their prompt.
+    right: u64,
+    /// Prompts with more than one line in the file.
+    answered_twice: u64,
+    throttled: u64,
+    retried: u64,
+    repaired: u64,
+    cost_micros: u64,
+    /// Calls that the ledger booked with their cost.
+    calls: u64,
+    /// Calls whose end nobody saw.
+    unknown_calls: u64,
+    unknown_ceiling_micros: u64,
+    /// Calls that the simulator executed.
+    executed: u64,
+    /// Requests that the simulator executed more than once.
+    paid_twice: u64,
+    kill: Option<Kill>,
+    ended: bool,
+}
+
+#[derive(Deserialize)]
+struct Line {
+    id: Option<String>,
+    index: u64,
+    answer: Option<Value>,
+}
+
+impl Answered {
+    /// Counts.
+    pub(super) fn count(
+        run: &Run,
+        answers: &str,
+        seed: u64,
+        progress: &Progress,
+        books: &Stats,
+        kill: Option<Kill>,
+        ended: bool,
+    ) -> Result<Self> {
+        let fault = |name: &str| books.faults.get(name).copied().unwrap_or(0);
+        let mut counted = Self {
+            prompts: run.settings.source.requests,
+            answered: 0,
+            failed: progress.failed + progress.cancelled,
+            right: 0,
+            answered_twice: 0,
+            throttled: fault("throttled") + books.throttled,
+            retried: fault("status_5xx"),
+            repaired: progress.spent.repaired,
+            cost_micros: progress.spent.cost.0,
+            calls: progress.spent.calls,
+            unknown_calls: progress.spent.unknown_calls,
+            unknown_ceiling_micros: progress.spent.unknown_ceiling.0,
+            executed: books.executed,
+            paid_twice: books.paid_twice,
+            kill,
+            ended,
+        };
+        let mut seen = std::collections::HashSet::new();
+        for (place, text) in answers.lines().enumerate() {
+            let line: Line = serde_json::from_str(text).context("reading an answer")?;
+            counted.answered_twice += u64::from(!seen.insert(line.id.clone()));
+            counted.answered += u64::from(line.answer.is_some());
+            let in_place = line.index == place as u64 && line.id == Some(format!("t{place}"));
+            counted.right += u64::from(in_place && line.answer == expected(run, seed, place)?);
+        }
+        Ok(counted)
+    }
+
+    /// Whether the run showed what it is to show. A kill may let calls be paid twice, but none that is not booked.
+    pub(super) fn is_right(&self) -> bool {
+        self.ended
+            && self.right == self.prompts
+            && self.answered == self.prompts
+            && self.answered_twice == 0
+            && self.executed <= self.calls + self.unknown_calls
+            && (self.kill.is_some() || self.paid_twice == 0)
+    }
+
+    /// As a table.
+    pub(super) fn table(&self) -> Table {
+        let mut table = Table::new(&["PROMPTS", "COUNT", "NOTE"]);
+        let mut row = |name: &str, count: String, note: &str| {
+            table.row(vec![Cell::new(name), Cell::quantity(count), Cell::new(note)]);
+        };
+        let right = match self.right == self.prompts {
+            true => "each the one of the answer key, and in order".to_owned(),
+            false => format!("only {} are those of the answer key, at their place", self.right),
+        };
+        row("prompts", self.prompts.to_string(), "");
+        row("answered", self.answered.to_string(), &right);
+        row("failed", self.failed.to_string(), "");
+        row("answered twice", self.answered_twice.to_string(), "");
+        row("throttled", self.throttled.to_string(), "429: all waited as told");
+        row("tried again", self.retried.to_string(), "5xx");
+        row("repaired", self.repaired.to_string(), "not the JSON that was asked for: asked again");
+        row("spent", dollars(self.cost_micros), &format!("simulated, {} calls", self.calls));
+        let booked = match self.kill {
+            Some(_) => "what the kill cut off was asked again; each executed call is booked",
+            None => "by the simulator's books",
+        };
+        row("paid twice", self.paid_twice.to_string(), booked);
+        if self.unknown_calls > 0 {
+            let ceiling = dollars(self.unknown_ceiling_micros);
+            let text = format!("calls whose end the kill hid, booked at the most they can cost: {ceiling}");
+            row("unknown", self.unknown_calls.to_string(), &text);
+        }
+        table
+    }
+}
+
+/// What the answer key says about a prompt.
+fn expected(run: &Run, seed: u64, place: usize) -> Result<Option<Value>> {
+    let text = super::prompts::text_of(place);
+    let body = json!({ "messages": [{ "role": "user", "content": text }] });
+    let request = request::compose(body, &run.settings)?;
+    Ok(serde_json::from_str(&sim::answer_key(seed, &request)).ok())
+}

@@ -1,0 +1,131 @@
+//! `run`: prompts in, answers out, in order. It stores the requests, answers them with a worker of its own, and writes
+//! the answers; interrupted at any point, the same command goes on.
+
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+use longhaul_pipelines::bulk::gate::{self, Held};
+use longhaul_pipelines::bulk::{Bulk, NewRequest, Run, RunId, Submission};
+
+use crate::app::App;
+use crate::args::RunArgs;
+use crate::exit::{Code, Failure};
+use crate::prompts::{Endpoint, Prompts, Summary};
+use crate::{answers, models, parse};
+
+pub(crate) mod estimate;
+mod finish;
+mod follow;
+mod settings;
+mod working;
+
+pub(crate) use finish::{Answers, print_summary, spending, way_out, write_answers};
+pub(crate) use follow::{Shown, code_of, show};
+
+use working::Working;
+
+/// Runs the command.
+pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
+    let prompts = open(app, args)?;
+    let summary = prompts.check()?;
+    refuse_embeddings(&summary)?;
+    answers::check_places(args.out.as_deref(), args.errors.as_deref())?;
+    let max_cost =
+        args.max_cost.as_deref().map(parse::money).transpose().map_err(|problem| usage(&problem))?;
+    let models = models::Setup::new(app, args.prompts.base_url.as_deref())?;
+    let bulk = Bulk::new(app.queue_or_new()?, models.llm(app)?).with_trace(app.trace.traceparent());
+    models::set_budgets(app, bulk.llm()).await?;
+    let wanted = settings::of(app, args, &models, &bulk, (&prompts, &summary)).await?;
+    if args.dry_run {
+        return settings::describe(app, &wanted, max_cost);
+    }
+    let id = RunId::of(&wanted);
+    if max_cost.is_some() {
+        let scope = longhaul_llm::Scope::run(id.as_str());
+        bulk.llm().ledger().set_cap(&scope, max_cost).await?;
+    }
+    let submission = Submission::begin(&bulk, wanted).await?;
+    settings::introduce(app, &submission, max_cost);
+    if submission.is_resumed() {
+        // Whatever held it may be gone: a key was set, more money allowed. If not, it is held again.
+        gate::open(&bulk, &id, &[Held::Budget, Held::Auth, Held::Quota]).await?;
+    }
+    let started = Instant::now();
+    let mut working = match args.detach || args.watch {
+        true => None,
+        false => Some(Working::start(app, args, &bulk, &id)?),
+    };
+    submit(&prompts, args, submission).await?;
+    if args.detach {
+        return detached(app, &id);
+    }
+    let run = Run::get(bulk.queue(), &id).await?;
+    let ended = follow::until_the_end(app, &bulk, &run, working.as_mut()).await;
+    if let Some(working) = working {
+        working.stop().await?;
+    }
+    bulk.llm().save_learnt().await;
+    match ended? {
+        Shown::Ended(progress) => {
+            finish::finish(app, args, &bulk, (&run, &prompts), &progress, started).await
+        }
+        Shown::Interrupted => Ok(interrupted(app, &id)),
+        Shown::WorkerEnded => Err(worker_ended(&id).into()),
+    }
+}
+
+fn open(app: &App, args: &RunArgs) -> Result<Prompts> {
+    let limits = app.limits()?;
+    settings::prompts(&args.prompts, limits.value_bytes_max)
+}
+
+fn refuse_embeddings(summary: &Summary) -> Result<()> {
+    match summary.endpoint {
+        Endpoint::Chat => Ok(()),
+        Endpoint::Embeddings => {
+            let text = "the file asks for embeddings, and `run` answers chat requests only";
+            Err(Failure::new(Code::Usage, text)
+                .hint("use lines with \"url\": \"/v1/chat/completions\"")
+                .into())
+        }
+    }
+}
+
+fn usage(problem: &str) -> Failure {
+    Failure::new(Code::Usage, format!("--max-cost: {problem}"))
+}
+
+/// Stores the requests. What is stored already is left alone, so this is also how an interrupted submission goes on.
+async fn submit(prompts: &Prompts, args: &RunArgs, mut submission: Submission) -> Result<()> {
+    if submission.is_complete().await? {
+        return Ok(());
+    }
+    let limit = args.prompts.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    for prompt in prompts.lines()?.take(limit) {
+        let prompt = prompt?;
+        let request = NewRequest { custom_id: prompt.custom_id, body: prompt.body };
+        submission
+            .push(request)
+            .await
+            .with_context(|| format!("storing the prompt of line {}", prompt.line))?;
+    }
+    submission.finish().await?;
+    Ok(())
+}
+
+fn detached(app: &App, id: &RunId) -> Result<Code> {
+    app.out.one(&serde_json::json!({ "id": id.as_str() }), || id.to_string())?;
+    app.out.hint(format_args!("answer it with longhaul work, follow it with longhaul runs wait {id}"));
+    Ok(Code::Ok)
+}
+
+fn interrupted(app: &App, id: &RunId) -> Code {
+    app.out.note(format_args!("interrupted; nothing is lost, {id} is stored"));
+    app.out.hint(format_args!("go on with the same command, or in the background: longhaul work"));
+    Code::Interrupted
+}
+
+fn worker_ended(id: &RunId) -> Failure {
+    Failure::new(Code::Failure, format!("the worker ended before {id} did; nothing is lost"))
+        .hint("go on with the same command")
+}

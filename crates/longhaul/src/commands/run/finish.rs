@@ -1,0 +1,257 @@
+//! The end of a run: its answers in order, and what they cost.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use longhaul_llm::{Class, SIM_MODEL_PREFIX};
+use longhaul_pipelines::bulk::gate::Held;
+use longhaul_pipelines::bulk::progress::Status;
+use longhaul_pipelines::bulk::{Bulk, Progress, Run, RunId, manage};
+use longhaul_queue::job::JobResult;
+use longhaul_queue::limits::PAGE_MAX;
+use serde::Deserialize;
+
+use super::follow::code_of;
+use crate::answers::{self, ErrorInfo, Item, Outcome};
+use crate::app::App;
+use crate::args::RunArgs;
+use crate::exit::Code;
+use crate::output::{dollars, grouped, short_count};
+use crate::prompts::{Form, Prompts};
+
+/// Where answers go.
+pub(crate) struct Answers<'a> {
+    /// Those that have one; stdout by default.
+    pub(crate) out: Option<&'a Path>,
+    /// Those that failed; among the others by default.
+    pub(crate) errors: Option<&'a Path>,
+    /// The prompts, for columns that are carried on.
+    pub(crate) prompts: Option<&'a Prompts>,
+}
+
+/// What was written.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Written {
+    /// Requests without an answer.
+    pub(crate) failed: u64,
+    /// Answers that were cut off.
+    pub(crate) cut_off: u64,
+    /// Why the first of them has no answer.
+    pub(crate) first_error: Option<String>,
+}
+
+/// Writes the answers and says what they cost.
+pub(super) async fn finish(
+    app: &App,
+    args: &RunArgs,
+    bulk: &Bulk,
+    (run, prompts): (&Run, &Prompts),
+    progress: &Progress,
+    started: Instant,
+) -> Result<Code> {
+    let ended = matches!(progress.status, Status::Completed | Status::Failed);
+    let answers =
+        Answers { out: args.out.as_deref(), errors: args.errors.as_deref(), prompts: Some(prompts) };
+    if ended {
+        let written = write_answers(app, bulk, run, &answers).await?;
+        if written.cut_off > 0 {
+            app.out.warn(format_args!(
+                "{} answers were cut off at max_tokens; they are marked with stop = length",
+                grouped(written.cut_off)
+            ));
+        }
+        if let Some(error) = &written.first_error {
+            app.out.warn(format_args!(
+                "{} requests have no answer; the first: {error}",
+                grouped(written.failed)
+            ));
+        }
+    }
+    print_summary(app, run, progress, Some(started.elapsed()))?;
+    if ended && args.consume {
+        manage::consume(bulk, &run.id).await?;
+        app.out.note(format_args!("{} is consumed", run.id));
+    }
+    Ok(code_of(progress))
+}
+
+/// Writes all answers of a run, in order.
+pub(crate) async fn write_answers(
+    app: &App,
+    bulk: &Bulk,
+    run: &Run,
+    answers: &Answers<'_>,
+) -> Result<Written> {
+    let mut writer = answers::Answers::create(options(run, answers))?;
+    let mut rows = answers.prompts.map(Prompts::lines).transpose()?;
+    let mut written = Written::default();
+    let (mut after, mut next_row) = (0, 0);
+    loop {
+        let page = bulk.queue().results(&run.id.process(), after, PAGE_MAX).await?;
+        for result in &page.items {
+            let index = RunId::index_of(result.id);
+            let (custom_id, outcome) = outcome_of(bulk, result).await?;
+            match &outcome {
+                Outcome::Answer(answer) => written.cut_off += u64::from(answer.stop == CUT_OFF),
+                Outcome::Error(error) => {
+                    written.failed += 1;
+                    written.first_error.get_or_insert_with(|| error.message.clone());
+                }
+            }
+            // The file and the results have the same order; what is not among the results is passed over.
+            let mut columns = None;
+            while let Some(rows) = rows.as_mut().filter(|_| next_row <= index) {
+                columns = rows.next().transpose()?.and_then(|row| row.columns);
+                next_row += 1;
+            }
+            writer.write(&Item { index, custom_id, columns }, &outcome)?;
+        }
+        match page.next {
+            Some(next) => after = next,
+            None => break,
+        }
+    }
+    writer.finish()?;
+    if let Some(out) = answers.out {
+        app.out.note(format_args!("answers are in {}", out.display()));
+    }
+    Ok(written)
+}
+
+/// How an answer says that it was cut off.
+const CUT_OFF: &str = "length";
+
+fn options(run: &Run, answers: &Answers<'_>) -> answers::Options {
+    let out = answers.out.unwrap_or(Path::new("-")).to_owned();
+    let (form, delimiter) = match answers.prompts {
+        Some(prompts) => (prompts.form(), prompts.delimiter()),
+        None => (Form::named(&run.settings.source.form), None),
+    };
+    let properties = run.settings.schema.as_ref().and_then(|schema| schema.get("properties")?.as_object());
+    let properties = properties.map_or_else(Vec::new, |properties| properties.keys().cloned().collect());
+    answers::Options {
+        form: answers::Form::choose(&out, form, delimiter),
+        out,
+        errors: answers.errors.map(Path::to_owned),
+        properties,
+    }
+}
+
+/// A result as it is written, with the caller's name for it; what failed has that in its payload only.
+async fn outcome_of(bulk: &Bulk, result: &JobResult) -> Result<(Option<String>, Outcome)> {
+    if let Some(value) = &result.result {
+        let name: Named = value.to()?;
+        return Ok((name.custom_id, Outcome::Answer(value.to()?)));
+    }
+    let payload: Named = bulk.queue().get(result.id).await?.payload.to()?;
+    let text = result.error.as_ref().map_or_else(|| result.state.to_string(), |error| error.text.clone());
+    // A failed request begins its text with the class of its error.
+    let (class, message) = match text.split_once([':', ' ']) {
+        Some((class, _)) if Class::ALL.iter().any(|known| known.as_str() == class) => {
+            (class.to_owned(), text)
+        }
+        _ => (result.state.to_string(), text),
+    };
+    Ok((payload.custom_id, Outcome::Error(ErrorInfo { class, message })))
+}
+
+/// The caller's name for a request.
+#[derive(Deserialize)]
+struct Named {
+    custom_id: Option<String>,
+}
+
+/// What a run did and cost, on stderr; as an object on stdout where answers went to a file.
+pub(crate) fn print_summary(app: &App, run: &Run, progress: &Progress, took: Option<Duration>) -> Result<()> {
+    let mut parts = vec![format!("{} answered", grouped(progress.completed))];
+    let open = progress.total - progress.ended().min(progress.total);
+    for (count, word) in [(progress.failed, "failed"), (progress.cancelled, "cancelled"), (open, "open")] {
+        if count > 0 {
+            parts.push(format!("{} {word}", grouped(count)));
+        }
+    }
+    if let Some(took) = took {
+        let rate = progress.ended() as f64 / took.as_secs_f64().max(0.001);
+        parts.push(format!("{:.1} s, {rate:.0} a second", took.as_secs_f64()));
+    }
+    app.out.note(format_args!("{}: {}", run.id, parts.join(" · ")));
+    for line in spending(progress) {
+        app.out.note(line);
+    }
+    if run.settings.model.starts_with(SIM_MODEL_PREFIX) {
+        app.out.note("answers and prices are made up: the simulator was asked");
+    }
+    match (progress.held, &progress.message) {
+        (Some(held), message) => {
+            app.out.warn(format_args!(
+                "{} is held ({held}): {}",
+                run.id,
+                message.as_deref().unwrap_or_default()
+            ));
+            app.out.hint(way_out(held, &run.id));
+        }
+        (None, _) if progress.failed > 0 => {
+            app.out.hint(format_args!("see why with longhaul jobs ls --process {} --state failed, ask again with longhaul runs retry-failed {}", run.id, run.id));
+        }
+        (None, _) => {}
+    }
+    Ok(())
+}
+
+/// Lines about money and tokens.
+pub(crate) fn spending(progress: &Progress) -> Vec<String> {
+    let spent = &progress.spent;
+    let mut cost = match (spent.unpriced_calls, spent.cost.0) {
+        (1.., 0) => "unpriced".to_owned(),
+        (1.., micros) => format!("{}, and {} calls unpriced", dollars(micros), grouped(spent.unpriced_calls)),
+        (0, micros) => dollars(micros),
+    };
+    if let Some(estimated) = progress.estimated_micros {
+        cost += &format!(" (estimated {})", dollars(estimated));
+    }
+    let usage = &spent.usage;
+    let mut lines = vec![format!(
+        "cost         {cost} · {} calls · {} tokens in, {} out",
+        grouped(spent.calls),
+        short_count(usage.input()),
+        short_count(usage.output()),
+    )];
+    let counts = [
+        (spent.cached, "from the cache"),
+        (spent.throttled, "times throttled"),
+        (spent.repaired, "asked again for shape"),
+    ];
+    let counts: Vec<String> = counts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, word)| format!("{} {word}", grouped(*count)))
+        .collect();
+    if !counts.is_empty() {
+        lines.push(format!("calls        {}", counts.join(" · ")));
+    }
+    if spent.unknown_calls > 0 {
+        lines.push(format!(
+            "unknown      {} calls never came to an end that we saw, and may have been billed: up to {}",
+            grouped(spent.unknown_calls),
+            dollars(spent.unknown_ceiling.0),
+        ));
+    }
+    lines
+}
+
+/// What a person can do about a run that is held.
+pub(crate) fn way_out(held: Held, id: &RunId) -> String {
+    match held {
+        Held::Budget => {
+            format!("allow more: longhaul runs resume {id} --max-cost USD, or repeat the command with it")
+        }
+        Held::Auth => format!(
+            "set the key (longhaul keys ls shows where it is looked for), then repeat the command, or longhaul runs resume {id}"
+        ),
+        Held::Quota => {
+            format!("when the account has room again, repeat the command, or longhaul runs resume {id}")
+        }
+        Held::Ambiguous => format!("decide: longhaul runs resolve {id} --wait, --resubmit or --drop"),
+    }
+}

@@ -1,0 +1,219 @@
+//! Following a run: its progress on stderr until it ends, is held, or somebody presses Ctrl-C.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use longhaul_pipelines::bulk::progress::{self, Listener, Progress as RunProgress, Status as RunStatus};
+use longhaul_pipelines::bulk::{Bulk, Mode, Run, gate::Held};
+use longhaul_queue::store::{Filter, ListRequest};
+use longhaul_queue::{State, Timestamp};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::app::App;
+use crate::exit::Code;
+use crate::output::dollars;
+use crate::progress::{Fact, Progress, Status};
+
+use super::working::Working;
+
+/// How following ended.
+pub(crate) enum Shown {
+    /// The run has ended or cannot go on.
+    Ended(Box<RunProgress>),
+    /// Somebody does not want to wait.
+    Interrupted,
+    /// The worker ended by itself, which it does only with an error.
+    WorkerEnded,
+}
+
+/// Shows the progress of a run.
+struct Bar {
+    shown: Mutex<(Progress, Rate)>,
+    /// When a request ended last, and how many had by then.
+    moved: Mutex<(Instant, u64)>,
+}
+
+/// Requests a second, the newest counting most.
+struct Rate {
+    last: Option<(Instant, u64)>,
+    per_second: f64,
+}
+
+/// A run that does not move for so long is asked why.
+const STUCK_AFTER: Duration = Duration::from_secs(3);
+/// Unfinished requests among which a reason is looked for.
+const TROUBLES_LOOKED_AT: usize = 20;
+/// Least time between two measurements of the rate, and how much a new one counts.
+const RATE_EVERY: Duration = Duration::from_millis(500);
+const RATE_WEIGHT: f64 = 0.3;
+
+impl Rate {
+    fn update(&mut self, done: u64) -> f64 {
+        let now = Instant::now();
+        match self.last {
+            None => self.last = Some((now, done)),
+            Some((at, before)) if now - at >= RATE_EVERY => {
+                let current = done.saturating_sub(before) as f64 / (now - at).as_secs_f64();
+                self.per_second = if self.per_second == 0.0 {
+                    current
+                } else {
+                    self.per_second * (1.0 - RATE_WEIGHT) + current * RATE_WEIGHT
+                };
+                self.last = Some((now, done));
+            }
+            Some(_) => {}
+        }
+        self.per_second
+    }
+}
+
+impl Listener for Bar {
+    fn progressed(&self, progress: &RunProgress) {
+        let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
+        if moved.1 != progress.ended() {
+            *moved = (Instant::now(), progress.ended());
+        }
+        drop(moved);
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let rate = shown.1.update(progress.ended());
+        let status = Status {
+            done: progress.ended(),
+            total: progress.total,
+            failed: progress.failed + progress.cancelled,
+            running: progress.running,
+        };
+        shown.0.update_with(status, &facts(progress, rate));
+    }
+}
+
+fn facts(progress: &RunProgress, rate: f64) -> Vec<Fact> {
+    let spent = &progress.spent;
+    let fact = |name, value: String, text: String| Fact { name, value, text };
+    let mut facts = vec![fact("rate", format!("{rate:.1}"), format!("{rate:.0} req/s"))];
+    let tokens = spent.usage.total();
+    facts.push(fact("tokens", tokens.to_string(), format!("{} tokens", crate::output::short_count(tokens))));
+    let expected = progress.projected_micros().or(progress.estimated_micros);
+    let cost = match expected {
+        _ if spent.unpriced_calls > 0 => "unpriced".to_owned(),
+        Some(expected) => format!("{} of ~{}", dollars(spent.cost.0), dollars(expected)),
+        None => dollars(spent.cost.0),
+    };
+    facts.push(fact("cost_usd", crate::output::plain_dollars(spent.cost.0), cost));
+    for (name, count, text) in [
+        ("throttled", spent.throttled, "429s"),
+        ("cached", spent.cached, "cached"),
+        ("retried", spent.retried, "retried"),
+    ] {
+        if count > 0 {
+            facts.push(fact(name, count.to_string(), format!("{text} {count}")));
+        }
+    }
+    if progress.mode == Mode::Batch && progress.parked > 0 {
+        let text = format!("{} wait for a provider batch, usually 1 to 24 h", progress.parked);
+        facts.push(fact("in_batch", progress.parked.to_string(), text));
+    }
+    facts
+}
+
+/// Shows a run until it has ended or cannot go on by itself.
+pub(crate) async fn show(app: &App, bulk: &Bulk, run: &Run) -> Result<RunProgress> {
+    let bar = Bar {
+        shown: Mutex::new((app.progress()?, Rate { last: None, per_second: 0.0 })),
+        moved: Mutex::new((Instant::now(), 0)),
+    };
+    tokio::select! {
+        progress = progress::watch(bulk, run, &bar) => Ok(progress?),
+        never = tell_troubles(app, bulk, run, &bar) => never,
+    }
+}
+
+/// Says why requests are tried again while none of them ends: a wait without a reason looks like a hang. Ends only with
+/// an error of the store.
+async fn tell_troubles(app: &App, bulk: &Bulk, run: &Run, bar: &Bar) -> Result<RunProgress> {
+    let (began, mut told) = (app.now(), None);
+    loop {
+        tokio::time::sleep(STUCK_AFTER).await;
+        let since = bar.moved.lock().unwrap_or_else(PoisonError::into_inner).0.elapsed();
+        if since < STUCK_AFTER {
+            continue;
+        }
+        // One that runs may have failed before, and wait for its turn at a provider that is overloaded.
+        let filter = Filter {
+            states: vec![State::Scheduled, State::Ready, State::Running],
+            process_id: Some(run.id.process()),
+            ..Filter::default()
+        };
+        let waiting = ListRequest { filter, newest_first: false, cursor: None, limit: TROUBLES_LOOKED_AT };
+        let page = bulk.queue().list(waiting).await?;
+        let error = page.items.iter().find_map(|job| job.error.as_ref());
+        let text = match (error, page.items.iter().find_map(|job| held_elsewhere(job, began))) {
+            (Some(error), _) => format!("requests are tried again: {}", error.text),
+            (None, Some(until)) => {
+                let left = (until.as_millis() - app.now().as_millis()).max(0) / 1000 + 1;
+                format!("another process has requests under way; if it was killed, they are free in {left} s")
+            }
+            (None, None) => continue,
+        };
+        // The seconds that are left change with each look, the reason does not.
+        let reason = error.map(|error| error.text.clone());
+        if told != Some(reason.clone()) {
+            app.out.warn(format_args!("no answer for {} s, {text}", since.as_secs()));
+            told = Some(reason);
+        }
+    }
+}
+
+/// Until when a request is another process's: it was under way before we looked.
+fn held_elsewhere(job: &longhaul_queue::Job, began: Timestamp) -> Option<Timestamp> {
+    job.lease_until.filter(|_| job.state == State::Running && job.started_at.is_some_and(|at| at < began))
+}
+
+/// Shows a run until it ends, or until Ctrl-C: the first one lets calls under way come to their end.
+pub(super) async fn until_the_end(
+    app: &App,
+    bulk: &Bulk,
+    run: &Run,
+    mut working: Option<&mut Working>,
+) -> Result<Shown> {
+    let mut interrupts = signal(SignalKind::interrupt()).context("catching signals")?;
+    let mut terms = signal(SignalKind::terminate()).context("catching signals")?;
+    tokio::select! {
+        progress = show(app, bulk, run) => return Ok(Shown::Ended(Box::new(progress?))),
+        () = ended(working.as_deref_mut()) => return Ok(Shown::WorkerEnded),
+        _ = interrupts.recv() => {}
+        _ = terms.recv() => {}
+    }
+    let Some(working) = working.as_mut() else { return Ok(Shown::Interrupted) };
+    app.out.note("draining: no new requests, those under way may be answered; once more to stop at once");
+    working.drain();
+    tokio::select! {
+        () = working.ended() => return Ok(Shown::Interrupted),
+        _ = interrupts.recv() => {}
+        _ = terms.recv() => {}
+    }
+    working.abort();
+    app.out.note("stopping: requests under way are given back, and may have been billed");
+    working.ended().await;
+    Ok(Shown::Interrupted)
+}
+
+/// Returns when the worker has ended; never where there is none.
+async fn ended(working: Option<&mut Working>) {
+    match working {
+        Some(working) => working.ended().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The exit code of a run that stands so.
+pub(crate) fn code_of(progress: &RunProgress) -> Code {
+    match (progress.status, progress.held) {
+        (RunStatus::Completed, _) => Code::Ok,
+        (RunStatus::Failed, _) => Code::JobsFailed,
+        (RunStatus::Held, Some(Held::Budget)) => Code::Budget,
+        (RunStatus::Held, Some(Held::Auth | Held::Quota)) => Code::Config,
+        (RunStatus::Held, _) | (RunStatus::InProgress | RunStatus::Paused, _) => Code::Failure,
+    }
+}

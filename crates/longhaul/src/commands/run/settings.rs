@@ -1,0 +1,178 @@
+//! From the command line to a run's settings.
+
+use anyhow::{Context as _, Result};
+use longhaul_llm::cache::CacheMode;
+use longhaul_llm::{MicroUsd, schema};
+use longhaul_pipelines::bulk::plan::{self, Strategy};
+use longhaul_pipelines::bulk::{Bulk, Mode, Run, RunId, RunSettings, Source, Submission};
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+
+use crate::app::App;
+use crate::args::{CacheUse, PromptArgs, RunArgs};
+use crate::exit::{Code, Failure};
+use crate::models;
+use crate::output::{dollars, grouped};
+use crate::parse;
+use crate::prompts::{Options, Prompts, Summary, Template};
+
+use super::estimate;
+
+/// Opens the file of prompts.
+pub(super) fn prompts(args: &PromptArgs, line_bytes_max: usize) -> Result<Prompts> {
+    let template: Option<Template> =
+        args.template.as_deref().map(str::parse).transpose().map_err(|problem| {
+            Failure::new(Code::Usage, format!("--template: {problem}"))
+                .hint("such as 'Translate {{text}} to {{language}}'")
+        })?;
+    Prompts::open(&args.file, Options { format: args.format, template, line_bytes_max })
+}
+
+/// The settings that shape the answers.
+pub(super) fn shape(args: &PromptArgs, models: &models::Setup, summary: &Summary) -> Result<RunSettings> {
+    let mut defaults = Map::new();
+    let mut put =
+        |name: &str, value: Option<Value>| defaults.extend(value.map(|value| (name.to_owned(), value)));
+    put("system", args.system.clone().map(Value::from));
+    put("max_tokens", args.max_tokens.map(Value::from));
+    put("temperature", args.temperature.map(Value::from));
+    let profile = models.chosen()?;
+    let name =
+        args.file.file_name().map_or_else(|| "stdin".to_owned(), |name| name.to_string_lossy().into_owned());
+    Ok(RunSettings {
+        model: models.model(&profile, args.model.as_deref(), summary.without_model > 0)?,
+        profile,
+        defaults,
+        schema: args.schema.as_deref().map(read_schema).transpose()?,
+        fallback_model: None,
+        mode: Mode::Sync,
+        mode_note: None,
+        switch_at: None,
+        cache: CacheMode::Auto,
+        tags: Vec::new(),
+        source: Source {
+            name,
+            sha256: digest(args, summary),
+            requests: args.limit.map_or(summary.prompts, |limit| limit.min(summary.prompts)),
+            form: summary.form.as_str().to_owned(),
+        },
+        estimate_micros: None,
+    })
+}
+
+/// All settings of a run.
+pub(super) async fn of(
+    app: &App,
+    args: &RunArgs,
+    models: &models::Setup,
+    bulk: &Bulk,
+    (prompts, summary): (&Prompts, &Summary),
+) -> Result<RunSettings> {
+    let mut settings = shape(&args.prompts, models, summary)?;
+    let route = bulk.llm().route(&settings.profile, &settings.model).await?;
+    let now = app.now();
+    let by = args.by.as_deref().map(|text| parse::time(text, now)).transpose();
+    let by = by.map_err(|problem| Failure::new(Code::Usage, format!("--by: {problem}")))?;
+    let strategy = match (args.sync, args.batch, by) {
+        (true, _, _) => Strategy::Sync,
+        (_, true, _) => Strategy::Batch,
+        (_, _, Some(_)) => Strategy::Auto,
+        _ => app.settings.read("llm.bulk_strategy", strategy)?,
+    };
+    let time_left = by
+        .map(|by| std::time::Duration::from_millis((by.as_millis() - now.as_millis()).max(0).unsigned_abs()));
+    let decision = plan::decide(strategy, route.batch_limits(), settings.source.requests, time_left);
+    settings.mode = decision.mode;
+    settings.mode_note = decision.note;
+    settings.switch_at = decision.switch_after.map(|after| now + after);
+    settings.fallback_model.clone_from(&args.fallback_model);
+    settings.cache = match args.cache {
+        CacheUse::Auto => CacheMode::Auto,
+        CacheUse::Off => CacheMode::Off,
+        CacheUse::Only => CacheMode::Only,
+    };
+    settings.tags.clone_from(&args.tags);
+    // A run that is there already has its estimate, and reading a million prompts for another takes a while.
+    if Run::find(bulk.queue(), &RunId::of(&settings)).await?.is_none() {
+        let estimate = estimate::of(prompts, args.prompts.limit, &settings, &route)?;
+        settings.estimate_micros = estimate.for_mode(settings.mode);
+    }
+    Ok(settings)
+}
+
+fn strategy(text: &str) -> Result<Strategy, String> {
+    match text {
+        "sync" => Ok(Strategy::Sync),
+        "batch" => Ok(Strategy::Batch),
+        "auto" => Ok(Strategy::Auto),
+        _ => Err("expected sync, batch or auto".to_owned()),
+    }
+}
+
+/// The content and how it is read: another template is another run.
+fn digest(args: &PromptArgs, summary: &Summary) -> String {
+    let how = (&summary.sha256, &args.template, summary.form, args.limit);
+    let text = serde_json::to_string(&how).unwrap_or_default();
+    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn read_schema(path: &std::path::Path) -> Result<Value> {
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("reading --schema {}", path.display()))?;
+    let wrong = |problem: String| {
+        Failure::new(Code::Usage, format!("--schema {} cannot be used: {problem}", path.display()))
+            .hint("it must be a JSON Schema, such as {\"type\":\"object\",\"required\":[\"label\"],…}")
+    };
+    let value: Value = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    schema::Compiled::new(&value).map_err(|error| wrong(error.to_string()))?;
+    Ok(value)
+}
+
+/// Says what would be done.
+pub(super) fn describe(app: &App, settings: &RunSettings, max_cost: Option<MicroUsd>) -> Result<Code> {
+    let id = RunId::of(settings);
+    let cost = settings.estimate_micros.map_or_else(|| "unpriced".to_owned(), dollars);
+    app.out.one(&serde_json::json!({ "id": id.as_str(), "settings": settings }), || {
+        let mut text = format!(
+            "{id}: {} requests to {} by profile {}, {}, about {cost}",
+            grouped(settings.source.requests),
+            settings.model,
+            settings.profile,
+            settings.mode,
+        );
+        if let Some(note) = &settings.mode_note {
+            text += &format!("\n{note}");
+        }
+        if let Some(max) = max_cost {
+            text += &format!("\nstops before {max}");
+        }
+        text
+    })?;
+    app.out.note("nothing was sent or stored");
+    Ok(Code::Ok)
+}
+
+/// What one wants to know before the first request is sent.
+pub(super) fn introduce(app: &App, submission: &Submission, max_cost: Option<MicroUsd>) {
+    let settings = submission.settings();
+    let simulated =
+        if settings.model.starts_with(longhaul_llm::SIM_MODEL_PREFIX) { " (simulated)" } else { "" };
+    let verb = if submission.is_resumed() { "going on with" } else { "starting" };
+    app.out.note(format_args!(
+        "{verb} {}: {} requests to {}{simulated} by profile {}, {}",
+        submission.id(),
+        grouped(settings.source.requests),
+        settings.model,
+        settings.profile,
+        settings.mode,
+    ));
+    if let Some(note) = &settings.mode_note {
+        app.out.warn(note);
+    }
+    let estimate = settings.estimate_micros.map_or_else(
+        || "unpriced: no price is known for this model".to_owned(),
+        |micros| format!("about {}", dollars(micros)),
+    );
+    let limit = max_cost.map_or_else(String::new, |max| format!(", stops before {max}"));
+    app.out.note(format_args!("cost {estimate}{limit}"));
+}

@@ -1,0 +1,255 @@
+//! `runs …`: runs that are stored, by whatever process they were submitted.
+
+use anyhow::Result;
+use longhaul_llm::Scope;
+use longhaul_pipelines::bulk::batch::{BatchTold, Step};
+use longhaul_pipelines::bulk::{Bulk, Progress, Run, RunId, manage};
+use serde::Serialize;
+
+use super::run::{Answers, code_of, print_summary, show, write_answers};
+use crate::app::App;
+use crate::args::{Decision, RunsCommand};
+use crate::exit::{Code, Failure};
+use crate::output::{Cell, Table, dollars, grouped};
+use crate::{models, parse};
+
+/// Runs the command.
+pub(crate) async fn run(app: &App, command: &RunsCommand) -> Result<Code> {
+    let bulk = Bulk::new(app.queue()?, models::Setup::new(app, None)?.llm(app)?);
+    match command {
+        RunsCommand::Ls { limit } => ls(app, &bulk, *limit).await,
+        RunsCommand::Show { id } => show_one(app, &bulk, &found(&bulk, id).await?).await,
+        RunsCommand::Wait { id, timeout } => {
+            let run = found(&bulk, id).await?;
+            let shown = show(app, &bulk, &run);
+            let progress = match timeout {
+                None => shown.await?,
+                Some(timeout) => match tokio::time::timeout(*timeout, shown).await {
+                    Ok(progress) => progress?,
+                    Err(_) => {
+                        app.out.note("the wait timed out; the run goes on");
+                        return Ok(Code::TimedOut);
+                    }
+                },
+            };
+            print_summary(app, &run, &progress, None)?;
+            Ok(code_of(&progress))
+        }
+        RunsCommand::Pause { id } => {
+            let run = found(&bulk, id).await?;
+            manage::pause(&bulk, &run.id).await?;
+            said(app, &run.id, "paused", format!("{} is paused; requests under way end", run.id))
+        }
+        RunsCommand::Resume { id, max_cost } => resume(app, &bulk, id, max_cost.as_deref()).await,
+        RunsCommand::Cancel { id } => {
+            let run = found(&bulk, id).await?;
+            app.confirm(&format!("cancel {}", run.id))?;
+            let cancelled = manage::cancel(&bulk, &run.id).await?;
+            let text = format!("{cancelled} requests of {} cancelled; answers so far are kept", run.id);
+            said(app, &run.id, "cancelled", text)
+        }
+        RunsCommand::RetryFailed { id } => {
+            let run = found(&bulk, id).await?;
+            let retried = manage::retry_failed(&bulk, &run.id).await?;
+            if retried == 0 {
+                return Err(
+                    Failure::new(Code::NothingMatched, format!("no request of {} failed", run.id)).into()
+                );
+            }
+            app.out.hint("answer them with longhaul work --drain");
+            said(app, &run.id, "retried", format!("{retried} requests of {} are asked again", run.id))
+        }
+        RunsCommand::Results { id, out, errors, consume } => {
+            let run = found(&bulk, id).await?;
+            let answers = Answers { out: out.as_deref(), errors: errors.as_deref(), prompts: None };
+            let written = write_answers(app, &bulk, &run, &answers).await?;
+            if *consume {
+                manage::consume(&bulk, &run.id).await?;
+            }
+            Ok(if written.failed > 0 { Code::JobsFailed } else { Code::Ok })
+        }
+        RunsCommand::Resolve { id, decision } => resolve(app, &bulk, id, decision).await,
+        RunsCommand::Rm { id } => {
+            let run = found(&bulk, id).await?;
+            app.confirm(&format!("delete {} with its answers", run.id))?;
+            let deleted = manage::consume(&bulk, &run.id).await?;
+            said(app, &run.id, "deleted", format!("{} is deleted ({deleted} jobs)", run.id))
+        }
+    }
+}
+
+fn said(app: &App, id: &RunId, what: &str, text: String) -> Result<Code> {
+    app.out.one(&serde_json::json!({ "id": id.as_str(), "done": what }), || text)?;
+    Ok(Code::Ok)
+}
+
+/// The run of this name, with or without `run-`.
+async fn found(bulk: &Bulk, name: &str) -> Result<Run> {
+    let name = if name.starts_with("run-") { name.to_owned() } else { format!("run-{name}") };
+    match Run::find(bulk.queue(), &RunId::named(&name)).await? {
+        Some(run) => Ok(run),
+        None => Err(Failure::new(Code::NothingMatched, format!("there is no run {name}"))
+            .hint("list runs with: longhaul runs ls")
+            .into()),
+    }
+}
+
+/// A run in a list.
+#[derive(Debug, Serialize)]
+struct Line {
+    id: String,
+    source: String,
+    model: String,
+    profile: String,
+    created_at: longhaul_queue::Timestamp,
+    #[serde(flatten)]
+    progress: Progress,
+}
+
+async fn ls(app: &App, bulk: &Bulk, limit: usize) -> Result<Code> {
+    let page = Run::list(bulk.queue(), None, limit).await?;
+    let mut lines = Vec::with_capacity(page.items.len());
+    for job in page.items {
+        let Some(process) = &job.process_id else { continue };
+        let run = Run::get(bulk.queue(), &RunId::named(process.as_str())).await?;
+        let progress = Progress::of(bulk, &run.id, &run.settings).await?;
+        lines.push(Line {
+            id: run.id.as_str().to_owned(),
+            source: run.settings.source.name,
+            model: run.settings.model,
+            profile: run.settings.profile,
+            created_at: run.job.created_at,
+            progress,
+        });
+    }
+    let now = app.now();
+    app.out.list(&lines, page.next, || {
+        let mut table =
+            Table::new(&["ID", "STATUS", "DONE", "FAILED", "MODEL", "MODE", "COST", "FILE", "STARTED"]);
+        for line in &lines {
+            let progress = &line.progress;
+            table.row(vec![
+                Cell::new(&line.id),
+                Cell::new(status_word(progress)),
+                Cell::new(format!("{}/{}", grouped(progress.ended()), grouped(progress.total))),
+                Cell::new(grouped(progress.failed)),
+                Cell::new(&line.model),
+                Cell::new(progress.mode.to_string()),
+                Cell::new(cost(progress)),
+                Cell::new(&line.source),
+                Cell::new(app.out.list_time(line.created_at, now)),
+            ]);
+        }
+        table
+    })?;
+    Ok(Code::Ok)
+}
+
+fn status_word(progress: &Progress) -> String {
+    use longhaul_pipelines::bulk::progress::Status;
+    match (progress.status, progress.held) {
+        (Status::Held, Some(held)) => format!("held: {held}"),
+        (Status::Held, None) => "held".to_owned(),
+        (Status::InProgress, _) => "running".to_owned(),
+        (Status::Paused, _) => "paused".to_owned(),
+        (Status::Completed, _) => "done".to_owned(),
+        (Status::Failed, _) => "done, some failed".to_owned(),
+    }
+}
+
+fn cost(progress: &Progress) -> String {
+    let spent = &progress.spent;
+    match (spent.unpriced_calls, spent.cost.0) {
+        (1.., 0) => "unpriced".to_owned(),
+        (1.., micros) => format!("{} + unpriced", dollars(micros)),
+        (0, micros) => dollars(micros),
+    }
+}
+
+async fn show_one(app: &App, bulk: &Bulk, run: &Run) -> Result<Code> {
+    let progress = Progress::of(bulk, &run.id, &run.settings).await?;
+    let mut batches = Vec::new();
+    for (job, payload) in manage::batches(bulk, &run.id).await? {
+        let detail = bulk.queue().get(job.id).await?;
+        let step: Step = detail.data.and_then(|data| data.to().ok()).unwrap_or_default();
+        batches.push((payload, job, step));
+    }
+    let view = serde_json::json!({
+        "id": run.id.as_str(), "settings": run.settings, "progress": progress, "created_at": run.job.created_at,
+        "batches": batches.iter().map(|(payload, job, step)| serde_json::json!({
+            "job_id": job.id, "chunk": payload.chunk, "round": payload.round, "requests": payload.len(), "at": step,
+        })).collect::<Vec<_>>(),
+    });
+    app.out.one(&view, || {
+        let now = app.now();
+        let settings = &run.settings;
+        let mut lines = vec![
+            format!("run          {}", run.id),
+            format!("status       {}", status_word(&progress)),
+            format!("file         {} ({} requests)", settings.source.name, grouped(settings.source.requests)),
+            format!("model        {} by profile {}", settings.model, settings.profile),
+            format!("mode         {}", settings.mode),
+            format!("started      {}", app.out.detail_time(run.job.created_at, now)),
+            format!(
+                "requests     {} answered · {} failed · {} cancelled · {} of {} open",
+                grouped(progress.completed),
+                grouped(progress.failed),
+                grouped(progress.cancelled),
+                grouped(progress.total - progress.ended()),
+                grouped(progress.total),
+            ),
+        ];
+        lines.extend(super::run::spending(&progress));
+        lines.extend(progress.message.iter().map(|message| format!("note         {message}")));
+        for (payload, job, step) in &batches {
+            lines.push(format!("batch        {} requests, {}", grouped(payload.len()), step_text(step, job)));
+        }
+        lines.join("\n")
+    })?;
+    if let Some(held) = progress.held {
+        app.out.hint(super::run::way_out(held, &run.id));
+    }
+    Ok(Code::Ok)
+}
+
+fn step_text(step: &Step, job: &longhaul_queue::Job) -> String {
+    match step {
+        Step::Prepare => format!("not sent yet ({})", job.state),
+        Step::Uploaded { .. } => "uploaded".to_owned(),
+        Step::Submitting { candidates, .. } if candidates.is_empty() => "asked for, not confirmed".to_owned(),
+        Step::Submitting { candidates, .. } => format!("ambiguous: may be {}", candidates.join(" or ")),
+        Step::Submitted { id, completed, .. } => {
+            let done = completed.map_or_else(String::new, |count| format!(", {} answered", grouped(count)));
+            format!("{id} at the provider{done}")
+        }
+        Step::Ended { id, .. } => format!("{id} has ended, results are read"),
+        Step::Over { .. } => "given up, its requests are told".to_owned(),
+    }
+}
+
+async fn resume(app: &App, bulk: &Bulk, id: &str, max_cost: Option<&str>) -> Result<Code> {
+    let run = found(bulk, id).await?;
+    let max_cost = max_cost.map(parse::money).transpose();
+    let max_cost = max_cost.map_err(|problem| Failure::new(Code::Usage, format!("--max-cost: {problem}")))?;
+    if max_cost.is_some() {
+        bulk.llm().ledger().set_cap(&Scope::run(run.id.as_str()), max_cost).await?;
+    }
+    let opened = manage::resume(bulk, &run.id).await?;
+    app.out.hint("answer it with longhaul work --drain");
+    said(app, &run.id, "resumed", format!("{} goes on ({opened} jobs were held)", run.id))
+}
+
+async fn resolve(app: &App, bulk: &Bulk, id: &str, decision: &Decision) -> Result<Code> {
+    let run = found(bulk, id).await?;
+    let told = match decision {
+        Decision { resubmit: true, .. } => BatchTold::Resubmit,
+        Decision { drop: true, .. } => BatchTold::Drop,
+        Decision { .. } => BatchTold::Wait,
+    };
+    let count = manage::resolve(bulk, &run.id, told).await?;
+    if count == 0 {
+        let text = format!("no batch of {} waits for a decision", run.id);
+        return Err(Failure::new(Code::NothingMatched, text).into());
+    }
+    said(app, &run.id, "resolved", format!("{count} batches of {} go on as you decided", run.id))
+}

@@ -1,0 +1,187 @@
+//! From settings to models: profiles with their keys, the file that remembers, prices and budgets.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use longhaul_llm::cache::{Cache, CacheOptions};
+use longhaul_llm::clock::SystemWallClock;
+use longhaul_llm::file::LlmFile;
+use longhaul_llm::price::Prices;
+use longhaul_llm::profile::ProviderKind;
+use longhaul_llm::sim::{SimCore, SimProvider};
+use longhaul_llm::{Llm, LlmOptions, ProfileSetup, Provider, Scope};
+
+use longhaul_stores::StoreUrl;
+
+use crate::app::App;
+use crate::exit::{Code, Failure};
+use crate::{keys, parse};
+
+mod profiles;
+
+/// The first wait between two looks at a batch, as the pipeline knows it.
+const POLL_FIRST: Duration = Duration::from_secs(15);
+
+/// The models as settings describe them.
+pub(crate) struct Setup {
+    profiles: BTreeMap<String, ProfileSetup>,
+    /// Simulators in this process, by profile.
+    simulators: BTreeMap<String, Arc<dyn Provider>>,
+    /// Named by a flag, a setting or an address.
+    named: Option<String>,
+}
+
+impl Setup {
+    /// Reads the profiles, with keys. `base_url` is an address given on the command line.
+    pub(crate) fn new(app: &App, base_url: Option<&str>) -> Result<Self> {
+        let keys = keys::Keys::open();
+        let (mut profiles, mut simulators) = (BTreeMap::new(), BTreeMap::new());
+        for (name, fields) in app.settings.profiles() {
+            let setup = profiles::read(name, fields, &keys)?;
+            if setup.profile.provider == ProviderKind::Sim {
+                let core =
+                    SimCore::new(profiles::sim_options(name, fields)?).context("starting the simulator")?;
+                simulators.insert(name.clone(), Arc::new(SimProvider::new(core)) as Arc<dyn Provider>);
+            }
+            profiles.insert(name.clone(), setup);
+        }
+        let named = match base_url {
+            // The address is the profile's name, so that any worker can find it again.
+            Some(url) => Some(url.to_owned()),
+            None => Some(app.settings.get("llm.profile")?.value.clone()).filter(|name| !name.is_empty()),
+        };
+        if let Some(name) = &named
+            && !name.starts_with("http")
+            && !profiles.contains_key(name)
+        {
+            let known: Vec<&str> = profiles.keys().map(String::as_str).collect();
+            let text = format!("there is no profile {name:?}");
+            return Err(Failure::new(Code::Config, text)
+                .hint(format_args!("there are {}", known.join(", ")))
+                .into());
+        }
+        Ok(Self { profiles, simulators, named })
+    }
+
+    /// Profiles with a key at hand.
+    pub(crate) fn with_keys(&self) -> Vec<&str> {
+        let with_key = self.profiles.iter().filter(|(_, setup)| setup.profile.key.is_some());
+        with_key.map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// The profile to use: the one named, or the only hosted one with a key.
+    pub(crate) fn chosen(&self) -> Result<String> {
+        if let Some(name) = &self.named {
+            return Ok(name.clone());
+        }
+        match self.with_keys().as_slice() {
+            [name] => Ok((*name).to_owned()),
+            [] => Err(Failure::new(Code::Config, "no provider is set up: there is no key for any profile")
+                .hint(
+                    "set OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY, name a local engine with --profile ollama, \
+                     or try without a model: --profile sim",
+                )
+                .into()),
+            names => {
+                Err(Failure::new(Code::Config, format!("several profiles have a key: {}", names.join(", ")))
+                    .hint("name one: --profile NAME, or llm.profile in longhaul.toml")
+                    .into())
+            }
+        }
+    }
+
+    /// The model for requests that name none.
+    pub(crate) fn model(&self, profile: &str, named: Option<&str>, needed: bool) -> Result<String> {
+        let own = self.profiles.get(profile).and_then(|setup| setup.profile.model.clone());
+        match (named.map(str::to_owned).or(own), needed) {
+            (Some(model), _) => Ok(model),
+            (None, false) => Ok(String::new()),
+            (None, true) => {
+                Err(Failure::new(Code::Usage, format!("no model is named, and profile {profile} has none"))
+                    .hint(format_args!(
+                        "add --model NAME; see what there is: longhaul models --profile {profile}"
+                    ))
+                    .into())
+            }
+        }
+    }
+
+    /// The models, with what they remember beside the store.
+    pub(crate) fn llm(&self, app: &App) -> Result<Llm> {
+        match &file_of(app)? {
+            Some(path) => self.llm_at(app, path),
+            None => self.llm_in_memory(app),
+        }
+    }
+
+    /// The models, with what they remember in a file of the caller's.
+    pub(crate) fn llm_at(&self, app: &App, path: &Path) -> Result<Llm> {
+        let file = LlmFile::open(path).with_context(|| format!("opening {}", path.display()))?;
+        self.with_file(app, file)
+    }
+
+    /// The models without a memory, for commands that ask nothing.
+    pub(crate) fn llm_in_memory(&self, app: &App) -> Result<Llm> {
+        let file = LlmFile::in_memory().context("opening a cache in memory")?;
+        self.with_file(app, file)
+    }
+
+    fn with_file(&self, app: &App, file: LlmFile) -> Result<Llm> {
+        let settings = &app.settings;
+        let cache = CacheOptions {
+            ttl: settings.read("llm.cache_ttl", parse::duration)?,
+            bytes_max: settings.read("llm.cache_size", parse::size)? as u64,
+        };
+        let poll: Duration = settings.read("llm.batch_poll", parse::duration)?;
+        Ok(Llm::new(LlmOptions {
+            profiles: self.profiles.clone(),
+            providers: self.simulators.clone(),
+            cache: Cache::new(file.clone(), cache),
+            file,
+            prices: prices(app)?,
+            clock: Arc::new(SystemWallClock),
+            day_cap: settings.read("budget.day", |text| {
+                if text.is_empty() { Ok(None) } else { parse::money(text).map(Some) }
+            })?,
+            poll_scale: poll.as_secs_f64() / POLL_FIRST.as_secs_f64(),
+        }))
+    }
+}
+
+/// Sets the limits on spending under tags that settings name.
+pub(crate) async fn set_budgets(app: &App, llm: &Llm) -> Result<()> {
+    for (tag, money) in app.settings.read("budget.tags", crate::config::tag_budgets)? {
+        llm.ledger().set_cap(&Scope::tag(&tag), Some(money)).await?;
+    }
+    Ok(())
+}
+
+/// Prices: a user's file over the built-in table.
+pub(crate) fn prices(app: &App) -> Result<Prices> {
+    let prices = Prices::built_in().context("reading the built-in prices")?;
+    let path = &app.settings.get("llm.prices")?.value;
+    if path.is_empty() {
+        return Ok(prices);
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Failure::new(Code::Config, format!("the price file {path} cannot be read: {error}"))
+            .hint("llm.prices names it; leave it empty for the built-in prices")
+    })?;
+    let wrong = |error| Failure::new(Code::Config, format!("the price file {path} is wrong: {error}"));
+    Ok(prices.overlay(&text).map_err(wrong)?)
+}
+
+/// Where the models keep what they remember; `None` beside a store in memory.
+pub(crate) fn file_of(app: &App) -> Result<Option<PathBuf>> {
+    let named = &app.settings.get("llm.file")?.value;
+    if !named.is_empty() {
+        return Ok(Some(PathBuf::from(named)));
+    }
+    Ok(match crate::store::location(&app.settings)? {
+        StoreUrl::Sqlite(path) => Some(path.parent().unwrap_or(Path::new(".")).join("llm.db")),
+        StoreUrl::Memory => None,
+    })
+}

@@ -1,0 +1,15 @@
+//! Bulk runs with the real binary over real sockets: `longhaul run` in one process, `longhaul sim serve` in another, and
+//! where a moment has to be hit, a relay between them that stops there.
+
+mod relay;
+mod sim;
+
+mod batch;
+mod consume;
+mod faults;
+mod inputs;
+mod keys;
+mod local;
+mod money;
+mod runs;
+mod sync;

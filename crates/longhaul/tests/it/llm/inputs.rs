@@ -1,0 +1,108 @@
+//! Every form of prompts in, and what comes out for it.
+
+use serde_json::{Value, json};
+
+use crate::place::read;
+
+use super::sim::{Desk, Sim};
+
+#[test]
+fn openai_lines_come_back_as_openai_lines_under_their_names() {
+    let sim = Sim::start(&[]);
+    let desk = Desk::at(&sim, 0);
+    let line = |id: &str| {
+        let body =
+            json!({"model": "sim-large", "messages": [{"role": "user", "content": format!("hello {id}")}]});
+        json!({"custom_id": id, "method": "POST", "url": "/v1/chat/completions", "body": body}).to_string()
+    };
+    desk.place.write("batch.jsonl", &["z", "a", "m"].map(line).join("\n"));
+    for (mode, out) in [("--sync", "sync.jsonl"), ("--batch", "batch-out.jsonl")] {
+        desk.ok(&["run", "batch.jsonl", mode, "--out", out]);
+        let answers = desk.answers(out);
+        let ids: Vec<&Value> = answers.iter().map(|answer| &answer["custom_id"]).collect();
+        assert_eq!(ids, ["z", "a", "m"], "in order of the file");
+        for answer in &answers {
+            assert_eq!(answer["response"]["status_code"], 200, "{answer}");
+            let body = &answer["response"]["body"];
+            assert!(body["choices"][0]["message"]["content"].is_string(), "{answer}");
+            assert_eq!((&body["object"], &body["model"]), (&"chat.completion".into(), &"sim-large".into()));
+        }
+    }
+}
+
+#[test]
+fn a_table_keeps_its_columns_and_gains_those_of_the_schema() {
+    let sim = Sim::start(&[]);
+    let desk = Desk::at(&sim, 0);
+    desk.place.write("in.csv", "id,text\n7,\"one, two\"\n8,\"say \"\"hi\"\"\"\n");
+    let args = ["run", "in.csv", "--sync", "--template", "Classify: {{text}}", "--schema", "schema.json"];
+    desk.ok(&[&args[..], &["--out", "out.csv"]].concat());
+    let table = read(&desk.place.path("out.csv"));
+    let lines: Vec<&str> = table.lines().collect();
+    assert_eq!(lines[0], "id,text,label,n,error");
+    assert!(
+        lines[1].starts_with("7,\"one, two\",") && lines[2].starts_with("8,\"say \"\"hi\"\"\","),
+        "{table}"
+    );
+    // On stdout too, where nothing else may be.
+    let ran = desk.ok(&args);
+    assert_eq!(ran.stdout, table);
+    desk.run(&["run", "in.csv", "--sync", "--template", "{{nosuch}}"]).fails(2, &["nosuch", "text"]);
+    desk.run(&["run", "in.csv", "--sync"]).fails(2, &["--template"]);
+}
+
+#[test]
+fn conversations_and_images_pass_through() {
+    let sim = Sim::start(&[]);
+    let desk = Desk::at(&sim, 0);
+    let image = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}});
+    let parts = json!([{"type": "text", "text": "what is this?"}, image]);
+    let turns = json!({"messages": [
+        {"role": "system", "content": "short"}, {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "hello"}, {"role": "user", "content": parts},
+    ]});
+    desk.place.write("in.jsonl", &format!("{turns}\n{}\n\"plain\"\n", json!({"prompt": "p", "id": "x"})));
+    desk.ok(&["run", "in.jsonl", "--sync", "--out", "out.jsonl"]);
+    let answers = desk.answers("out.jsonl");
+    assert_eq!(answers.len(), 3);
+    assert_eq!(answers[1]["id"], "x");
+    // The stored request is what was given.
+    let jobs = desk.json(&["jobs", "ls", "--kind", "llm.request", "--search", "what is this"]);
+    let id = jobs["items"][0]["id"].as_str().expect("an id").to_owned();
+    let payload = desk.json(&["jobs", "show", &id]);
+    assert_eq!(payload["payload"]["body"]["messages"], turns["messages"], "{payload}");
+}
+
+#[test]
+fn stdin_is_read_and_a_limit_is_kept() {
+    let sim = Sim::start(&[]);
+    let desk = Desk::at(&sim, 0);
+    let ran = desk.feed(&["run", "-", "--sync", "--limit", "2"], "one\ntwo\nthree\n");
+    assert_eq!((ran.code, ran.stdout.lines().count()), (Some(0), 2), "{ran:?}");
+    assert_eq!(sim.count("executed"), 2);
+    // The same again is the same run.
+    let again = desk.feed(&["run", "-", "--sync", "--limit", "2"], "one\ntwo\nthree\n");
+    assert_eq!(again.stdout, ran.stdout);
+    assert_eq!(sim.count("executed"), 2);
+    desk.feed(&["run", "-", "--sync"], "").fails(4, &["stdin has no prompts"]);
+}
+
+#[test]
+fn bad_lines_are_named_before_anything_is_sent() {
+    let sim = Sim::start(&[]);
+    let desk = Desk::at(&sim, 2);
+    desk.place.write("bad.jsonl", "{\"prompt\":\"ok\"}\n{\"prompt\":\n{\"nothing\":1}\n");
+    let ran = desk.run(&["run", "bad.jsonl", "--sync"]);
+    ran.fails(2, &["line 2", "line 3"]);
+    desk.run(&["run", "nosuch.txt"]).fails(4, &["nosuch.txt", "No such file"]);
+    desk.place.write("wrong.json", "{\"type\":12}");
+    let wrong = ["run", "prompts.txt", "--sync", "--schema", "wrong.json"];
+    desk.run(&wrong).fails(2, &["--schema wrong.json cannot be used"]);
+    desk.run(&["run", "prompts.txt", "--max-cost", "much"]).fails(2, &["--max-cost"]);
+    desk.run(&["run", "prompts.txt", "--sync", "--batch"]).fails(2, &["--batch"]);
+    let same = ["run", "prompts.txt", "--sync", "--out", "a.jsonl", "--errors", "a.jsonl"];
+    desk.run(&same).fails(2, &["--out and --errors both name"]);
+    let nowhere = ["run", "prompts.txt", "--sync", "--out", "no/such/folder/a.jsonl"];
+    desk.run(&nowhere).fails(1, &["cannot be written", "folder that exists"]);
+    assert_eq!((sim.count("calls"), sim.count("batches_created")), (0, 0));
+}
