@@ -127,6 +127,11 @@ impl Price {
         Self { rates, long: None, batch_share: WHOLE, output_max: None, as_of }
     }
 
+    /// Whether it is [`Price::free`].
+    pub fn is_free(&self) -> bool {
+        self.rates == Rates::default()
+    }
+
     /// What a call cost, rounded up to a micro-dollar once.
     pub fn cost(&self, usage: &Usage, batch: bool) -> MicroUsd {
         let rates = self.rates_for(usage.input());

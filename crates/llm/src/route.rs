@@ -112,6 +112,11 @@ impl Route {
         self.inner.price.as_ref()
     }
 
+    /// Whether it costs nothing, which is not the same as having no price.
+    pub fn is_free(&self) -> bool {
+        self.inner.price.as_ref().is_some_and(Price::is_free)
+    }
+
     /// Lets calls through again after the key or the account was mended.
     pub fn reopen(&self) {
         self.inner.controller.reopen();

@@ -200,6 +200,9 @@ fn introduce(
     app.out.note(format_args!("worker       {} ({} slots)", worker.id(), options.concurrency));
     app.out.note(format_args!("queues       {} (kinds: {kinds})", queues.join(", ")));
     app.out.note(format_args!("handlers     {handlers}"));
+    if args.exec.is_none() {
+        app.out.note("runs         prompts of all runs are answered");
+    }
     Ok(())
 }
 

@@ -81,8 +81,7 @@ fn waits_for(job: &Job, run: &RunId, batch: &BatchPayload) -> bool {
     let key = request::batch_key(run, batch.chunk);
     let member =
         batch.members.iter().any(|(first, last)| (*first..=*last).contains(&RunId::index_of(job.id)));
-    let asks_alone = job.park.as_ref().is_some_and(|park| park.key != key);
-    member && !asks_alone && job.spent.parks <= 1
+    member && job.park.as_ref().map_or(job.spent.parks == 0, |park| park.key == key)
 }
 
 /// Puts the failed requests of a run back, and says how many. They are sent one by one.

@@ -3,16 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use longhaul_llm::ledger::{Event, Ledger};
 use longhaul_llm::wire::openai;
 use longhaul_llm::{Answer, Answered, Ask, Billing, Call, ChatRequest, Class, Message, MicroUsd, Role, Stop};
 use longhaul_queue::job::Wake;
 use longhaul_queue::retry::{Backoff, RetryPolicy};
-use longhaul_queue::state::{JobError, Park, Reason};
+use longhaul_queue::state::{JobError, OnTimeout, Park, Reason};
 use longhaul_queue::{JobContext, Json, KindOptions, Outcome};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tracing::debug;
 
+use super::batch::{self, ROUNDS_MAX};
 use super::gate::{self, Held};
 use super::{Bulk, LiveRun, Result, RunId, RunSettings};
 
@@ -22,6 +24,8 @@ pub const KIND: &str = "llm.request";
 /// Tries after an overloaded provider or a lost connection, counted apart.
 const OVERLOAD_TRIES_MAX: u32 = 8;
 const NETWORK_TRIES_MAX: u32 = 6;
+/// How often a request looks whether its batch is still there.
+const BATCH_LOOK: Duration = Duration::from_secs(3600);
 /// Waits between them.
 const RETRY_BASE: Duration = Duration::from_secs(1);
 const RETRY_CAP: Duration = Duration::from_secs(60);
@@ -129,10 +133,13 @@ pub(super) async fn run(bulk: Bulk, context: JobContext, payload: RequestPayload
         Err(error) => return Ok(fail_with(&error)),
     };
     if let (Some(chunk), false) = (payload.batch, tries.alone) {
+        if matches!(context.wake(), Some(Wake::TimedOut)) {
+            return still_waiting(&bulk, &live.id, chunk).await;
+        }
         match told(&context)? {
             // It has waited before, and was put back by hand: its batch is over.
             None if context.job().spent.parks > 0 => {}
-            None => return Ok(wait_for_batch(&live.id, chunk)),
+            None => return Ok(wait_for_batch(&bulk, &live.id, chunk)),
             Some(Told::Failed { class, message }) => return Ok(fail(class, &message)),
             Some(Told::Sync) => {}
             Some(Told::Answer { answer, cost_micros }) => tries.said = Some(Said { answer, cost_micros }),
@@ -149,7 +156,7 @@ pub(super) async fn run(bulk: Bulk, context: JobContext, payload: RequestPayload
         }
         None => bulk.llm().ask(ask, stop).await,
     };
-    outcome(&context, &payload, &live, tries, answered)
+    outcome(&context, &payload, (&live, bulk.llm().ledger()), tries, answered)
 }
 
 fn told(context: &JobContext) -> Result<Option<Told>> {
@@ -164,9 +171,21 @@ pub(super) fn batch_key(run: &RunId, chunk: u64) -> String {
     format!("{run}/batch-{chunk}")
 }
 
-fn wait_for_batch(run: &RunId, chunk: u64) -> Outcome {
-    let park = Park { key: batch_key(run, chunk), until: None, on_timeout: Default::default() };
+fn wait_for_batch(bulk: &Bulk, run: &RunId, chunk: u64) -> Outcome {
+    let until = Some(bulk.queue().clock().now() + BATCH_LOOK);
+    let park = Park { key: batch_key(run, chunk), until, on_timeout: OnTimeout::Resume };
     Outcome::Park { park, data: None }
+}
+
+/// Nobody waits for ever: a batch job that somebody cancelled or deleted by hand tells its requests nothing.
+async fn still_waiting(bulk: &Bulk, run: &RunId, chunk: u64) -> Result<Outcome> {
+    let rounds = (0..ROUNDS_MAX).map(|round| batch::job_id(run, chunk, round)).collect();
+    let jobs = bulk.queue().store().get(rounds).await?;
+    if jobs.iter().any(|detail| !detail.job.state.is_terminal()) {
+        return Ok(wait_for_batch(bulk, run, chunk));
+    }
+    let text = "its batch job ended without a word for it; the batch may have been billed";
+    Ok(fail(Class::Network, text))
 }
 
 /// The whole request: the body over the run's defaults.
@@ -209,7 +228,7 @@ fn ask(context: &JobContext, live: &Arc<LiveRun>, request: ChatRequest) -> Ask {
 fn outcome(
     context: &JobContext,
     payload: &RequestPayload,
-    live: &LiveRun,
+    (live, ledger): (&LiveRun, &Ledger),
     mut tries: Tries,
     answered: longhaul_llm::Result<Answered>,
 ) -> Result<Outcome> {
@@ -227,14 +246,19 @@ fn outcome(
         let error = JobError::new(reason, &error);
         Ok(Outcome::Retry { error, after, data: Some(Json::of(tries)?) })
     };
+    let count_retry = || {
+        gate::scopes(&live.id, &live.settings).iter().for_each(|scope| ledger.count(scope, Event::Retried))
+    };
     match error.class {
         Class::Throttled => retry(Reason::Throttle, error.retry_after, &tries),
         Class::Overloaded if tries.overloaded < OVERLOAD_TRIES_MAX => {
             tries.overloaded += 1;
+            count_retry();
             retry(Reason::Failure, error.retry_after, &tries)
         }
         Class::Network if tries.network < NETWORK_TRIES_MAX => {
             tries.network += 1;
+            count_retry();
             retry(Reason::Failure, None, &tries)
         }
         Class::Stopped => Ok(Outcome::Continue { after: None, data: Some(Json::of(&tries)?) }),

@@ -36,6 +36,8 @@ pub(crate) struct Estimate {
     pub(crate) ceiling_micros: Option<u64>,
     /// Day of the price.
     pub(crate) price_as_of: Option<String>,
+    /// It runs on a machine of one's own and costs nothing.
+    pub(crate) free: bool,
     /// The price is that of a simulator.
     pub(crate) simulated: bool,
 }
@@ -49,7 +51,8 @@ pub(crate) fn of(
 ) -> Result<Estimate> {
     let mut estimate = Estimate {
         model: route.model().to_owned(),
-        price_as_of: route.price().map(|price| price.as_of.to_string()),
+        free: route.is_free(),
+        price_as_of: route.price().filter(|_| !route.is_free()).map(|price| price.as_of.to_string()),
         simulated: route.is_simulated(),
         ..Estimate::default()
     };
@@ -100,6 +103,7 @@ impl Estimate {
         match &self.price_as_of {
             Some(_) if self.simulated => lines.push("price        made up, for the simulator".to_owned()),
             Some(day) => lines.push(format!("price        as of {day}; check it against your provider's")),
+            None if self.free => lines.push("price        free: it runs on this machine".to_owned()),
             None => {
                 lines.push("price        unknown: name it in a file, and that file in llm.prices".to_owned());
             }

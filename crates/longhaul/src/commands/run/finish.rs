@@ -244,7 +244,9 @@ pub(crate) fn spending(progress: &Progress) -> Vec<String> {
 pub(crate) fn way_out(held: Held, id: &RunId) -> String {
     match held {
         Held::Budget => {
-            format!("allow more: longhaul runs resume {id} --max-cost USD, or repeat the command with it")
+            format!(
+                "allow more: longhaul runs resume {id} --max-cost USD; or bound answers with --max-tokens, since a call is booked at its longest"
+            )
         }
         Held::Auth => format!(
             "set the key (longhaul keys ls shows where it is looked for), then repeat the command, or longhaul runs resume {id}"
