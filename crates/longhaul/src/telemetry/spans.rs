@@ -141,7 +141,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TraceLayer {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let Some(span) = context.span(id) else { return };
         let around = span.parent().and_then(|parent| parent.extensions().get::<Open>().map(|open| open.own));
-        let mut fields = Fields::default();
+        // Each job pays for this: room for all fields at once.
+        let mut fields = Fields(Vec::with_capacity(attributes.metadata().fields().len()));
         attributes.record(&mut fields);
         span.extensions_mut().insert(self.place(fields, around));
     }
