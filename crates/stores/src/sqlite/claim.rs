@@ -202,7 +202,7 @@ fn hand_out(tx: &mut Tx<'_>, row: JobRow, body: Body, request: &ClaimRequest) ->
     let now = request.now.max(tx.locked_at());
     let until = now + request.lease_for;
     tx.run(
-        "UPDATE lh_jobs SET state = 3, fence = fence + 1, due_at = ?2, worker = ?3, started_at = ?4, cancel = 0, room = NULL
+        "UPDATE lh_jobs SET state = 3, fence = fence + 1, due_at = ?2, worker = ?3, started_at = ?4, cancel = 0
          WHERE seq = ?1",
         (row.seq, until.as_millis(), request.worker.as_str(), now.as_millis()),
     )?;

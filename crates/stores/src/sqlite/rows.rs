@@ -41,8 +41,8 @@ pub(super) mod flag {
     pub(in super::super) const BODY: i64 = 1 << 12;
 }
 
-/// Payload and options together stay in the job's row up to this size. A claim and a settlement rewrite the row, so
-/// what is longer costs them more than it spares the enqueue.
+/// Payload and options together may stand in the job's row up to this size. A claim and a settlement rewrite the row,
+/// so what is longer costs them more than it spares the enqueue.
 const BODY_IN_ROW_MAX: usize = 512;
 
 /// The columns of [`JobRow`], in its order.

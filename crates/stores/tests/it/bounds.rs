@@ -76,7 +76,7 @@ async fn text_of_every_sort_comes_back_as_it_was() {
 }
 
 #[tokio::test]
-async fn a_long_payload_stands_beside_the_jobs_row_and_goes_with_it() {
+async fn a_payload_beside_the_jobs_row_goes_with_it() {
     let stage = Stage::new();
     let store = stage.open();
     let bench = stage.bench(&store);
@@ -85,9 +85,12 @@ async fn a_long_payload_stands_beside_the_jobs_row_and_goes_with_it() {
     assert_eq!(beside(), Ok(0_i64));
     bench.add([NewJob { payload: text_of(2_000), ..job(2) }]).await;
     assert_eq!(beside(), Ok(1));
-    for number in [1, 2] {
-        bench.run(number, done("1")).await;
+    bench.add((3..=20).map(job)).await;
+    assert_eq!(beside(), Ok(19));
+    let numbers: Vec<u64> = (1..=20).collect();
+    for number in &numbers {
+        bench.run(*number, done("1")).await;
     }
-    assert_eq!(bench.delete(&[1, 2]).await.deleted, 2);
+    assert_eq!(bench.delete(&numbers).await.deleted, 20);
     assert_eq!(beside(), Ok(0));
 }

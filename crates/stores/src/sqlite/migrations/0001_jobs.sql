@@ -1,7 +1,7 @@
 -- The prefix lh_ leaves the file's other names to its owner: an application may keep its own tables beside these.
 
--- The narrow row that a claim touches. A short payload stands in it: each row beside it would be one more page to log
--- for every enqueue. Longer ones and all later values live beside it, so that a claim or settle never rewrites them.
+-- The narrow row that a claim touches. Values live beside it, so that a claim or settle never rewrites them. Only the
+-- short payload of a lone enqueue stands in it: a row of its own would be one more page for that enqueue to log.
 CREATE TABLE lh_jobs (
     seq         INTEGER PRIMARY KEY,        -- submission order, never reused; see lh_meta.deleted_seq
     id          BLOB    NOT NULL,           -- UUID, 16 bytes
@@ -30,9 +30,6 @@ CREATE TABLE lh_jobs (
     -- index serve all three, and every index less is felt in each enqueue, claim and settle.
     due_at      INTEGER,
     suspect     INTEGER GENERATED ALWAYS AS (crashes > 0) VIRTUAL,
-    -- Empty bytes that a claim gives up for the worker and its times. A row that grows on a full page would push its
-    -- neighbours to other pages, again and again.
-    room        BLOB,
     -- Last, so that nothing else is read past them. Both are NULL when they are in lh_bodies.
     options     TEXT,                       -- JobOptions as JSON; NULL when all are at their default
     payload     TEXT
@@ -58,7 +55,7 @@ CREATE TABLE lh_expiries (look_at INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMAR
 -- Running jobs that somebody wants to end, by who runs them.
 CREATE TABLE lh_cancels (worker TEXT NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (worker, seq)) STRICT, WITHOUT ROWID;
 
--- What is too long for the job's row; written once, at enqueue.
+-- What does not stand in the job's row; written once, at enqueue.
 CREATE TABLE lh_bodies (
     seq     INTEGER PRIMARY KEY,
     options TEXT,                           -- before the payload, so that reading them never walks a large value's
