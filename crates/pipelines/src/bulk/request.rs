@@ -247,7 +247,9 @@ fn outcome(
         Ok(Outcome::Retry { error, after, data: Some(Json::of(tries)?) })
     };
     let count_retry = || {
-        gate::scopes(&live.id, &live.settings).iter().for_each(|scope| ledger.count(scope, Event::Retried))
+        for scope in gate::scopes(&live.id, &live.settings) {
+            ledger.count(&scope, Event::Retried);
+        }
     };
     match error.class {
         Class::Throttled => retry(Reason::Throttle, error.retry_after, &tries),
