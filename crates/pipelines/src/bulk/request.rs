@@ -8,13 +8,12 @@ use longhaul_llm::wire::openai;
 use longhaul_llm::{Answer, Answered, Ask, Billing, Call, ChatRequest, Class, Message, MicroUsd, Role, Stop};
 use longhaul_queue::job::Wake;
 use longhaul_queue::retry::{Backoff, RetryPolicy};
-use longhaul_queue::state::{JobError, OnTimeout, Park, Reason};
+use longhaul_queue::state::{JobError, Park, Reason};
 use longhaul_queue::{JobContext, Json, KindOptions, Outcome};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tracing::debug;
 
-use super::batch::{self, ROUNDS_MAX};
 use super::gate::{self, Held};
 use super::{Bulk, LiveRun, Result, RunId, RunSettings};
 
@@ -24,8 +23,6 @@ pub const KIND: &str = "llm.request";
 /// Tries after an overloaded provider or a lost connection, counted apart.
 const OVERLOAD_TRIES_MAX: u32 = 8;
 const NETWORK_TRIES_MAX: u32 = 6;
-/// How often a request looks whether its batch is still there.
-const BATCH_LOOK: Duration = Duration::from_secs(3600);
 /// Waits between them.
 const RETRY_BASE: Duration = Duration::from_secs(1);
 const RETRY_CAP: Duration = Duration::from_secs(60);
@@ -133,13 +130,10 @@ pub(super) async fn run(bulk: Bulk, context: JobContext, payload: RequestPayload
         Err(error) => return Ok(fail_with(&error)),
     };
     if let (Some(chunk), false) = (payload.batch, tries.alone) {
-        if matches!(context.wake(), Some(Wake::TimedOut)) {
-            return still_waiting(&bulk, &live.id, chunk).await;
-        }
         match told(&context)? {
             // It has waited before, and was put back by hand: its batch is over.
             None if context.job().spent.parks > 0 => {}
-            None => return Ok(wait_for_batch(&bulk, &live.id, chunk)),
+            None => return Ok(wait_for_batch(&live.id, chunk)),
             Some(Told::Failed { class, message }) => return Ok(fail(class, &message)),
             Some(Told::Sync) => {}
             Some(Told::Answer { answer, cost_micros }) => tries.said = Some(Said { answer, cost_micros }),
@@ -171,21 +165,9 @@ pub(super) fn batch_key(run: &RunId, chunk: u64) -> String {
     format!("{run}/batch-{chunk}")
 }
 
-fn wait_for_batch(bulk: &Bulk, run: &RunId, chunk: u64) -> Outcome {
-    let until = Some(bulk.queue().clock().now() + BATCH_LOOK);
-    let park = Park { key: batch_key(run, chunk), until, on_timeout: OnTimeout::Resume };
+fn wait_for_batch(run: &RunId, chunk: u64) -> Outcome {
+    let park = Park { key: batch_key(run, chunk), until: None, on_timeout: Default::default() };
     Outcome::Park { park, data: None }
-}
-
-/// Nobody waits for ever: a batch job that somebody cancelled or deleted by hand tells its requests nothing.
-async fn still_waiting(bulk: &Bulk, run: &RunId, chunk: u64) -> Result<Outcome> {
-    let rounds = (0..ROUNDS_MAX).map(|round| batch::job_id(run, chunk, round)).collect();
-    let jobs = bulk.queue().store().get(rounds).await?;
-    if jobs.iter().any(|detail| !detail.job.state.is_terminal()) {
-        return Ok(wait_for_batch(bulk, run, chunk));
-    }
-    let text = "its batch job ended without a word for it; the batch may have been billed";
-    Ok(fail(Class::Network, text))
 }
 
 /// The whole request: the body over the run's defaults.

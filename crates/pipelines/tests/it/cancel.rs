@@ -162,25 +162,3 @@ async fn a_cancelled_run_whose_requests_ask_alone_ends() {
     let cancelled = results.iter().filter(|result| result.state == State::Cancelled).count();
     assert!(cancelled > 20 && results.len() == 60, "{cancelled}");
 }
-
-#[tokio::test(start_paused = true)]
-async fn requests_of_a_batch_job_that_was_cancelled_by_hand_do_not_wait_for_ever() {
-    let stage = Stage::new(slow_batch());
-    let run = stage.submit(&settings(Mode::Batch, "by hand"), &prompts(5)).await;
-    let worker = stage.work(&[&run]);
-    stage.until_calls(Point::Poll, 1).await;
-    stage.until(&run, |info| info.helpers[State::Parked as usize] == 1).await;
-    let batch = longhaul_pipelines::bulk::batch::job_id(&run, 0, 0);
-    stage.bulk.queue().cancel(batch).await.unwrap();
-    // They look once an hour whether it is still there.
-    stage.ended(&run).await;
-    worker.drain().await;
-    let results = stage.results(&run).await;
-    let said =
-        |result: &longhaul_queue::job::JobResult| result.error.as_ref().map(|error| error.text.clone());
-    assert!(
-        results.iter().all(|result| said(result).unwrap_or_default().contains("without a word")),
-        "{results:?}"
-    );
-    assert_eq!(stage.stats().batches_created, 1);
-}
