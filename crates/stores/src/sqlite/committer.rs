@@ -14,13 +14,14 @@ use tokio::sync::watch;
 use tracing::{debug, warn};
 
 use super::Durability;
+use super::checkpointer::checkpoint;
 use super::error::{DbError, DbResult};
 use super::news::{News, Story};
 use super::tx::Tx;
 
 /// Pages in the write-ahead log before it is copied into the database: 16 MB.
 const CHECKPOINT_PAGES: usize = 4_000;
-/// Pages in it before a lone caller waits for that too.
+/// Pages in it before writers wait for that.
 const LOG_PAGES_MAX: usize = 2 * CHECKPOINT_PAGES;
 /// How long a write waits for another process before it gives up with `Unavailable`: about ten seconds.
 const BUSY_TRIES_MAX: i32 = 5_000;
@@ -59,8 +60,6 @@ pub(super) struct Committer {
     pub(super) news: News,
     /// Pages in the write-ahead log, as the last commit found it.
     wal_pages: Arc<AtomicUsize>,
-    /// The writer thread was told that the log has grown long.
-    told: bool,
     /// Whether a transaction waits for other processes.
     patient: Arc<AtomicBool>,
 }
@@ -98,7 +97,6 @@ impl Committer {
             full_sync: None,
             news: News::new(),
             wal_pages,
-            told: false,
             patient,
         })
     }
@@ -235,19 +233,13 @@ impl Committer {
         self.wal_pages.load(Ordering::Relaxed) >= CHECKPOINT_PAGES
     }
 
-    /// Whether the writer thread is to be told so; true once.
-    pub(super) fn must_tell(&mut self) -> bool {
-        self.wants_checkpoint() && !std::mem::replace(&mut self.told, true)
-    }
-
     /// Whether it grows faster than it is copied.
     pub(super) fn log_is_full(&self) -> bool {
         self.wal_pages.load(Ordering::Relaxed) >= LOG_PAGES_MAX
     }
 
-    /// Copies the write-ahead log while nobody in this process writes.
-    pub(super) fn checkpoint(&mut self) {
-        self.told = false;
+    /// Copies the write-ahead log into the database as far as no reader needs it.
+    pub(super) fn checkpoint(&self) {
         self.wal_pages.store(0, Ordering::Relaxed);
         checkpoint(&self.connection);
     }
@@ -270,13 +262,6 @@ impl Committer {
     fn execute(&self, sql: &str) -> DbResult<()> {
         self.connection.prepare_cached(sql)?.execute([])?;
         Ok(())
-    }
-}
-
-/// Copies the write-ahead log into the database as far as no reader needs it.
-pub(super) fn checkpoint(connection: &Connection) {
-    if let Err(error) = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())) {
-        debug!(%error, "the write-ahead log was not checkpointed");
     }
 }
 

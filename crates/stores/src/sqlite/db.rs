@@ -109,8 +109,7 @@ impl Db {
             return Err(Error::not_found(format!("there is no store at {}", path.display())));
         }
         let connection = open_writer(path, options.create).map_err(|error| place(error.into()))?;
-        let for_checkpoints =
-            open_for_checkpoints(path).map_err(|error| place(DbError::from(error).into()))?;
+        let for_checkpoints = open_checkpointer(path).map_err(|error| place(DbError::from(error).into()))?;
         let writer =
             Writer::spawn(connection, for_checkpoints, options.durability, Arc::clone(&options.clock))?;
         Ok(Self {
@@ -352,7 +351,7 @@ fn try_open_writer(path: &Path, create: bool) -> DbResult<Connection> {
 }
 
 /// Opens the connection that copies the write-ahead log and does nothing else.
-fn open_for_checkpoints(path: &Path) -> rusqlite::Result<Connection> {
+fn open_checkpointer(path: &Path) -> rusqlite::Result<Connection> {
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
     let mut connection = Connection::open_with_flags(path, flags)?;

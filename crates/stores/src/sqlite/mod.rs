@@ -1,12 +1,13 @@
 //! SQLite, the default store: one file, no server, several processes.
 //!
-//! Reading order: `migrations/0001_jobs.sql` (the tables and why), [`db`] (the file), `writer` (one thread) and
-//! `committer` (group commit), `tx` and `changes` (bookkeeping that every change carries), then a file per verb: `insert`,
-//! `claim`, `settle`, `graph`, `process`, `unique`, `admin`, `sweep`, `settings`, `read`.
+//! Reading order: `migrations/0001_jobs.sql` (the tables and why), [`db`] (the file), `writer` (one thread),
+//! `committer` (group commit) and `checkpointer` (the write-ahead log), `tx` and `changes` (bookkeeping that
+//! every change carries), then a file per verb: `insert`, `claim`, `settle`, `graph`, `process`, `unique`, `admin`, `sweep`, `settings`, `read`.
 
 mod admin;
 mod audit;
 mod changes;
+mod checkpointer;
 mod claim;
 mod committer;
 mod db;

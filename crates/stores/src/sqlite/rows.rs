@@ -246,18 +246,19 @@ pub(super) fn job_by_seq(tx: &Tx<'_>, seq: i64) -> DbResult<Option<JobRow>> {
     tx.one(concat!("SELECT ", job_columns!(), " FROM lh_jobs WHERE seq = ?1"), [seq], JobRow::read)
 }
 
-/// A row of `lh_jobs` and what was written at enqueue, in one look where the row holds both.
+/// A row of `lh_jobs` and what was written at enqueue, in one look.
 pub(super) fn job_with_body(tx: &Tx<'_>, seq: i64) -> DbResult<Option<(JobRow, Body)>> {
-    let sql = concat!("SELECT ", job_columns!(), ", options, payload FROM lh_jobs WHERE seq = ?1");
+    let sql = concat!(
+        "SELECT ",
+        job_columns!(),
+        ", coalesce(j.options, b.options), coalesce(j.payload, b.payload)
+         FROM lh_jobs j LEFT JOIN lh_bodies b USING (seq) WHERE seq = ?1"
+    );
     let read = |row: &Row<'_>| {
-        Ok((JobRow::read(row)?, row.get::<_, Option<String>>(23)?, row.get::<_, Option<String>>(24)?))
+        Ok((JobRow::read(row)?, row.get::<_, Option<String>>(23)?, row.get::<_, String>(24)?))
     };
     let Some((row, options, payload)) = tx.one(sql, [seq], read)? else { return Ok(None) };
-    let body = match payload {
-        Some(payload) => Body::from_columns(options, payload)?,
-        None => Body::read(tx.connection(), &row)?,
-    };
-    Ok(Some((row, body)))
+    Ok(Some((row, Body::from_columns(options, payload)?)))
 }
 
 /// A row of `lh_jobs` by its id.

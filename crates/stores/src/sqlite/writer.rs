@@ -16,7 +16,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tracing::debug;
 
 use super::Durability;
-use super::committer::{Command, Committer, Treatment, checkpoint};
+use super::checkpointer::Checkpointer;
+use super::committer::{Command, Committer, Treatment};
 use super::error::{DbError, DbResult};
 use super::news::WRITTEN_EVERY;
 use super::tx::Tx;
@@ -75,6 +76,7 @@ impl<T: Send, F: FnOnce(&mut Tx<'_>) -> DbResult<T> + Send> Command for Call<T, 
 pub(super) struct Writer {
     committer: Arc<Mutex<Committer>>,
     thread: Arc<ThreadHandle>,
+    checkpointer: Arc<Checkpointer>,
     places: Arc<Semaphore>,
     changed: Arc<watch::Sender<u64>>,
     durability: Durability,
@@ -130,10 +132,11 @@ impl Writer {
         let committer =
             Committer::new(connection, durability, clock, Arc::clone(&changed)).map_err(DbError::from)?;
         let committer = Arc::new(Mutex::new(committer));
+        let checkpointer = Arc::new(Checkpointer::spawn(for_checkpoints, Arc::clone(&committer))?);
         let (commands, inbox) = sync_channel(QUEUE_MAX + URGENT_MAX);
         let thread = WriterThread {
             committer: Arc::clone(&committer),
-            for_checkpoints,
+            checkpointer: Arc::clone(&checkpointer),
             inbox,
             changed: Arc::clone(&changed),
         };
@@ -143,7 +146,15 @@ impl Writer {
             .map_err(|error| Error::Unavailable(format!("the writer thread cannot start: {error}")))?;
         let thread = ThreadHandle { commands: Some(commands), thread: Some(thread) };
         let places = Arc::new(Semaphore::new(QUEUE_MAX));
-        Ok(Self { committer, thread: Arc::new(thread), places, changed, durability, turns: Arc::default() })
+        Ok(Self {
+            committer,
+            thread: Arc::new(thread),
+            checkpointer,
+            places,
+            changed,
+            durability,
+            turns: Arc::default(),
+        })
     }
 
     pub(super) fn watch(&self) -> watch::Receiver<u64> {
@@ -207,21 +218,10 @@ impl Writer {
             return Some(command);
         }
         let refused = committer.commit_now(command).err();
-        if committer.must_tell() {
-            self.wake();
+        if committer.wants_checkpoint() {
+            self.checkpointer.wake();
         }
         refused
-    }
-
-    /// Lets the thread look after the connection.
-    fn wake(&self) {
-        let (command, _) = call(
-            Treatment { volatile: true, ..Treatment::default() },
-            Some(Box::new(|_| Ok(Some(())))),
-            |_| Ok(()),
-        );
-        // A full queue keeps it busy anyway.
-        let _ = self.thread.commands.as_ref().map(|commands| commands.try_send((command, None)));
     }
 
     async fn send(&self, command: Box<dyn Command>) -> Result<()> {
@@ -257,8 +257,7 @@ fn gone() -> Error {
 
 struct WriterThread {
     committer: Arc<Mutex<Committer>>,
-    /// Copies the write-ahead log beside callers who commit on their own threads.
-    for_checkpoints: Connection,
+    checkpointer: Arc<Checkpointer>,
     inbox: Receiver<Queued>,
     changed: Arc<watch::Sender<u64>>,
 }
@@ -279,8 +278,10 @@ impl WriterThread {
                 committer.write_news();
             }
             if committer.wants_checkpoint() {
-                drop(committer);
-                committer = self.checkpoint();
+                self.checkpointer.wake();
+            }
+            if committer.log_is_full() {
+                self.checkpointer.catch_up(&committer);
             }
             if looked_at.elapsed() >= FOREIGN_WRITES_EVERY {
                 looked_at = Instant::now();
@@ -297,18 +298,6 @@ impl WriterThread {
         }
         self.committer().write_news();
         debug!("writer thread ends");
-    }
-
-    /// Copies the write-ahead log. Most of that is waiting for the disk, so lone callers may write meanwhile.
-    fn checkpoint(&self) -> MutexGuard<'_, Committer> {
-        // The first takes long; the second takes what was written meanwhile.
-        checkpoint(&self.for_checkpoints);
-        checkpoint(&self.for_checkpoints);
-        // The log is used from its start again only by a writer that finds all of it copied. So the rest, which is
-        // little, is copied while nobody writes.
-        let mut committer = self.committer();
-        committer.checkpoint();
-        committer
     }
 
     /// A panic while the lock was held leaves a transaction that the next one ends first.
