@@ -173,6 +173,10 @@ pub(super) struct Life<'a> {
     pub(super) context: &'a JobContext,
     pub(super) live: &'a LiveRun,
     pub(super) payload: &'a BatchPayload,
+    /// The batch's name at the provider and in the ledger.
+    pub(super) tag: String,
+    /// What the names of its requests there begin with.
+    id_prefix: String,
 }
 
 /// What a step leads to.
@@ -222,7 +226,9 @@ pub fn job_id(run: &RunId, chunk: u64, round: u32) -> JobId {
 /// Runs a batch's job until it has to wait for the provider.
 pub(super) async fn run(bulk: Bulk, context: JobContext, payload: BatchPayload) -> Result<Outcome> {
     let live = bulk.live(&payload.run_id()).await?;
-    let life = Life { bulk: &bulk, context: &context, live: &live, payload: &payload };
+    let tag = sending::tag(&payload, context.job().created_at);
+    let id_prefix = sending::id_prefix(&tag);
+    let life = Life { bulk: &bulk, context: &context, live: &live, payload: &payload, tag, id_prefix };
     let mut step: Step = context.data()?.unwrap_or_default();
     let mut told = life.told();
     loop {

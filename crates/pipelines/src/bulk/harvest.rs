@@ -36,16 +36,16 @@ pub(super) async fn all(
     state: BatchState,
     ending: Option<Ending>,
 ) -> Result<Next> {
-    let seen = count_lines(life, id).await?;
+    let (seen, not_run) = count_lines(life, id).await?;
     tell_lines(life, id, &seen).await?;
-    let (missing, not_run) = tell_the_rest(life, id, state, ending, &seen).await?;
+    let (missing, not_run) = tell_the_rest(life, state, ending, &seen, not_run).await?;
     if let Some(waiting) = not_told_yet(life, &not_run).await? {
         info!(waiting, "some requests do not wait for their batch yet");
         let step = Step::Ended { id: id.to_owned(), state, ending };
         return life.wait(&step, NOT_PARKED_WAIT);
     }
     let now = life.now().as_millis();
-    match life.bulk.llm().ledger().close(&life.tag(), Rest::NotBilled, now).await {
+    match life.bulk.llm().ledger().close(&life.tag, Rest::NotBilled, now).await {
         Ok(_) | Err(LedgerError::NotReserved(_)) => {}
         Err(error) => return Err(LlmError::from(error).into()),
     }
@@ -56,14 +56,18 @@ pub(super) async fn all(
     Ok(Next::Wait(done()))
 }
 
-/// Which members have a line, and which have more than one.
-async fn count_lines(life: &Life<'_>, id: &str) -> Result<HashMap<u64, Seen>> {
-    let mut seen = HashMap::new();
+/// Which members have a line, which have more than one, and which were never run.
+async fn count_lines(life: &Life<'_>, id: &str) -> Result<(HashMap<u64, Seen>, Vec<u64>)> {
+    let (mut seen, mut not_run) = (HashMap::new(), Vec::new());
     let mut unknown = 0_u64;
     let mut lines = life.live.route.provider().batch_results(id).await?;
     while let Some(line) = lines.next().await {
-        match index_of(life, &line?) {
+        let line = line?;
+        match index_of(life, &line) {
             Some(index) => {
+                if matches!(line.outcome, LineOutcome::NotRun) {
+                    not_run.push(index);
+                }
                 seen.entry(index).and_modify(|seen| *seen = Seen::Twice).or_insert(Seen::Once);
             }
             None => unknown += 1,
@@ -73,7 +77,7 @@ async fn count_lines(life: &Life<'_>, id: &str) -> Result<HashMap<u64, Seen>> {
         warn!(batch = id, unknown, "results of requests that are not in this batch are ignored");
         life.context.log(format!("{unknown} results of unknown requests ignored"));
     }
-    Ok(seen)
+    Ok((seen, not_run))
 }
 
 fn index_of(life: &Life<'_>, line: &BatchLine) -> Option<u64> {
@@ -118,7 +122,7 @@ async fn book(life: &Life<'_>, index: u64, outcome: &LineOutcome) -> Result<Opti
     let spent = Spent { usage: answer.usage, cost, answers: 1 };
     // What the batch reserved beyond its cost is freed when it is closed.
     let part = PartSpent { part: index.to_string(), spent, ceiling_share: cost };
-    match life.bulk.llm().ledger().settle_part(&life.tag(), part).await {
+    match life.bulk.llm().ledger().settle_part(&life.tag, part).await {
         Ok(_) => Ok(cost.map(|cost| cost.0)),
         // It was sent by a process with another file of spending: the answer is worth more than the entry.
         Err(LedgerError::NotReserved(call)) => {
@@ -149,19 +153,11 @@ fn failed(message: &str) -> Told {
 /// the next batch, which is answered here by their numbers.
 async fn tell_the_rest(
     life: &Life<'_>,
-    id: &str,
     state: BatchState,
     ending: Option<Ending>,
     seen: &HashMap<u64, Seen>,
+    mut not_run: Vec<u64>,
 ) -> Result<(usize, Vec<u64>)> {
-    let mut not_run: Vec<u64> = Vec::new();
-    let mut lines = life.live.route.provider().batch_results(id).await?;
-    while let Some(line) = lines.next().await {
-        let line = line?;
-        if let (LineOutcome::NotRun, Some(index)) = (&line.outcome, index_of(life, &line)) {
-            not_run.push(index);
-        }
-    }
     let absent: Vec<u64> = life.payload.indexes().filter(|index| !seen.contains_key(index)).collect();
     let missing = if state == BatchState::Completed {
         tell(life, ids(life, &absent), &failed("missing in batch result")).await?;
@@ -242,10 +238,10 @@ pub(super) async fn last_word(life: &Life<'_>, word: &LastWord, maybe_billed: bo
         let step = Step::Over { word: word.clone(), maybe_billed };
         return life.wait(&step, NOT_PARKED_WAIT);
     }
-    let (ledger, tag, now) = (life.bulk.llm().ledger(), life.tag(), life.now().as_millis());
+    let (ledger, tag, now) = (life.bulk.llm().ledger(), &life.tag, life.now().as_millis());
     let booked = match maybe_billed {
-        true => ledger.mark_unknown(&tag, now).await,
-        false => ledger.release(&tag, now).await,
+        true => ledger.mark_unknown(tag, now).await,
+        false => ledger.release(tag, now).await,
     };
     booked.map_err(LlmError::from)?;
     Ok(Next::Wait(done()))

@@ -6,7 +6,7 @@ use std::time::Duration;
 use longhaul_llm::Scope;
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::store::{CancelReply, Filter, ListRequest, Signal};
-use longhaul_queue::{Job, Json, State};
+use longhaul_queue::{Job, JobDetail, Json, State};
 
 use super::batch::{self, BatchPayload, BatchTold};
 use super::gate::{self, Held};
@@ -40,12 +40,12 @@ pub async fn cancel(bulk: &Bulk, run: &RunId) -> Result<u64> {
     loop {
         let batches = batches(bulk, run).await?;
         cancelled += cancel_requests(bulk, run, &batches).await?;
-        let news: Vec<_> = batches.iter().filter(|(job, _)| told.insert(job.id)).collect();
+        let news: Vec<_> = batches.iter().filter(|(detail, _)| told.insert(detail.job.id)).collect();
         if news.is_empty() {
             return Ok(cancelled);
         }
-        for (job, payload) in news {
-            tell(bulk, job, payload, BatchTold::Cancel).await?;
+        for (detail, payload) in news {
+            tell(bulk, &detail.job, payload, BatchTold::Cancel).await?;
         }
         // Again: a batch that was about to end may have sent its rest into a next one, or on their own.
     }
@@ -53,7 +53,7 @@ pub async fn cancel(bulk: &Bulk, run: &RunId) -> Result<u64> {
 
 /// Cancels the requests that wait for none of these batches. The others are cancelled by their batch, once it is known
 /// which of them have an answer.
-async fn cancel_requests(bulk: &Bulk, run: &RunId, batches: &[(Job, BatchPayload)]) -> Result<u64> {
+async fn cancel_requests(bulk: &Bulk, run: &RunId, batches: &[(JobDetail, BatchPayload)]) -> Result<u64> {
     let mut cancelled = 0;
     let mut cursor = None;
     loop {
@@ -101,9 +101,9 @@ pub async fn resolve(bulk: &Bulk, run: &RunId, decision: BatchTold) -> Result<u6
     Run::get(bulk.queue(), run).await?;
     let key = Held::Ambiguous.key(run);
     let mut told = 0;
-    for (job, _) in batches(bulk, run).await? {
+    for (detail, _) in batches(bulk, run).await? {
         let signal = Signal::Resume(Json::of(&decision)?);
-        told += bulk.queue().unpark_waiting(&key, vec![job.id], signal).await?.jobs.len() as u64;
+        told += bulk.queue().unpark_waiting(&key, vec![detail.job.id], signal).await?.jobs.len() as u64;
     }
     Ok(told)
 }
@@ -140,7 +140,7 @@ async fn end_helpers(bulk: &Bulk, run: &RunId) -> Result<()> {
 }
 
 /// The batches of a run that have not ended.
-pub async fn batches(bulk: &Bulk, run: &RunId) -> Result<Vec<(Job, BatchPayload)>> {
+pub async fn batches(bulk: &Bulk, run: &RunId) -> Result<Vec<(JobDetail, BatchPayload)>> {
     let filter = Filter {
         states: unfinished(),
         kind: Some(batch::KIND.to_owned()),
@@ -149,12 +149,12 @@ pub async fn batches(bulk: &Bulk, run: &RunId) -> Result<Vec<(Job, BatchPayload)
     };
     let page =
         bulk.queue().list(ListRequest { filter, newest_first: false, cursor: None, limit: PAGE_MAX }).await?;
-    let mut batches = Vec::with_capacity(page.items.len());
-    for job in page.items {
-        let payload = bulk.queue().get(job.id).await?.payload.to()?;
-        batches.push((job, payload));
-    }
-    Ok(batches)
+    let details = bulk.queue().store().get(page.items.iter().map(|job| job.id).collect()).await?;
+    let with_payload = |detail: JobDetail| {
+        let payload = detail.payload.to()?;
+        Ok((detail, payload))
+    };
+    details.into_iter().map(with_payload).collect()
 }
 
 fn unfinished() -> Vec<State> {

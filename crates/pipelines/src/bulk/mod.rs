@@ -16,8 +16,8 @@
 //!   keeps no tags and the answer is not certain, the batch is held as `ambiguous` until a person decides.
 //! - What stops a whole run (budget, key, quota) parks its requests at a gate ([`gate`]) instead of failing them: when
 //!   the cause is gone, `resume` lets them through.
-//! - Between polls a batch job is parked with a time limit rather than scheduled, so that a cancel, a deadline or a
-//!   webhook can wake it.
+//! - Between polls a batch job is parked with a time limit rather than scheduled, so that a cancel or a
+//!   deadline can wake it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -180,8 +180,6 @@ pub struct Run {
     pub settings: RunSettings,
     /// The job that holds them.
     pub job: Job,
-    /// What it said at its end.
-    pub summary: Option<Json>,
 }
 
 impl Run {
@@ -189,7 +187,7 @@ impl Run {
     pub async fn find(queue: &Queue, id: &RunId) -> Result<Option<Self>> {
         let Some(detail) = queue.store().get(vec![id.manifest()]).await?.pop() else { return Ok(None) };
         let settings = detail.payload.to()?;
-        Ok(Some(Self { id: id.clone(), settings, job: detail.job, summary: detail.result }))
+        Ok(Some(Self { id: id.clone(), settings, job: detail.job }))
     }
 
     /// The run of this name, which must exist.
@@ -218,6 +216,6 @@ pub(super) fn manifest(id: &RunId, settings: &RunSettings) -> Result<NewJob> {
     Ok(job)
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

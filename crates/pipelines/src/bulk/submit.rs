@@ -97,10 +97,11 @@ impl Submission {
 
     /// Adds the next request.
     pub async fn push(&mut self, request: NewRequest) -> Result<()> {
-        let bytes = request.body.to_string().len();
         let batch = match self.settings.mode {
             Mode::Sync => None,
             Mode::Batch => {
+                // The chunk must be known before the payload, which names it, can be written.
+                let bytes = request.body.to_string().len();
                 if self.chunk.is_full_with(bytes) {
                     self.store().await?;
                 }
@@ -114,12 +115,13 @@ impl Submission {
             body: request.body,
             batch,
         };
-        let job = NewJob::new(request::KIND, Json::of(&payload)?)
+        let payload = Json::of(&payload)?;
+        self.page_bytes += payload.len();
+        let job = NewJob::new(request::KIND, payload)
             .id(self.id.request(self.next))
             .queue(self.id.as_str())
             .process(self.id.process());
         self.page.push(job);
-        self.page_bytes += bytes;
         self.next += 1;
         let full = self.page.len() >= PAGE || self.page_bytes >= PAGE_BYTES;
         if full && self.settings.mode == Mode::Sync {

@@ -38,8 +38,8 @@ async fn a_worker_that_dies_between_two_rounds_sends_the_rest_once() {
         let stage = Stage::new(sim(BatchOptions { expire_after: Some(0.5), ..BatchOptions::default() }));
         let (settings, requests) = (settings(Mode::Batch, "rounds"), prompts(20));
         let run = stage.submit(&settings, &requests).await;
-        // Each harvest reads the results three times.
-        stage.double.halt_at(Halt { point: Point::Results, nth: 3 * nth, side: Side::After });
+        // Each harvest reads the results twice.
+        stage.double.halt_at(Halt { point: Point::Results, nth: 2 * nth, side: Side::After });
         let worker = stage.work(&[&run]);
         stage.double.halted().await;
         stage.kill(worker).await;

@@ -13,8 +13,9 @@ use tracing::{info, warn};
 
 use super::super::gate::{Held, scopes};
 use super::super::request::{self, RequestPayload};
+use super::super::run::hex;
 use super::super::{Result, RunId, harvest};
-use super::{BatchTold, Ending, LastWord, Life, Next, Step, done, unsent};
+use super::{BatchPayload, BatchTold, Ending, LastWord, Life, Next, Step, done, unsent};
 
 /// A list of batches may lag behind a creation: how often to look before believing that there is none, and how long
 /// to wait in between.
@@ -103,7 +104,7 @@ impl Life<'_> {
 
     async fn find(&self, file: Option<String>, sent_at: Timestamp) -> Result<Vec<FoundBatch>> {
         let probe = BatchProbe {
-            tag: self.tag(),
+            tag: self.tag.clone(),
             file,
             sent_at_ms: sent_at.as_millis(),
             requests: self.payload.len() as usize,
@@ -162,7 +163,7 @@ impl Life<'_> {
                 items.push(BatchItem { custom_id: self.custom_id(RunId::index_of(detail.job.id)), request });
             }
         }
-        Ok(BatchInput { tag: self.tag(), items })
+        Ok(BatchInput { tag: self.tag.clone(), items })
     }
 
     /// Books the whole batch at its ceiling. False while what is under way leaves no room for it.
@@ -171,30 +172,29 @@ impl Life<'_> {
         let ceiling = ceilings.sum::<Option<_>>();
         let requests = input.items.len() as u64;
         let scopes = scopes(&self.live.id, &self.live.settings);
-        Ok(self.bulk.llm().reserve_batch(&self.tag(), scopes, (ceiling, requests), &self.live.route).await?)
-    }
-
-    /// The batch's name at the provider and in the ledger: unique, also when the same run is submitted again after it was consumed.
-    pub(in super::super) fn tag(&self) -> String {
-        let created = self.context.job().created_at.as_millis();
-        format!("{}-{}-{}-{created:x}", self.payload.run, self.payload.chunk, self.payload.round)
+        Ok(self.bulk.llm().reserve_batch(&self.tag, scopes, (ceiling, requests), &self.live.route).await?)
     }
 
     /// A request's name in the batch; told from those of other batches by the tag's digest.
     pub(in super::super) fn custom_id(&self, index: u64) -> String {
-        format!("{}-{index}", self.id_prefix())
+        format!("{}-{index}", self.id_prefix)
     }
 
     /// The request of a name.
     pub(in super::super) fn index_of(&self, custom_id: &str) -> Option<u64> {
-        let index = custom_id.strip_prefix(&self.id_prefix())?.strip_prefix('-')?.parse().ok()?;
+        let index = custom_id.strip_prefix(&self.id_prefix)?.strip_prefix('-')?.parse().ok()?;
         self.payload.members.iter().any(|(first, last)| (*first..=*last).contains(&index)).then_some(index)
     }
+}
 
-    fn id_prefix(&self) -> String {
-        let digest = Sha256::digest(self.tag());
-        digest[..6].iter().map(|byte| format!("{byte:02x}")).collect()
-    }
+/// A batch's name at the provider: unique, also when the same run is submitted again after it was consumed.
+pub(super) fn tag(payload: &BatchPayload, created_at: Timestamp) -> String {
+    format!("{}-{}-{}-{:x}", payload.run, payload.chunk, payload.round, created_at.as_millis())
+}
+
+/// Tells the requests of a batch from those of others.
+pub(super) fn id_prefix(tag: &str) -> String {
+    hex(&Sha256::digest(tag)[..6])
 }
 
 /// The end of a batch that a person gives up on.
