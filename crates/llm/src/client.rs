@@ -12,6 +12,7 @@ use crate::cache::{Cache, CacheMode, Flights};
 use crate::clock::WallClock;
 use crate::error::{Class, Error, Result};
 use crate::file::LlmFile;
+use crate::http::is_this_machine;
 use crate::ledger::{Event, Ledger, Scope};
 use crate::local;
 use crate::money::MicroUsd;
@@ -62,8 +63,7 @@ impl ProfileSetup {
     fn at(url: &str) -> Self {
         let mut profile = Profile::new(url, ProviderKind::OpenAi);
         profile.base_url = url.to_owned();
-        let host = url.split("://").nth(1).unwrap_or_default();
-        let free = ["127.0.0.1", "localhost", "[::1]"].iter().any(|local| host.starts_with(local));
+        let free = url.parse().is_ok_and(|url| is_this_machine(&url));
         let engine = if free { Engine::Local { slots: None } } else { Engine::Hosted };
         Self { profile, limits: RouteLimits { engine, ..RouteLimits::default() }, free }
     }
@@ -169,19 +169,9 @@ impl Llm {
         &self.inner.ledger
     }
 
-    /// The profiles.
-    pub fn profiles(&self) -> &BTreeMap<String, ProfileSetup> {
-        &self.inner.options.profiles
-    }
-
     /// What models cost.
     pub fn prices(&self) -> &Prices {
         &self.inner.options.prices
-    }
-
-    /// Where answers, spending and learnt limits are kept.
-    pub fn file(&self) -> &LlmFile {
-        &self.inner.options.file
     }
 
     /// By how much waits for batches are shortened.

@@ -23,6 +23,7 @@ use crate::types::{Answer, Delta};
 use crate::wire::{StreamReader, rate_signals};
 
 use body::{Body, Deltas};
+pub(crate) use client::is_this_machine;
 pub use client::plain_client;
 
 /// Bytes of an error's body that are read.

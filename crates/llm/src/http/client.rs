@@ -88,7 +88,7 @@ pub(super) fn secrets(profile: &Profile) -> Vec<Secret> {
 }
 
 /// A proxy out to the network leads nowhere from here to here.
-fn is_this_machine(url: &Url) -> bool {
+pub(crate) fn is_this_machine(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
     host == "localhost"
         || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback() || ip.is_unspecified())

@@ -169,10 +169,9 @@ fn cost(progress: &Progress) -> String {
 async fn show_one(app: &App, bulk: &Bulk, run: &Run) -> Result<Code> {
     let progress = Progress::of(bulk, &run.id, &run.settings).await?;
     let mut batches = Vec::new();
-    for (job, payload) in manage::batches(bulk, &run.id).await? {
-        let detail = bulk.queue().get(job.id).await?;
+    for (detail, payload) in manage::batches(bulk, &run.id).await? {
         let step: Step = detail.data.and_then(|data| data.to().ok()).unwrap_or_default();
-        batches.push((payload, job, step));
+        batches.push((payload, detail.job, step));
     }
     let view = serde_json::json!({
         "id": run.id.as_str(), "settings": run.settings, "progress": progress, "created_at": run.job.created_at,
