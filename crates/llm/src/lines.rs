@@ -76,9 +76,9 @@ mod tests {
         let mut splitter = LineSplitter::new(64);
         let mut lines = Vec::new();
         for chunk in chunks {
-            splitter.push(chunk, &mut lines).unwrap();
+            splitter.push(chunk, &mut lines).expect("within the bound");
         }
-        lines.extend(splitter.finish().unwrap());
+        lines.extend(splitter.finish().expect("within the bound"));
         lines
     }
 
@@ -110,7 +110,7 @@ mod tests {
     fn a_line_without_end_is_bounded() {
         let mut splitter = LineSplitter::new(8);
         let mut lines = Vec::new();
-        splitter.push(b"12345678", &mut lines).unwrap();
+        splitter.push(b"12345678", &mut lines).expect("at the bound");
         assert!(splitter.push(b"9", &mut lines).unwrap_err().message.contains("longer than 8 bytes"));
         assert!(LineSplitter::new(8).push(b"123456789\n", &mut lines).is_err());
     }

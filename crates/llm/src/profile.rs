@@ -246,7 +246,7 @@ mod tests {
         profile.key = Some(Secret::new("sk-hidden"));
         profile.headers.insert("x-team".to_owned(), Secret::new("sk-hidden"));
         profile.proxy = ProxyChoice::Url(Secret::new("http://me:sk-hidden@proxy"));
-        let key = profile.key.clone().unwrap();
+        let key = profile.key.clone().expect("it was given one");
         for text in [format!("{profile:?}"), format!("{key}"), format!("{key:?}"), profile.route_identity()] {
             assert!(!text.contains("hidden"), "{text}");
         }
@@ -267,13 +267,13 @@ mod tests {
             let mut profile = Profile::new("p", kind);
             let error = connect(&profile).map(drop).unwrap_err();
             assert_eq!(error.class, Class::Auth);
-            assert!(error.message.contains(kind.key_variable().unwrap()), "{error}");
+            assert!(error.message.contains(kind.key_variable().expect("a service has one")), "{error}");
             profile.key = Some(Secret::new("k"));
-            assert_eq!(connect(&profile).unwrap().caps().dialect, kind.as_str());
+            assert_eq!(connect(&profile).expect("it has a key").caps().dialect, kind.as_str());
         }
         let mut local = Profile::new("local", ProviderKind::OpenAi);
         local.base_url = "http://localhost:11434".to_owned();
-        assert_eq!(connect(&local).unwrap().caps().batches, None);
+        assert_eq!(connect(&local).expect("a local one needs no key").caps().batches, None);
         assert!(connect(&Profile::new("sim", ProviderKind::Sim)).is_err());
     }
 

@@ -217,7 +217,7 @@ mod tests {
 
     /// A bucket of one a second, empty.
     fn one_a_second(now: Instant) -> Bucket {
-        let mut bucket = Bucket::new(None, Some(60), now).unwrap();
+        let mut bucket = Bucket::new(None, Some(60), now).expect("a limit is known");
         (bucket.rate, bucket.fresh) = (1.0, false);
         bucket
     }
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn the_first_call_waits_for_nothing_and_is_charged() {
         let start = Instant::now();
-        let mut bucket = Bucket::new(Some(60), None, start).unwrap();
+        let mut bucket = Bucket::new(Some(60), None, start).expect("a limit is known");
         assert_eq!(bucket.ready_at(10.0, start), None);
         bucket.take(10.0, start);
         assert_eq!(bucket.level, -10.0);
@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn what_a_header_told_is_brought_up_to_date_when_it_is_read() {
         let start = Instant::now();
-        let mut bucket = Bucket::new(None, Some(60), start).unwrap();
+        let mut bucket = Bucket::new(None, Some(60), start).expect("a limit is known");
         bucket.take(20.0, start);
         let (now, admitted_at) = (start + seconds(6.0), start);
         bucket.learn(Told { limit: Some(60.0), remaining: Some(1.0), admitted_at, sent_since: 3.0 }, now);
@@ -302,7 +302,7 @@ mod tests {
             admitted_at: start,
             sent_since: 0.0,
         };
-        let mut bucket = Bucket::new(Some(60), None, start).unwrap();
+        let mut bucket = Bucket::new(Some(60), None, start).expect("a limit is known");
         bucket.take(1.0, start);
         bucket.learn(told(1000.0), start);
         assert_eq!((bucket.limit(), bucket.level), (60, -1.0));

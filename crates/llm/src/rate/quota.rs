@@ -232,8 +232,10 @@ mod tests {
             output_tokens: window(2000, 100),
             ..total.clone()
         };
-        let day =
-            Some(RateWindow { reset_after: Some(Duration::from_secs(3600)), ..window(300, 49).unwrap() });
+        let day = Some(RateWindow {
+            reset_after: Some(Duration::from_secs(3600)),
+            ..window(300, 49).expect("a window")
+        });
         let of_a_day = RateSignals { requests: day, ..RateSignals::default() };
         let table = [
             (RateSignals::default(), vec![]),
@@ -271,7 +273,7 @@ mod tests {
         // Only that the header is there matters here: its figures are not read by `correct`.
         let rate = RateSignals { tokens: window(6000, 0).filter(|_| told), ..RateSignals::default() };
         quota.correct(&call, Correction { input: 80.0, output: 20.0, output_charge, rate: &rate }, now);
-        let (ready_at, _) = quota.ready_at(Charge::call(0, 1), now).unwrap();
+        let (ready_at, _) = quota.ready_at(Charge::call(0, 1), now).expect("it must wait");
         ((ready_at - now).as_secs_f64() * 98.0 - 1.0).round()
     }
 

@@ -1,4 +1,6 @@
 //! Who gets how much of a route, and how long a person waits behind a bulk.
+//!
+//! Tokio's time stands still in these tests: a `sleep` moves it, and nobody waits.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,4 +1,6 @@
 //! Providers that tell their limits.
+//!
+//! Tokio's time stands still in these tests: a `sleep` moves it, and nobody waits.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! Engines on a machine of ours: nobody is refused, more calls than the knee only wait longer, and far more make the
 //! engine thrash.
+//!
+//! Tokio's time stands still in these tests: a `sleep` moves it, and nobody waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};

@@ -1,4 +1,6 @@
 //! Permits: what is settled, dropped, cancelled or never picked up leaves nothing behind.
+//!
+//! Tokio's time stands still in these tests: a `sleep` moves it, and nobody waits.
 
 use std::time::Duration;
 

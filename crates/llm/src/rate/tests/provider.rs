@@ -1,5 +1,7 @@
 //! A hosted provider: token buckets that charge at admission, exact Retry-After, and headers that are snapshotted at
 //! admission but read at the end of the call. Between us and it lies a network that reorders.
+//!
+//! Tokio's time stands still in these tests: a `sleep` moves it, and nobody waits.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
