@@ -27,7 +27,7 @@ pub(crate) use llm::{
 pub(crate) use verify::{
     CrashArgs, HoldArgs, LeaseArgs, ShareArgs, SharingArgs, SubmitArgs, VerifyArgs, VerifyCommand,
 };
-pub(crate) use work::{BenchArgs, DemoArgs, WorkArgs};
+pub(crate) use work::{BenchArgs, DemoArgs, TokensCommand, UpArgs, WorkArgs};
 
 /// Runs LLM work that takes minutes to days and must not be lost, paid for twice or left hanging.
 #[derive(Debug, Parser)]
@@ -135,6 +135,12 @@ pub(crate) enum Command {
     /// A simulator of models, for tests and trials.
     #[command(subcommand)]
     Sim(SimCommand),
+    /// Serves the HTTP API, runs jobs and keeps time, in one process.
+    #[command(after_help = work::UP_EXAMPLES)]
+    Up(UpArgs),
+    /// Makes, lists and removes tokens of the server's clients.
+    #[command(subcommand)]
+    Tokens(TokensCommand),
     /// Runs jobs.
     #[command(after_help = work::EXAMPLES)]
     Work(WorkArgs),

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -39,7 +40,7 @@ pub(crate) struct Key {
 }
 
 /// Every setting. `init` writes them, `config show` lists them, and anything else is refused by name.
-pub(crate) const KEYS: [Key; 23] = [
+pub(crate) const KEYS: [Key; 28] = [
     Key {
         name: "store.url",
         default: "sqlite://.longhaul/longhaul.db",
@@ -111,6 +112,36 @@ pub(crate) const KEYS: [Key; 23] = [
         default: "30s",
         about: "how long a job may go on after a cancel, a time-out or the end of a drain",
         check: |text| parse::duration(text).map(drop),
+    },
+    Key {
+        name: "server.address",
+        default: "127.0.0.1:7788",
+        about: "where `up` listens; beyond this machine it asks for tokens",
+        check: |text| address(text).map(drop),
+    },
+    Key {
+        name: "server.hosts",
+        default: "",
+        about: "names under which the server is reached beside its address, such as jobs.example.org",
+        check: |_| Ok(()),
+    },
+    Key {
+        name: "server.origins",
+        default: "",
+        about: "web pages that may call the server, such as https://ops.example.org",
+        check: |_| Ok(()),
+    },
+    Key {
+        name: "server.tls",
+        default: "",
+        about: "certificate and key for a server that speaks TLS itself: CERT.pem,KEY.pem",
+        check: |text| if text.is_empty() { Ok(()) } else { tls_files(text).map(drop) },
+    },
+    Key {
+        name: "server.batches",
+        default: "auto",
+        about: "how batches of API clients are sent: sync (one by one), batch (provider batches), auto (provider batches where there are any)",
+        check: |text| one_of(text, &["sync", "batch", "auto"]),
     },
     Key {
         name: "llm.profile",
@@ -185,6 +216,19 @@ pub(crate) const KEYS: [Key; 23] = [
         check: |text| if text.trim().is_empty() { Err(expected("a name")) } else { Ok(()) },
     },
 ];
+
+/// Where to listen.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| expected("an address and a port, such as 127.0.0.1:7788"))
+}
+
+/// A certificate and its key.
+pub(crate) fn tls_files(text: &str) -> Result<(PathBuf, PathBuf), String> {
+    match list(text).as_slice() {
+        [certificate, key] => Ok((certificate.into(), key.into())),
+        _ => Err(expected("two files: CERT.pem,KEY.pem")),
+    }
+}
 
 /// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]

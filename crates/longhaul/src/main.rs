@@ -27,6 +27,7 @@ mod output;
 mod parse;
 mod progress;
 mod prompts;
+mod server;
 mod store;
 mod telemetry;
 
@@ -47,7 +48,11 @@ fn start(cli: &Cli) -> Result<Code> {
         Command::Init => return commands::config::init(),
         _ => {}
     }
-    let flags = if let Command::Work(args) = &cli.command { args.flags() } else { Vec::new() };
+    let flags = match &cli.command {
+        Command::Work(args) => args.flags(),
+        Command::Up(args) => args.flags(),
+        _ => Vec::new(),
+    };
     let app = App::new(&cli.global, flags)?;
     let mut telemetry = Telemetry::install(&cli.global, &app.settings, app.trace)?;
     let runtime =
@@ -65,7 +70,7 @@ fn start(cli: &Cli) -> Result<Code> {
 }
 
 async fn until_end(app: &App, command: &Command) -> Result<Code> {
-    if matches!(command, Command::Work(_) | Command::Run(_) | Command::Sim(_)) {
+    if matches!(command, Command::Work(_) | Command::Up(_) | Command::Run(_) | Command::Sim(_)) {
         // What works has its own way to end.
         return run(app, command).await;
     }
@@ -78,6 +83,8 @@ async fn until_end(app: &App, command: &Command) -> Result<Code> {
 async fn run(app: &App, command: &Command) -> Result<Code> {
     match command {
         Command::Demo(args) => commands::demo::run(app, args).await,
+        Command::Up(args) => commands::up::run(app, args).await,
+        Command::Tokens(command) => commands::tokens::run(app, command),
         Command::Work(args) => commands::work::run(app, args).await,
         Command::Run(args) => commands::run::run(app, args).await,
         Command::Runs(command) => commands::runs::run(app, command).await,

@@ -14,7 +14,8 @@ use longhaul_llm::profile::ProviderKind;
 use longhaul_llm::sim::{SimCore, SimProvider};
 use longhaul_llm::{Llm, LlmOptions, ProfileSetup, Provider, Scope};
 
-use longhaul_stores::StoreUrl;
+use longhaul_server::Catalog;
+use longhaul_server::catalog::CatalogProfile;
 
 use crate::app::App;
 use crate::exit::{Code, Failure};
@@ -91,6 +92,18 @@ impl Setup {
                     .into())
             }
         }
+    }
+
+    /// What names of models mean to a server, which is asked for models of any profile.
+    pub(crate) fn catalog(&self) -> Catalog {
+        let profile = |(name, setup): (&String, &ProfileSetup)| CatalogProfile {
+            name: name.clone(),
+            dialect: setup.profile.provider.as_str().to_owned(),
+            model: setup.profile.model.clone(),
+            usable: setup.free || setup.profile.key.is_some() || setup.profile.provider == ProviderKind::Sim,
+            local: setup.free,
+        };
+        Catalog { profiles: self.profiles.iter().map(profile).collect(), default_profile: self.chosen().ok() }
     }
 
     /// The model for requests that name none.
@@ -180,8 +193,5 @@ pub(crate) fn file_of(app: &App) -> Result<Option<PathBuf>> {
     if !named.is_empty() {
         return Ok(Some(PathBuf::from(named)));
     }
-    Ok(match crate::store::location(&app.settings)? {
-        StoreUrl::Sqlite(path) => Some(path.parent().unwrap_or(Path::new(".")).join("llm.db")),
-        StoreUrl::Memory => None,
-    })
+    Ok(crate::store::folder(&app.settings)?.map(|folder| folder.join("llm.db")))
 }

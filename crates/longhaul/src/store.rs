@@ -1,6 +1,6 @@
 //! Which store a URL means, and how it is opened. The only file of the binary that knows the stores by name.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
@@ -49,6 +49,14 @@ pub(crate) fn connect(settings: &Settings, url: &StoreUrl) -> Result<Arc<dyn Sto
 /// Where the store of `settings` is.
 pub(crate) fn location(settings: &Settings) -> Result<StoreUrl> {
     settings.read("store.url", parse_url)
+}
+
+/// The folder of the store, where files that belong to it stand too; `None` for one in memory.
+pub(crate) fn folder(settings: &Settings) -> Result<Option<PathBuf>> {
+    Ok(match location(settings)? {
+        StoreUrl::Sqlite(path) => Some(path.parent().unwrap_or(Path::new(".")).to_owned()),
+        StoreUrl::Memory => None,
+    })
 }
 
 fn options(settings: &Settings) -> Result<SqliteOptions> {

@@ -1,8 +1,9 @@
 //! `work`, and the commands that drive workers themselves.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -13,7 +14,7 @@ Examples:
 Without --exec the kinds echo, sleep and fail are built in. Ctrl-C or SIGTERM drains; a second one stops at once.";
 
 /// `work`.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct WorkArgs {
     /// Serve this queue; may be repeated, the first comes first. Default `default`.
     #[arg(long = "queue", value_name = "NAME")]
@@ -46,6 +47,62 @@ impl WorkArgs {
         push("worker.lease", "--lease", self.lease.clone());
         flags
     }
+}
+
+pub(super) const UP_EXAMPLES: &str = "\
+Examples:
+  longhaul up                                  (http://127.0.0.1:7788, this machine only)
+  longhaul up --profile sim                    (answers are made up: no key, no network)
+  longhaul up --host 0.0.0.0 --port 8080       (asks for tokens: longhaul tokens add NAME)
+
+OpenAI's SDKs take base_url=http://127.0.0.1:7788/v1, Anthropic's http://127.0.0.1:7788. Ctrl-C or SIGTERM drains.";
+
+/// `up`.
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// Port. Default 7788; 0 takes any free one.
+    #[arg(long, value_name = "PORT")]
+    pub(crate) port: Option<u16>,
+    /// Address to listen on. Default 127.0.0.1; any other asks for tokens.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) host: Option<IpAddr>,
+    /// Jobs and requests under way at once. Default llm.concurrency.
+    #[arg(long, value_name = "N", conflicts_with = "no_workers")]
+    pub(crate) workers: Option<String>,
+    /// Only serve; jobs are run by other processes.
+    #[arg(long)]
+    pub(crate) no_workers: bool,
+    /// Answer objects under fixed names, for the test suites of SDKs.
+    #[arg(long)]
+    pub(crate) seed_test_objects: bool,
+}
+
+impl UpArgs {
+    /// The settings that were given as flags: key, flag, value.
+    pub(crate) fn flags(&self) -> Vec<(&'static str, &'static str, String)> {
+        self.workers.iter().map(|slots| ("worker.concurrency", "--workers", slots.clone())).collect()
+    }
+}
+
+/// `tokens`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokensCommand {
+    /// Makes a token and prints it, once.
+    #[command(after_help = "Example:\n  longhaul tokens add ci --scope enqueue --scope read")]
+    Add {
+        /// Whose it is.
+        name: String,
+        /// What it may do: read, enqueue, work or admin; may be repeated. Default read and enqueue.
+        #[arg(long = "scope", value_name = "SCOPE", value_parser = ["read", "enqueue", "work", "admin"])]
+        scopes: Vec<String>,
+    },
+    /// Lists tokens by name; they themselves cannot be shown.
+    Ls,
+    /// Removes a token.
+    Rm {
+        /// Whose.
+        name: String,
+    },
 }
 
 /// `demo`.

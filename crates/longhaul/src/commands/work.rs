@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use longhaul_llm::Llm;
-use longhaul_pipelines::bulk::{Bulk, serve};
+use longhaul_pipelines::bulk::serve;
 use longhaul_queue::{KindOptions, Queue, QueueShare, Shutdown, State, Worker, WorkerOptions, WorkerReport};
+use longhaul_server::{Ctx, ServerOptions, batches};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 
@@ -15,7 +16,7 @@ use crate::args::WorkArgs;
 use crate::config::{Origin, concurrency, lease, list};
 use crate::exec::{Exec, Spawner};
 use crate::exit::{Code, Failure};
-use crate::{builtin, models, parse};
+use crate::{builtin, models, parse, server};
 
 /// Jobs of a dead worker that run at once where no command is run.
 const SUSPECTS_MAX: usize = 64;
@@ -68,13 +69,30 @@ pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
 }
 
 /// What a worker for runs of prompts has beside its handlers.
-struct Runs {
+pub(crate) struct Runs {
     llm: Llm,
     serving: JoinHandle<()>,
 }
 
 impl Runs {
-    async fn stop(self) {
+    /// Registers what answers prompts and batches, and serves the queues of all runs.
+    pub(crate) async fn serve(
+        app: &App,
+        ctx: &Ctx,
+        worker: &mut Worker,
+        options: &WorkerOptions,
+    ) -> Result<Self> {
+        ctx.bulk.register(worker);
+        batches::register(ctx, worker);
+        models::set_budgets(app, ctx.llm()).await?;
+        let mut always = options.queues.clone();
+        always.push(QueueShare::from(batches::QUEUE));
+        serve::look(ctx.queue(), &worker.control(), &always).await;
+        let serving = tokio::spawn(serve::all_runs(ctx.queue().clone(), worker.control(), always));
+        Ok(Self { llm: ctx.llm().clone(), serving })
+    }
+
+    pub(crate) async fn stop(self) {
         self.serving.abort();
         self.llm.save_learnt().await;
     }
@@ -92,13 +110,8 @@ async fn serve_runs(
     if args.exec.is_some() || !wanted {
         return Ok(None);
     }
-    let llm = models::Setup::new(app, None)?.llm(app)?;
-    let bulk = Bulk::new(queue.clone(), llm.clone());
-    bulk.register(worker);
-    models::set_budgets(app, &llm).await?;
-    serve::look(queue, &worker.control(), &options.queues).await;
-    let serving = tokio::spawn(serve::all_runs(queue.clone(), worker.control(), options.queues.clone()));
-    Ok(Some(Runs { llm, serving }))
+    let ctx = server::context(app, queue.clone(), ServerOptions::default())?;
+    Ok(Some(Runs::serve(app, &ctx, worker, options).await?))
 }
 
 /// A drain ends although jobs wait that this worker cannot move.
@@ -120,12 +133,12 @@ async fn tell_what_is_left(app: &App, queue: &Queue) -> Result<()> {
     Ok(())
 }
 
-fn signals() -> Result<(Signal, Signal)> {
+pub(crate) fn signals() -> Result<(Signal, Signal)> {
     let catch = |kind| signal(kind).context("catching signals");
     Ok((catch(SignalKind::interrupt())?, catch(SignalKind::terminate())?))
 }
 
-fn options(app: &App, args: &WorkArgs) -> Result<WorkerOptions> {
+pub(crate) fn options(app: &App, args: &WorkArgs) -> Result<WorkerOptions> {
     let settings = &app.settings;
     let grace = settings.read("worker.grace", parse::duration)?;
     Ok(WorkerOptions {
@@ -206,7 +219,7 @@ fn introduce(
     Ok(())
 }
 
-fn summarise(app: &App, report: &WorkerReport) -> Result<()> {
+pub(crate) fn summarise(app: &App, report: &WorkerReport) -> Result<()> {
     let counts = [
         ("done", report.done),
         ("continued", report.continued),

@@ -104,9 +104,10 @@ fn crates_depend_in_one_direction() {
     assert_eq!(siblings("llm"), [""; 0]);
     assert_eq!(siblings("stores"), ["longhaul-queue"]);
     assert_eq!(siblings("pipelines"), ["longhaul-llm", "longhaul-queue"]);
+    assert_eq!(siblings("server"), ["longhaul-llm", "longhaul-pipelines", "longhaul-queue"]);
     assert_eq!(
         siblings("longhaul"),
-        ["longhaul-llm", "longhaul-pipelines", "longhaul-queue", "longhaul-stores"]
+        ["longhaul-llm", "longhaul-pipelines", "longhaul-queue", "longhaul-server", "longhaul-stores"]
     );
 }
 

@@ -43,7 +43,12 @@ pub struct Submission {
 impl Submission {
     /// Begins a run, or goes on with one of the same input and settings.
     pub async fn begin(bulk: &Bulk, settings: RunSettings) -> Result<Self> {
-        let id = RunId::of(&settings);
+        Self::begin_as(bulk, RunId::of(&settings), settings).await
+    }
+
+    /// Begins or goes on with a run under a name that the caller can find again, and that begins with
+    /// [`run::RUN_PREFIX`].
+    pub async fn begin_as(bulk: &Bulk, id: RunId, settings: RunSettings) -> Result<Self> {
         let found = Run::find(bulk.queue(), &id).await?;
         let resumed = found.is_some();
         let (settings, trace) = match found {

@@ -1,0 +1,60 @@
+//! From settings to a server: where files and tokens are kept, what names of models mean, who may come in.
+
+use anyhow::{Context as _, Result};
+use longhaul_pipelines::bulk::Bulk;
+use longhaul_pipelines::bulk::plan::Strategy;
+use longhaul_queue::Queue;
+use longhaul_server::{Ctx, ServerOptions, Shelf, Tokens};
+
+use crate::app::App;
+use crate::config::list;
+use crate::{models, store};
+
+/// What a server's handlers share, and what batches need of a worker.
+pub(crate) fn context(app: &App, queue: Queue, options: ServerOptions) -> Result<Ctx> {
+    let models = models::Setup::new(app, None)?;
+    let bulk = Bulk::new(queue, models.llm(app)?);
+    let mut catalog = models.catalog();
+    if options.test_objects {
+        // Suites name models of every maker; none of them is to be asked.
+        catalog.profiles.retain(|profile| profile.name == "sim");
+        catalog.default_profile = Some("sim".to_owned());
+    }
+    Ok(Ctx::new(bulk, catalog, shelf(app)?, tokens(app)?, with_settings(app, options)?))
+}
+
+fn with_settings(app: &App, options: ServerOptions) -> Result<ServerOptions> {
+    let settings = &app.settings;
+    let names = |key| settings.read(key, |text| Ok(list(text))).map(|names| names.into_iter().collect());
+    Ok(ServerOptions {
+        hosts: names("server.hosts")?,
+        origins: names("server.origins")?,
+        batch_strategy: settings.read("server.batches", |text| match text {
+            "sync" => Ok(Strategy::Sync),
+            "batch" => Ok(Strategy::Batch),
+            "auto" => Ok(Strategy::Auto),
+            _ => Err("expected sync, batch or auto".to_owned()),
+        })?,
+        ..options
+    })
+}
+
+/// Uploaded files, beside the store; where the store is in memory, they go with the process.
+fn shelf(app: &App) -> Result<Shelf> {
+    let folder = match store::folder(&app.settings)? {
+        Some(folder) => folder.join("files"),
+        None => tempfile::tempdir().context("making a folder for files")?.keep(),
+    };
+    Shelf::open(&folder).with_context(|| format!("opening the files in {}", folder.display()))
+}
+
+/// Tokens of clients, beside the store.
+pub(crate) fn tokens(app: &App) -> Result<Tokens> {
+    match store::folder(&app.settings)? {
+        Some(folder) => {
+            let path = folder.join("tokens.json");
+            Tokens::open(&path).with_context(|| format!("reading {}", path.display()))
+        }
+        None => Ok(Tokens::in_memory()),
+    }
+}

@@ -1,0 +1,131 @@
+//! What a batch answered, line by line in the client's own form, read from the run's results: also while it goes on.
+
+use futures_util::stream::{self, Stream};
+use longhaul_llm::provider::{BatchLine, LineOutcome};
+use longhaul_llm::wire::{LineContext, anthropic, openai};
+use longhaul_llm::{Class, Error};
+use longhaul_pipelines::bulk::request::{RequestPayload, RequestResult};
+use longhaul_queue::limits::PAGE_MAX;
+use longhaul_queue::state::{JobError, Reason};
+use longhaul_queue::{JobDetail, State};
+
+use super::{Batch, Form, run_of};
+use crate::ctx::Ctx;
+use crate::problem::Problem;
+
+/// Which lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// Those with an answer.
+    Answers,
+    /// Those without.
+    Errors,
+    /// All.
+    All,
+}
+
+/// Lines as they are stored, each with its line break, a page at a time.
+pub fn lines(ctx: Ctx, batch: Batch, which: Which) -> impl Stream<Item = Result<String, Problem>> + Send {
+    stream::try_unfold(Some(0), move |after| {
+        let (ctx, batch) = (ctx.clone(), batch.clone());
+        async move {
+            let Some(after) = after else { return Ok(None) };
+            let (text, next) = page(&ctx, &batch, which, after).await?;
+            Ok(Some((text, next)))
+        }
+    })
+}
+
+async fn page(ctx: &Ctx, batch: &Batch, which: Which, after: i64) -> Result<(String, Option<i64>), Problem> {
+    let page = ctx.queue().results(&run_of(batch.id).process(), after, PAGE_MAX).await?;
+    let wanted = |state: State| match which {
+        Which::Answers => state == State::Succeeded,
+        Which::Errors => state != State::Succeeded,
+        Which::All => true,
+    };
+    let mut text = String::new();
+    // Only a request that has no answer must be asked for its name.
+    let nameless = page.items.iter().filter(|item| item.state != State::Succeeded && wanted(item.state));
+    let details = ctx.queue().store().get(nameless.map(|item| item.id).collect()).await?;
+    let mut details = details.into_iter().peekable();
+    for item in page.items.into_iter().filter(|item| wanted(item.state)) {
+        let request_id = format!("req_{}", item.id.to_string().replace('-', ""));
+        let line = match item.result {
+            Some(result) if item.state == State::Succeeded => {
+                let result: RequestResult = result.to()?;
+                BatchLine {
+                    custom_id: result.custom_id,
+                    outcome: LineOutcome::Answered(Box::new(result.answer)),
+                }
+            }
+            _ => {
+                let detail = details.next_if(|detail| detail.job.id == item.id);
+                let error = item.error.as_ref();
+                BatchLine { custom_id: custom_id(detail)?, outcome: outcome(item.state, error) }
+            }
+        };
+        let context = LineContext {
+            request_id: &request_id,
+            created_s: batch.created_at.as_millis() / 1_000,
+            cancelled: batch.kept.expired_at.is_none(),
+        };
+        let line = match batch.payload.form {
+            Form::OpenAi => openai::line_to_json(&line, &context),
+            Form::Anthropic => anthropic::line_to_json(&line, &context),
+        };
+        text.push_str(&line.to_string());
+        text.push('\n');
+    }
+    Ok((text, page.next))
+}
+
+fn custom_id(detail: Option<JobDetail>) -> Result<Option<String>, Problem> {
+    match detail {
+        Some(detail) => Ok(detail.payload.to::<RequestPayload>()?.custom_id),
+        // Deleted between two reads.
+        None => Ok(None),
+    }
+}
+
+fn outcome(state: State, error: Option<&JobError>) -> LineOutcome {
+    match (state, error) {
+        (State::Cancelled, _) => LineOutcome::NotRun,
+        (_, Some(error)) if matches!(error.reason, Reason::Cancelled | Reason::Expired) => {
+            LineOutcome::NotRun
+        }
+        (_, Some(error)) => LineOutcome::Failed(Box::new(error_of(&error.text))),
+        (_, None) => LineOutcome::Failed(Box::new(Error::new(Class::BadRequest, "the request failed"))),
+    }
+}
+
+/// The error that a failed request's text tells of: `class (HTTP 400): message`.
+fn error_of(text: &str) -> Error {
+    let (head, message) = text.split_once(": ").unwrap_or(("", text));
+    let (word, rest) = head.split_once(' ').unwrap_or((head, ""));
+    let Some(class) = Class::ALL.into_iter().find(|class| class.as_str() == word) else {
+        return Error::new(Class::Overloaded, text);
+    };
+    let status = rest
+        .strip_prefix("(HTTP ")
+        .and_then(|rest| rest.strip_suffix(')'))
+        .and_then(|code| code.parse().ok());
+    Error { status, ..Error::new(class, message) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_request_keeps_class_and_status() {
+        let rows = [
+            ("bad_request (HTTP 422): no such field: x", Class::BadRequest, Some(422), "no such field: x"),
+            ("network: connection reset", Class::Network, None, "connection reset"),
+            ("the handler panicked: oh", Class::Overloaded, None, "the handler panicked: oh"),
+        ];
+        for (text, class, status, message) in rows {
+            let error = error_of(text);
+            assert_eq!((error.class, error.status, error.message.as_str()), (class, status, message));
+        }
+    }
+}

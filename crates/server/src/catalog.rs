@@ -1,0 +1,149 @@
+//! Which model a name means. Clients name models as their own provider does, or with a profile before it: `ollama/llama3.2`.
+
+use axum::http::StatusCode;
+use serde::Serialize;
+
+use crate::problem::Problem;
+
+/// The profiles that a client may use.
+#[derive(Debug, Clone, Default)]
+pub struct Catalog {
+    /// Profiles in the order in which they are looked at.
+    pub profiles: Vec<CatalogProfile>,
+    /// For names that nothing else tells of.
+    pub default_profile: Option<String>,
+}
+
+/// A profile as names are looked up in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CatalogProfile {
+    /// Its name.
+    pub name: String,
+    /// `openai`, `anthropic`, `gemini` or `sim`.
+    pub dialect: String,
+    /// Its own model, if it names one.
+    pub model: Option<String>,
+    /// Whether it can be asked: a key is at hand, or none is needed.
+    pub usable: bool,
+    /// Whether it is an engine of one's own, which has models of any maker: a maker's prefix does not lead to it.
+    pub local: bool,
+}
+
+/// A model of a profile.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+pub struct Chosen {
+    /// The profile.
+    pub profile: String,
+    /// The model, as its provider names it.
+    pub model: String,
+}
+
+/// How models of a maker are named, and the dialect that its own API speaks.
+const MAKERS: [(&str, &str); 10] = [
+    ("claude-", "anthropic"),
+    ("gemini-", "gemini"),
+    ("gpt-", "openai"),
+    ("chatgpt-", "openai"),
+    ("o1", "openai"),
+    ("o3", "openai"),
+    ("o4", "openai"),
+    ("text-embedding-", "openai"),
+    ("text-moderation-", "openai"),
+    ("sim-", "sim"),
+];
+
+impl Catalog {
+    /// The model that a name means: `PROFILE/MODEL`, the model that a profile names, a maker's by its prefix, or one of the default
+    /// profile, in this order.
+    pub fn resolve(&self, name: &str) -> Result<Chosen, Problem> {
+        if name.is_empty() {
+            return Err(Problem::invalid("model is empty: name one, such as sim-small").at("model"));
+        }
+        let chosen = |profile: &CatalogProfile, model: &str| {
+            Ok(Chosen { profile: profile.name.clone(), model: model.to_owned() })
+        };
+        if let Some((profile, model)) = name.split_once('/')
+            && let Some(profile) = self.profiles.iter().find(|known| known.name == profile)
+        {
+            return chosen(profile, model);
+        }
+        let mut usable = self.profiles.iter().filter(|profile| profile.usable);
+        if let Some(profile) = usable.clone().find(|profile| profile.model.as_deref() == Some(name)) {
+            return chosen(profile, name);
+        }
+        let maker = MAKERS.iter().find(|(prefix, _)| name.starts_with(prefix));
+        if let Some((_, dialect)) = maker {
+            // The profile of the maker's own name goes before others that speak its dialect, such as a proxy.
+            let own = usable.clone().find(|profile| profile.name == *dialect);
+            let speaks = |profile: &&CatalogProfile| profile.dialect == *dialect && !profile.local;
+            if let Some(profile) = own.or_else(|| usable.find(speaks)) {
+                return chosen(profile, name);
+            }
+        }
+        match &self.default_profile {
+            Some(profile) => Ok(Chosen { profile: profile.clone(), model: name.to_owned() }),
+            None => Err(self.unknown(name)),
+        }
+    }
+
+    fn unknown(&self, name: &str) -> Problem {
+        let usable: Vec<&str> = self
+            .profiles
+            .iter()
+            .filter(|profile| profile.usable)
+            .map(|profile| profile.name.as_str())
+            .collect();
+        let detail = format!(
+            "no provider for model {name:?}: write PROFILE/MODEL with one of the profiles {}, or set a key for its provider",
+            usable.join(", ")
+        );
+        Problem::new(StatusCode::NOT_FOUND, "model_not_found", detail).at("model")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile(name: &str, dialect: &str, usable: bool) -> CatalogProfile {
+        CatalogProfile {
+            name: name.to_owned(),
+            dialect: dialect.to_owned(),
+            model: None,
+            usable,
+            local: name == "ollama",
+        }
+    }
+
+    #[test]
+    fn names_lead_to_profiles() {
+        let mut mine = profile("mine", "openai", true);
+        mine.model = Some("llama3.2".to_owned());
+        let profiles = vec![
+            profile("anthropic", "anthropic", false),
+            profile("ollama", "openai", true),
+            mine,
+            profile("openai", "openai", true),
+            profile("sim", "sim", true),
+        ];
+        let catalog = Catalog { profiles, default_profile: Some("ollama".to_owned()) };
+        let rows = [
+            ("ollama/qwen3", "ollama", "qwen3"),
+            ("openai/org/model", "openai", "org/model"),
+            ("llama3.2", "mine", "llama3.2"),
+            ("gpt-5-mini", "openai", "gpt-5-mini"),
+            ("sim-small", "sim", "sim-small"),
+            ("claude-sonnet-5", "ollama", "claude-sonnet-5"),
+            ("nobody/knows", "ollama", "nobody/knows"),
+        ];
+        for (name, profile, model) in rows {
+            let chosen = catalog.resolve(name).expect(name);
+            assert_eq!((chosen.profile.as_str(), chosen.model.as_str()), (profile, model), "{name}");
+        }
+        let bare = Catalog { default_profile: None, ..catalog };
+        let problem = bare.resolve("claude-sonnet-5").expect_err("no key, no default");
+        assert_eq!((problem.status, problem.code), (StatusCode::NOT_FOUND, "model_not_found"));
+        assert!(problem.detail.contains("mine") && !problem.detail.contains("anthropic"), "{problem}");
+        assert_eq!(bare.resolve("").expect_err("empty").field.as_deref(), Some("model"));
+    }
+}

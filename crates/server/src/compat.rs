@@ -1,0 +1,90 @@
+//! `/v1`: what unmodified SDKs of OpenAI and Anthropic speak, answered by any model. The two share the path, and `/v1/models` even
+//! the route: who asks is told by the headers.
+
+use axum::Router;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
+use crate::ctx::Ctx;
+use crate::problem::Problem;
+
+/// The routes.
+pub(crate) fn routes() -> Router<Ctx> {
+    Router::new()
+}
+
+/// Whose clients speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// OpenAI's.
+    OpenAi,
+    /// Anthropic's.
+    Anthropic,
+}
+
+impl Dialect {
+    /// By path and headers; `None` where neither API lives.
+    pub(crate) fn of(path: &str, headers: &HeaderMap) -> Option<Self> {
+        if !path.starts_with("/v1/") {
+            return None;
+        }
+        let anthropic = path == "/v1/messages"
+            || path.starts_with("/v1/messages/")
+            || headers.contains_key("anthropic-version");
+        Some(if anthropic { Self::Anthropic } else { Self::OpenAi })
+    }
+
+    /// Writes a problem in its form.
+    pub(crate) fn refusal(self, problem: &Problem) -> Response {
+        let body = match self {
+            Self::OpenAi => json!({"error": {
+                "message": problem.detail,
+                "type": openai_type(problem.status),
+                "param": problem.field,
+                "code": problem.code,
+            }}),
+            Self::Anthropic => json!({
+                "type": "error",
+                "error": {"type": anthropic_type(problem.status), "message": problem.detail},
+            }),
+        };
+        let kind = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+        let mut response = (problem.status, kind, body.to_string()).into_response();
+        let headers = response.headers_mut();
+        match problem.retry_after_seconds() {
+            Some(seconds) => drop(headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds))),
+            // Clients repeat what fails with a 5xx; where nothing will have changed by then, they are told not to.
+            None if problem.status.is_server_error() => {
+                headers.insert(HeaderName::from_static("x-should-retry"), HeaderValue::from_static("false"));
+            }
+            None => {}
+        }
+        response
+    }
+}
+
+fn openai_type(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::UNAUTHORIZED => "authentication_error",
+        StatusCode::FORBIDDEN => "permission_error",
+        StatusCode::TOO_MANY_REQUESTS => "requests",
+        status if status.is_server_error() => "server_error",
+        _ => "invalid_request_error",
+    }
+}
+
+fn anthropic_type(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        401 => "authentication_error",
+        402 => "billing_error",
+        403 => "permission_error",
+        404 | 410 => "not_found_error",
+        413 => "request_too_large",
+        429 => "rate_limit_error",
+        503 | 529 => "overloaded_error",
+        504 => "timeout_error",
+        500..=599 => "api_error",
+        _ => "invalid_request_error",
+    }
+}

@@ -1,0 +1,116 @@
+//! What every handler has at hand.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_llm::Llm;
+use longhaul_pipelines::bulk::Bulk;
+use longhaul_pipelines::bulk::plan::Strategy;
+use longhaul_queue::Queue;
+use tokio::sync::watch;
+
+use crate::catalog::Catalog;
+use crate::shelf::Shelf;
+use crate::tokens::Tokens;
+
+/// How a server behaves. Every field has a default that is safe on this machine alone.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// A token is needed. Always so beyond loopback.
+    pub token_required: bool,
+    /// Names beside loopback's own under which the server is reached, without port.
+    pub hosts: BTreeSet<String>,
+    /// Origins of web pages that may call it, such as `https://ops.example.org`. Its own is always one.
+    pub origins: BTreeSet<String>,
+    /// Most connections at once; further ones wait.
+    pub connections_max: usize,
+    /// Time for the head of a request.
+    pub head_wait: Duration,
+    /// Longest silence while a body is read.
+    pub body_wait: Duration,
+    /// Time for requests under way when the server is asked to end.
+    pub drain_wait: Duration,
+    /// Largest JSON body.
+    pub json_bytes_max: usize,
+    /// Largest uploaded file.
+    pub upload_bytes_max: u64,
+    /// How batches of the compatible APIs are sent.
+    pub batch_strategy: Strategy,
+    /// Objects under fixed names are answered for the test suites of SDKs.
+    pub test_objects: bool,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            token_required: false,
+            hosts: BTreeSet::new(),
+            origins: BTreeSet::new(),
+            connections_max: 4_000,
+            head_wait: Duration::from_secs(10),
+            body_wait: Duration::from_secs(30),
+            drain_wait: Duration::from_secs(10),
+            json_bytes_max: 32_000_000,
+            upload_bytes_max: 512_000_000,
+            batch_strategy: Strategy::Auto,
+            test_objects: false,
+        }
+    }
+}
+
+impl ServerOptions {
+    /// A token is needed wherever others can reach the server.
+    pub fn for_address(mut self, address: IpAddr) -> Self {
+        self.token_required |= !address.is_loopback();
+        self
+    }
+}
+
+/// What handlers share. Cheap to clone.
+#[derive(Clone)]
+pub struct Ctx(Arc<Inner>);
+
+/// See [`Ctx`].
+pub struct Inner {
+    /// Runs of prompts; the queue and the models with it.
+    pub bulk: Bulk,
+    /// What names of models mean.
+    pub catalog: Catalog,
+    /// Uploaded files.
+    pub shelf: Shelf,
+    /// Who may come in.
+    pub tokens: Tokens,
+    /// How it behaves.
+    pub options: ServerOptions,
+    /// Becomes true when the server is asked to end: streams end, waits return.
+    pub draining: watch::Sender<bool>,
+}
+
+impl Ctx {
+    /// The parts of a server.
+    pub fn new(bulk: Bulk, catalog: Catalog, shelf: Shelf, tokens: Tokens, options: ServerOptions) -> Self {
+        let draining = watch::Sender::new(false);
+        Self(Arc::new(Inner { bulk, catalog, shelf, tokens, options, draining }))
+    }
+
+    /// The queue.
+    pub fn queue(&self) -> &Queue {
+        self.bulk.queue()
+    }
+
+    /// The models.
+    pub fn llm(&self) -> &Llm {
+        self.bulk.llm()
+    }
+}
+
+impl Deref for Ctx {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}

@@ -1,0 +1,36 @@
+//! Longhaul over HTTP. One router carries four families:
+//!
+//! - `/api/v1` ([`api`]): jobs, processes, queues, schedules, workers, runs, costs, events. Errors are problem+json.
+//! - `/v1` ([`compat`]): what unmodified OpenAI and Anthropic SDKs speak: files, batches, chat, messages, embeddings, models.
+//! - `/healthz`, `/readyz`, `/metrics` ([`ops`]): for whoever runs it.
+//! - workers in any language: `/api/v1/work`, a part of the first.
+//!
+//! **The way of a request.** [`serve`] accepts connections and bounds them; [`guard`] asks whether the request may come in at all
+//! (host, origin, token, scope) before anything reads its body; a handler answers, or fails with a [`Problem`], which each family
+//! writes in its own form.
+//!
+//! **Decisions.**
+//! - The server keeps no state of its own beside uploaded files ([`shelf`]) and tokens: a batch is a job, its requests are a run,
+//!   and both are found in the store by whoever opens it.
+//! - Nothing here runs work. Workers do, in this process or in others; [`batches::register`] gives them what a batch needs.
+
+pub mod batches;
+pub mod catalog;
+pub mod guard;
+pub mod problem;
+pub mod serve;
+pub mod shelf;
+pub mod tokens;
+
+mod api;
+mod compat;
+mod ctx;
+mod ops;
+mod router;
+
+pub use catalog::Catalog;
+pub use ctx::{Ctx, ServerOptions};
+pub use problem::Problem;
+pub use serve::Server;
+pub use shelf::Shelf;
+pub use tokens::{Scope, Tokens};

@@ -1,0 +1,129 @@
+//! What a request is refused with. One type for all families; each writes it in the form that its clients read.
+
+use std::fmt;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use longhaul_llm::Class;
+use longhaul_pipelines::bulk;
+use longhaul_queue::Error as QueueError;
+
+/// The longest wait that a client is told: some give up at once when they are asked to wait longer than two minutes.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(120);
+/// The wait when the store cannot be reached.
+const RETRY_STORE_AFTER: Duration = Duration::from_secs(2);
+
+/// Why a request cannot be carried out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The status.
+    pub status: StatusCode,
+    /// A word for programs, which never changes: `not_found`, `invalid`.
+    pub code: &'static str,
+    /// What is wrong and what to do about it, for people.
+    pub detail: String,
+    /// The field of the request that is wrong.
+    pub field: Option<String>,
+    /// When to try again.
+    pub retry_after: Option<Duration>,
+}
+
+impl Problem {
+    /// A problem.
+    pub fn new(status: StatusCode, code: &'static str, detail: impl fmt::Display) -> Self {
+        Self { status, code, detail: detail.to_string(), field: None, retry_after: None }
+    }
+
+    /// The request is wrong.
+    pub fn invalid(detail: impl fmt::Display) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid", detail)
+    }
+
+    /// There is no such thing.
+    pub fn not_found(detail: impl fmt::Display) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", detail)
+    }
+
+    /// It cannot be done now; the same request may succeed later.
+    pub fn unavailable(detail: impl fmt::Display) -> Self {
+        Self {
+            retry_after: Some(RETRY_STORE_AFTER),
+            ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail)
+        }
+    }
+
+    /// A fault of ours. The text goes to the log; the client is told where to look.
+    pub fn internal(error: impl fmt::Display) -> Self {
+        tracing::error!(%error, "a request failed");
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the server failed; its log says why")
+    }
+
+    /// Names the field that is wrong.
+    pub fn at(self, field: impl Into<String>) -> Self {
+        Self { field: Some(field.into()), ..self }
+    }
+
+    /// When to try again, in whole seconds, as clients can bear it.
+    pub fn retry_after_seconds(&self) -> Option<u64> {
+        self.retry_after.map(|wait| wait.min(RETRY_AFTER_MAX).as_secs_f64().ceil().max(1.0) as u64)
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.status.as_u16(), self.code, self.detail)
+    }
+}
+
+impl std::error::Error for Problem {}
+
+impl From<QueueError> for Problem {
+    fn from(error: QueueError) -> Self {
+        match error {
+            QueueError::Unavailable(text) => Self::unavailable(text),
+            // Not 409, which SDKs take for a reason to send the same again.
+            QueueError::LostLease(_) => Self::new(StatusCode::GONE, "lost_lease", error),
+            QueueError::NotFound(text) => Self::not_found(text),
+            QueueError::Invalid(text) => Self::invalid(text),
+            QueueError::Corrupt(text) => Self::internal(text),
+        }
+    }
+}
+
+impl From<longhaul_llm::Error> for Problem {
+    fn from(error: longhaul_llm::Error) -> Self {
+        let (status, code) = match error.class {
+            Class::Throttled => (StatusCode::TOO_MANY_REQUESTS, "rate_limited"),
+            Class::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "overloaded"),
+            Class::Network => (StatusCode::BAD_GATEWAY, "provider_unreachable"),
+            Class::ContextTooLong => (StatusCode::BAD_REQUEST, "context_length_exceeded"),
+            Class::BadRequest => (StatusCode::BAD_REQUEST, "invalid"),
+            Class::Truncated | Class::Refused | Class::BadShape => {
+                (StatusCode::UNPROCESSABLE_ENTITY, "unusable_answer")
+            }
+            // The provider's key is ours, not the client's: to the client this is our fault, which repeating does not mend.
+            Class::Auth => (StatusCode::BAD_GATEWAY, "provider_key_refused"),
+            Class::Quota => (StatusCode::TOO_MANY_REQUESTS, "insufficient_quota"),
+            Class::Budget => (StatusCode::PAYMENT_REQUIRED, "budget_exceeded"),
+            Class::CacheMiss => (StatusCode::NOT_FOUND, "not_cached"),
+            Class::Stopped => (StatusCode::SERVICE_UNAVAILABLE, "stopped"),
+        };
+        let status = match (error.class, error.status) {
+            // The provider knows best which of its refusals of a request it was.
+            (Class::BadRequest, Some(told @ 400..=499)) => StatusCode::from_u16(told).unwrap_or(status),
+            _ => status,
+        };
+        Self { retry_after: error.retry_after, ..Self::new(status, code, error.message) }
+    }
+}
+
+impl From<bulk::Error> for Problem {
+    fn from(error: bulk::Error) -> Self {
+        match error {
+            bulk::Error::Queue(error) => error.into(),
+            bulk::Error::Llm(error) => error.into(),
+            bulk::Error::NoRun(_) => Self::not_found(error),
+            bulk::Error::Invalid(text) => Self::invalid(text),
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! All routes, and what every request passes on its way.
+
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderName, HeaderValue};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::Response;
+use futures_util::StreamExt as _;
+use tracing::info;
+
+use crate::ctx::Ctx;
+use crate::{api, compat, guard, ops};
+
+/// Under both names: SDKs of OpenAI read the first, those of Anthropic the second.
+const REQUEST_IDS: [&str; 2] = ["x-request-id", "request-id"];
+
+/// The whole server.
+pub(crate) fn router(ctx: Ctx) -> Router {
+    Router::new()
+        .merge(api::routes())
+        .merge(compat::routes())
+        .merge(ops::routes())
+        .fallback(not_found)
+        .layer(from_fn_with_state(ctx.clone(), patience))
+        .layer(from_fn_with_state(ctx.clone(), guard::check))
+        .layer(from_fn(log))
+        .with_state(ctx)
+}
+
+async fn not_found(request: Request) -> Response {
+    let text = format!("there is no {} {}", request.method(), request.uri().path());
+    guard::refusal(request.uri().path(), request.headers(), &crate::Problem::not_found(text))
+}
+
+/// Names a request and logs it when it is answered. Probes are left out: they say nothing and never stop.
+async fn log(request: Request, next: Next) -> Response {
+    let id = format!("req_{:016x}", fastrand::u64(..));
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let started = Instant::now();
+    let mut response = next.run(request).await;
+    for name in REQUEST_IDS {
+        if let Ok(value) = HeaderValue::from_str(&id) {
+            response.headers_mut().insert(HeaderName::from_static(name), value);
+        }
+    }
+    if !ops::is_probe(&path) {
+        let caller = response.extensions().get::<guard::Caller>().and_then(|caller| caller.0.clone());
+        info!(
+            target: "longhaul::access",
+            request_id = id,
+            %method,
+            path,
+            status = response.status().as_u16(),
+            elapsed_ms = started.elapsed().as_millis() as u64,
+            caller,
+            "request"
+        );
+    }
+    response
+}
+
+/// Ends the wait for a body that does not come: a half-open upload must not hold its connection for ever.
+async fn patience(State(ctx): State<Ctx>, request: Request, next: Next) -> Response {
+    let wait = ctx.options.body_wait;
+    let (head, body) = request.into_parts();
+    let frames = body.into_data_stream();
+    let bounded = futures_util::stream::unfold(Some(frames), move |frames| async move {
+        let mut frames = frames?;
+        match tokio::time::timeout(wait, frames.next()).await {
+            Ok(Some(Ok(bytes))) => Some((Ok(bytes), Some(frames))),
+            Ok(Some(Err(error))) => Some((Err(std::io::Error::other(error)), None)),
+            Ok(None) => None,
+            Err(_) => Some((Err(std::io::ErrorKind::TimedOut.into()), None)),
+        }
+    });
+    next.run(Request::from_parts(head, Body::from_stream(bounded))).await
+}

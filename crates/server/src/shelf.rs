@@ -1,0 +1,249 @@
+//! Uploaded files: content and description side by side in one folder. A file is there when its description is, which is
+//! written last and appears whole; content without one is what an upload left that broke off, and goes at the next start.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt as _};
+use longhaul_queue::{JobId, Timestamp};
+use serde::{Deserialize, Serialize};
+use tokio::io::AsyncWriteExt as _;
+
+/// Names of files begin so.
+pub const FILE_PREFIX: &str = "file-";
+const ABOUT: &str = "json";
+const CONTENT: &str = "content";
+const PART: &str = "part";
+
+/// A file that was uploaded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileRecord {
+    /// Its name here; later ones sort after earlier ones.
+    pub id: String,
+    /// Its length.
+    pub bytes: u64,
+    /// When it came.
+    pub created_at: Timestamp,
+    /// Its name at the client's.
+    pub filename: String,
+    /// What for.
+    pub purpose: String,
+    /// When it goes by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+}
+
+/// What a client says of a file.
+#[derive(Debug, Clone, Default)]
+pub struct NewFile {
+    /// Its name at the client's.
+    pub filename: String,
+    /// What for.
+    pub purpose: String,
+    /// When it goes by itself.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// Why a file was not stored.
+#[derive(Debug, thiserror::Error)]
+pub enum ShelfError {
+    /// It is too large.
+    #[error("the file is larger than {0} bytes")]
+    TooLarge(u64),
+    /// It did not come whole.
+    #[error("the upload broke off: {0}")]
+    Broken(String),
+    /// The disk.
+    #[error("the file cannot be stored: {0}")]
+    Disk(#[from] io::Error),
+}
+
+/// All uploaded files. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Shelf {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    folder: PathBuf,
+    known: Mutex<BTreeMap<String, FileRecord>>,
+}
+
+impl Shelf {
+    /// The files in a folder, which is made if need be.
+    pub fn open(folder: impl Into<PathBuf>) -> io::Result<Self> {
+        let folder = folder.into();
+        std::fs::create_dir_all(&folder)?;
+        let mut known = BTreeMap::new();
+        for entry in std::fs::read_dir(&folder)? {
+            let path = entry?.path();
+            match path.extension().and_then(|extension| extension.to_str()) {
+                Some(ABOUT) => {
+                    let record: FileRecord = serde_json::from_slice(&std::fs::read(&path)?)?;
+                    known.insert(record.id.clone(), record);
+                }
+                Some(CONTENT) if !path.with_extension(ABOUT).exists() => std::fs::remove_file(&path)?,
+                Some(PART) => std::fs::remove_file(&path)?,
+                _ => {}
+            }
+        }
+        Ok(Self { inner: Arc::new(Inner { folder, known: Mutex::new(known) }) })
+    }
+
+    /// Stores a file as it comes, piece by piece; nothing of it stays when it does not come whole.
+    pub async fn put<E: std::fmt::Display>(
+        &self,
+        new: NewFile,
+        bytes_max: u64,
+        now: Timestamp,
+        content: impl Stream<Item = Result<Bytes, E>>,
+    ) -> Result<FileRecord, ShelfError> {
+        let id =
+            format!("{FILE_PREFIX}{}", JobId::generate(now, fastrand::u128(..)).to_string().replace('-', ""));
+        let path = self.path(&id, CONTENT);
+        let written = write(&path, bytes_max, content).await;
+        let bytes = match written {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                let _ = tokio::fs::remove_file(&path).await;
+                return Err(error);
+            }
+        };
+        let NewFile { filename, purpose, expires_at } = new;
+        let record = FileRecord { id: id.clone(), bytes, created_at: now, filename, purpose, expires_at };
+        let part = self.path(&id, PART);
+        tokio::fs::write(&part, serde_json::to_vec(&record).map_err(io::Error::from)?).await?;
+        tokio::fs::File::open(&part).await?.sync_all().await?;
+        tokio::fs::rename(&part, self.path(&id, ABOUT)).await?;
+        self.known().insert(id, record.clone());
+        Ok(record)
+    }
+
+    /// What is known of a file. One that has expired is gone.
+    pub fn get(&self, id: &str, now: Timestamp) -> Option<FileRecord> {
+        self.known().get(id).filter(|record| !is_over(record, now)).cloned()
+    }
+
+    /// All files, oldest first.
+    pub fn list(&self, now: Timestamp) -> Vec<FileRecord> {
+        self.known().values().filter(|record| !is_over(record, now)).cloned().collect()
+    }
+
+    /// Where a file's content lies.
+    pub fn content(&self, record: &FileRecord) -> PathBuf {
+        self.path(&record.id, CONTENT)
+    }
+
+    /// Removes a file for good; false when there was none.
+    pub async fn delete(&self, id: &str) -> io::Result<bool> {
+        if self.known().remove(id).is_none() {
+            return Ok(false);
+        }
+        // The description first: content without one counts as nothing.
+        tokio::fs::remove_file(self.path(id, ABOUT)).await?;
+        tokio::fs::remove_file(self.path(id, CONTENT)).await?;
+        Ok(true)
+    }
+
+    /// Removes files whose time has passed, and says how many.
+    pub async fn prune(&self, now: Timestamp) -> io::Result<usize> {
+        let over: Vec<String> = {
+            let known = self.known();
+            known.values().filter(|record| is_over(record, now)).map(|record| record.id.clone()).collect()
+        };
+        for id in &over {
+            self.delete(id).await?;
+        }
+        Ok(over.len())
+    }
+
+    fn path(&self, id: &str, extension: &str) -> PathBuf {
+        self.inner.folder.join(id).with_extension(extension)
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, FileRecord>> {
+        self.inner.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_over(record: &FileRecord, now: Timestamp) -> bool {
+    record.expires_at.is_some_and(|expires_at| expires_at <= now)
+}
+
+async fn write<E: std::fmt::Display>(
+    path: &Path,
+    bytes_max: u64,
+    content: impl Stream<Item = Result<Bytes, E>>,
+) -> Result<u64, ShelfError> {
+    let mut file = tokio::fs::File::create(path).await?;
+    let mut bytes = 0;
+    let mut content = std::pin::pin!(content);
+    while let Some(piece) = content.next().await {
+        let piece = piece.map_err(|error| ShelfError::Broken(error.to_string()))?;
+        bytes += piece.len() as u64;
+        if bytes > bytes_max {
+            return Err(ShelfError::TooLarge(bytes_max));
+        }
+        file.write_all(&piece).await?;
+    }
+    file.flush().await?;
+    file.sync_all().await?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_000);
+
+    fn pieces(pieces: &[&str]) -> impl Stream<Item = Result<Bytes, String>> + use<> {
+        let pieces: Vec<_> = pieces.iter().map(|piece| Ok(Bytes::from((*piece).to_owned()))).collect();
+        futures_util::stream::iter(pieces)
+    }
+
+    fn left_in(folder: &Path) -> usize {
+        std::fs::read_dir(folder).expect("the folder").count()
+    }
+
+    #[tokio::test]
+    async fn files_outlive_the_process_and_broken_uploads_leave_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let shelf = Shelf::open(folder.path()).expect("opened");
+        let new = NewFile { filename: "a.jsonl".to_owned(), purpose: "batch".to_owned(), expires_at: None };
+        let stored = shelf.put(new.clone(), 100, NOW, pieces(&["one\n", "two\n"])).await.expect("stored");
+        assert_eq!(stored.bytes, 8);
+        let broken = pieces(&["half"]).chain(futures_util::stream::iter([Err("gone".to_owned())]));
+        assert!(matches!(shelf.put(new.clone(), 100, NOW, broken).await, Err(ShelfError::Broken(_))));
+        assert!(matches!(shelf.put(new, 3, NOW, pieces(&["four"])).await, Err(ShelfError::TooLarge(3))));
+        assert_eq!(left_in(folder.path()), 2, "the content and the description of the first");
+        // What a crash in the middle of an upload leaves.
+        std::fs::write(folder.path().join("file-x.content"), "half").expect("written");
+        std::fs::write(folder.path().join("file-x.part"), "{").expect("written");
+        let again = Shelf::open(folder.path()).expect("opened");
+        assert_eq!(again.get(&stored.id, NOW), Some(stored.clone()));
+        assert_eq!(std::fs::read_to_string(again.content(&stored)).expect("content"), "one\ntwo\n");
+        assert_eq!(left_in(folder.path()), 2);
+        assert!(again.delete(&stored.id).await.expect("deleted"));
+        assert!(!again.delete(&stored.id).await.expect("nothing to delete"));
+        assert_eq!(left_in(folder.path()), 0);
+    }
+
+    #[tokio::test]
+    async fn a_file_goes_when_its_time_has_passed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let shelf = Shelf::open(folder.path()).expect("opened");
+        let expires_at = Some(Timestamp::from_millis(2_000));
+        let new = NewFile { expires_at, ..NewFile::default() };
+        let stored = shelf.put(new, 100, NOW, pieces(&["x"])).await.expect("stored");
+        let later = Timestamp::from_millis(2_000);
+        assert!(shelf.get(&stored.id, NOW).is_some());
+        assert!(shelf.get(&stored.id, later).is_none() && shelf.list(later).is_empty());
+        assert_eq!(shelf.prune(later).await.expect("pruned"), 1);
+        assert_eq!(left_in(folder.path()), 0);
+    }
+}

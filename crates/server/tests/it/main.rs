@@ -1,0 +1,4 @@
+//! The server over real sockets, with a store on disk and the simulator for a model.
+
+mod guarded;
+mod stage;

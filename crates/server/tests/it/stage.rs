@@ -1,0 +1,132 @@
+//! A server with all that belongs to it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_llm::cache::{Cache, CacheOptions};
+use longhaul_llm::clock::SystemWallClock;
+use longhaul_llm::file::LlmFile;
+use longhaul_llm::price::Prices;
+use longhaul_llm::profile::{Profile, ProviderKind};
+use longhaul_llm::rate::RouteLimits;
+use longhaul_llm::sim::{SimCore, SimOptions, SimProvider};
+use longhaul_llm::{Llm, LlmOptions, ProfileSetup, Provider};
+use longhaul_pipelines::bulk::{Bulk, serve};
+use longhaul_queue::{Queue, QueueShare, Shutdown, Worker, WorkerOptions};
+use longhaul_server::catalog::CatalogProfile;
+use longhaul_server::{Catalog, Ctx, Server, ServerOptions, Shelf, Tokens, batches};
+use longhaul_stores::sqlite::{SqliteOptions, SqliteStore};
+use reqwest::{Client, Method, RequestBuilder};
+use tokio::task::JoinHandle;
+
+/// A server on a free port of loopback.
+pub(crate) struct Stage {
+    pub(crate) ctx: Ctx,
+    pub(crate) core: Arc<SimCore>,
+    server: Server,
+    client: Client,
+    _folder: tempfile::TempDir,
+}
+
+impl Stage {
+    /// With the simulator as it is by default.
+    pub(crate) async fn new() -> Self {
+        Self::with(ServerOptions::default(), SimOptions::default()).await
+    }
+
+    /// With options of its own.
+    pub(crate) async fn with(options: ServerOptions, sim: SimOptions) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store =
+            SqliteStore::open(&folder.path().join("jobs.db"), SqliteOptions::default()).expect("a store");
+        let core = SimCore::new(sim).expect("a simulator");
+        let bulk = Bulk::new(Queue::new(Arc::new(store)), llm(&core, folder.path()));
+        let profile = CatalogProfile {
+            name: "sim".to_owned(),
+            dialect: "sim".to_owned(),
+            model: None,
+            usable: true,
+            local: false,
+        };
+        let catalog = Catalog { profiles: vec![profile], default_profile: Some("sim".to_owned()) };
+        let shelf = Shelf::open(folder.path().join("files")).expect("a shelf");
+        let tokens = Tokens::open(folder.path().join("tokens.json")).expect("tokens");
+        let ctx = Ctx::new(bulk, catalog, shelf, tokens, options);
+        let address = "127.0.0.1:0".parse().expect("an address");
+        let server = Server::bind(ctx.clone(), address, None).await.expect("listening");
+        let url = format!("http://{}", server.address());
+        let client = longhaul_llm::plain_client(&url, Duration::from_secs(60)).expect("a client");
+        Self { ctx, core, server, client, _folder: folder }
+    }
+
+    /// Where it is reached.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.server.address())
+    }
+
+    /// A request as a program of one's own sends it.
+    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.client.request(method, self.url(path)).header("x-longhaul", "1")
+    }
+
+    /// A worker that answers prompts and batches, in this process.
+    pub(crate) async fn work(&self) -> Working {
+        let queues: Vec<QueueShare> = ["default", batches::QUEUE].map(QueueShare::from).into();
+        let options = WorkerOptions { queues: queues.clone(), concurrency: 64, ..WorkerOptions::default() };
+        let mut worker = Worker::new(self.ctx.queue().clone(), options);
+        self.ctx.bulk.register(&mut worker);
+        batches::register(&self.ctx, &mut worker);
+        let serving = tokio::spawn(serve::all_runs(self.ctx.queue().clone(), worker.control(), queues));
+        let shutdown = Shutdown::new();
+        let running = tokio::spawn(worker.run(shutdown.clone()));
+        Working { shutdown, serving, running }
+    }
+
+    /// Ends the server as an operator does.
+    pub(crate) async fn stop(self) {
+        self.server.stop().await;
+    }
+}
+
+/// The body of an answer as JSON.
+pub(crate) async fn json_of(response: reqwest::Response) -> serde_json::Value {
+    let text = response.text().await.expect("a body");
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// A worker under way.
+pub(crate) struct Working {
+    shutdown: Shutdown,
+    serving: JoinHandle<()>,
+    running: JoinHandle<longhaul_queue::Result<longhaul_queue::WorkerReport>>,
+}
+
+impl Working {
+    /// Lets it end what it has begun.
+    pub(crate) async fn drain(self) {
+        self.serving.abort();
+        self.shutdown.drain();
+        self.running.await.expect("no panic").expect("a good end");
+    }
+}
+
+fn llm(core: &Arc<SimCore>, folder: &std::path::Path) -> Llm {
+    let file = LlmFile::open(&folder.join("llm.db")).expect("a file");
+    let setup = ProfileSetup {
+        profile: Profile::new("sim", ProviderKind::Sim),
+        limits: RouteLimits::default(),
+        free: false,
+    };
+    let provider: Arc<dyn Provider> = Arc::new(SimProvider::new(Arc::clone(core)));
+    Llm::new(LlmOptions {
+        profiles: BTreeMap::from([("sim".to_owned(), setup)]),
+        providers: BTreeMap::from([("sim".to_owned(), provider)]),
+        cache: Cache::new(file.clone(), CacheOptions::default()),
+        file,
+        prices: Prices::built_in().expect("prices"),
+        clock: Arc::new(SystemWallClock),
+        day_cap: None,
+        poll_scale: 0.01,
+    })
+}
