@@ -12,7 +12,7 @@ use crate::error::{Class, Error, Result};
 use crate::genai;
 use crate::ledger::{Event, LedgerError, Reservation, Scope, Spent};
 use crate::money::MicroUsd;
-use crate::rate::{self, Settled};
+use crate::rate::{self, Permit, Settled, Urgency};
 use crate::repair;
 use crate::route::{Billing, Route};
 use crate::tokens;
@@ -120,20 +120,7 @@ impl Llm {
     ) -> Result<Paid> {
         let mut tries = 0;
         loop {
-            let turn = rate::Ask {
-                max_tokens: request.max_tokens,
-                again: tries > 0,
-                ..rate::Ask::new(ask.run.clone(), tokens::estimate(request, 1.0))
-            };
-            let permit = tokio::select! {
-                permit = route.controller().acquire(turn) => permit?,
-                () = &mut *stop => return Err(Error::new(Class::Stopped, "given up before it was sent")),
-            };
-            let name = format!("{}.{tries}", ask.call.name(number));
-            if let Err(error) = self.reserve(ask, route, request, &name).await {
-                permit.settle(&Settled::Failed { sent: false });
-                return Err(error);
-            }
+            let (permit, name) = self.admit(ask, (route, request), (number, tries), stop).await?;
             let span = genai::chat_span(route.caps(), request);
             let started = Instant::now();
             let reply = route.provider().complete(request).instrument(span.clone()).await;
@@ -153,18 +140,58 @@ impl Llm {
             drop(span);
             permit.settle(&Settled::of_error(&error, started.elapsed()));
             self.unbook(&name, route, &error).await?;
-            let short = error.retry_after.is_none_or(|wait| wait <= THROTTLE_WAIT_MAX);
-            match error.class {
-                Class::Throttled if short && tries < THROTTLES_MAX => {
-                    self.count(&ask.scopes, Event::Throttled);
-                    tries += 1;
-                }
-                Class::Auth | Class::Quota => {
-                    route.controller().close(&error);
-                    return Err(error);
-                }
-                _ => return Err(error),
+            self.goes_on(ask, route, error, tries)?;
+            tries += 1;
+        }
+    }
+
+    /// Waits for a call's turn and books it: leave to send it, and its name in the ledger.
+    pub(super) async fn admit(
+        &self,
+        ask: &Ask,
+        (route, request): (&Route, &ChatRequest),
+        (number, tries): (u32, u32),
+        stop: &mut Stop<'_>,
+    ) -> Result<(Permit, String)> {
+        if ask.urgency == Urgency::Interactive {
+            route.reopen();
+        }
+        let turn = rate::Ask {
+            max_tokens: request.max_tokens,
+            again: tries > 0,
+            urgency: ask.urgency,
+            ..rate::Ask::new(ask.run.clone(), tokens::estimate(request, 1.0))
+        };
+        let permit = tokio::select! {
+            permit = route.controller().acquire(turn) => permit?,
+            () = &mut *stop => return Err(Error::new(Class::Stopped, "given up before it was sent")),
+        };
+        let name = format!("{}.{tries}", ask.call.name(number));
+        if let Err(error) = self.reserve(ask, route, request, &name).await {
+            permit.settle(&Settled::Failed { sent: false });
+            return Err(error);
+        }
+        Ok((permit, name))
+    }
+
+    /// Whether a call that failed is made again here: only one that was refused with a 429, unless a person waits for it.
+    pub(super) fn goes_on(&self, ask: &Ask, route: &Route, error: Error, tries: u32) -> Result<()> {
+        let short = error.retry_after.is_none_or(|wait| wait <= THROTTLE_WAIT_MAX);
+        let watched = ask.urgency == Urgency::Interactive;
+        match error.class {
+            Class::Throttled if watched => {
+                self.count(&ask.scopes, Event::Throttled);
+                Err(error)
             }
+            Class::Throttled if short && tries < THROTTLES_MAX => {
+                self.count(&ask.scopes, Event::Throttled);
+                Ok(())
+            }
+            Class::Auth | Class::Quota => {
+                route.controller().close(&error);
+                Err(error)
+            }
+            _ => Err(error),
         }
     }
 
@@ -239,7 +266,7 @@ impl Llm {
     }
 
     /// Takes back what was booked for a call that failed, unless it may have been billed.
-    async fn unbook(&self, name: &str, route: &Route, error: &Error) -> Result<()> {
+    pub(super) async fn unbook(&self, name: &str, route: &Route, error: &Error) -> Result<()> {
         if let Some(answer) = &error.answer {
             let cost = route.cost(&answer.usage, Billing::Sync);
             self.ledger().settle(name, Spent { usage: answer.usage, cost, answers: 0 }).await?;
@@ -258,7 +285,7 @@ fn wrong_shape(error: Error) -> Option<Box<Answer>> {
 }
 
 /// Requests may name a model of their own; the other model is asked under its own name.
-fn model_for(ask: &Ask, route: &Route) -> String {
+pub(super) fn model_for(ask: &Ask, route: &Route) -> String {
     let own = route.model() == ask.route.model();
     if own && !ask.request.model.is_empty() { ask.request.model.clone() } else { route.model().to_owned() }
 }

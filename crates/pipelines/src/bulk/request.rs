@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_llm::ledger::{Event, Ledger};
+use longhaul_llm::rate::Urgency;
 use longhaul_llm::wire::openai;
 use longhaul_llm::{Answer, Answered, Ask, Billing, Call, ChatRequest, Class, Message, MicroUsd, Role, Stop};
 use longhaul_queue::job::Wake;
@@ -203,6 +204,7 @@ fn ask(context: &JobContext, live: &Arc<LiveRun>, request: ChatRequest) -> Ask {
         call: Call { job: context.id().to_string(), fence: context.fence() },
         scopes: gate::scopes(&live.id, &live.settings),
         run: live.id.as_str().into(),
+        urgency: Urgency::Bulk,
     }
 }
 
