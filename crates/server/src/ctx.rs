@@ -13,6 +13,7 @@ use longhaul_queue::Queue;
 use tokio::sync::watch;
 
 use crate::catalog::Catalog;
+use crate::compat::models::Listed;
 use crate::shelf::Shelf;
 use crate::tokens::Tokens;
 
@@ -85,6 +86,8 @@ pub struct Inner {
     pub tokens: Tokens,
     /// How it behaves.
     pub options: ServerOptions,
+    /// The models on offer, as they were told last.
+    pub(crate) models: Listed,
     /// Becomes true when the server is asked to end: streams end, waits return.
     pub draining: watch::Sender<bool>,
 }
@@ -93,7 +96,7 @@ impl Ctx {
     /// The parts of a server.
     pub fn new(bulk: Bulk, catalog: Catalog, shelf: Shelf, tokens: Tokens, options: ServerOptions) -> Self {
         let draining = watch::Sender::new(false);
-        Self(Arc::new(Inner { bulk, catalog, shelf, tokens, options, draining }))
+        Self(Arc::new(Inner { bulk, catalog, shelf, tokens, options, models: Listed::default(), draining }))
     }
 
     /// The queue.
