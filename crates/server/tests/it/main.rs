@@ -1,4 +1,7 @@
 //! The server over real sockets, with a store on disk and the simulator for a model.
 
+mod compat_anthropic;
+mod compat_calls;
+mod compat_openai;
 mod guarded;
 mod stage;
