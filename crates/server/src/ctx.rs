@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use longhaul_llm::Llm;
@@ -13,6 +13,7 @@ use longhaul_queue::Queue;
 use tokio::sync::watch;
 
 use crate::catalog::Catalog;
+use crate::compat::test_objects::TestObjects;
 use crate::shelf::Shelf;
 use crate::tokens::Tokens;
 
@@ -85,6 +86,10 @@ pub struct Inner {
     pub tokens: Tokens,
     /// How it behaves.
     pub options: ServerOptions,
+    /// One batch is created at a time, so that a repeated creation finds the first.
+    pub(crate) creating: tokio::sync::Mutex<()>,
+    /// Objects under fixed names.
+    pub(crate) test_objects: OnceLock<TestObjects>,
     /// Becomes true when the server is asked to end: streams end, waits return.
     pub draining: watch::Sender<bool>,
 }
@@ -93,7 +98,16 @@ impl Ctx {
     /// The parts of a server.
     pub fn new(bulk: Bulk, catalog: Catalog, shelf: Shelf, tokens: Tokens, options: ServerOptions) -> Self {
         let draining = watch::Sender::new(false);
-        Self(Arc::new(Inner { bulk, catalog, shelf, tokens, options, draining }))
+        Self(Arc::new(Inner {
+            bulk,
+            catalog,
+            shelf,
+            tokens,
+            options,
+            creating: tokio::sync::Mutex::default(),
+            test_objects: OnceLock::new(),
+            draining,
+        }))
     }
 
     /// The queue.

@@ -15,6 +15,7 @@ use longhaul_queue::{JobContext, JobId, Json, KindOptions, NewJob, Outcome, Stat
 use tokio::sync::mpsc;
 
 use super::input::{LineFault, Reading, Summary};
+use super::output::{self, Which};
 use super::{BatchPayload, Counts, Ended, KIND, Kept, Told, counts, key_of, run_of, tell};
 use crate::ctx::Ctx;
 use crate::problem::Problem;
@@ -199,7 +200,10 @@ async fn ended(ctx: &Ctx, id: JobId, counts: Counts, kept: Kept) -> Result<Outco
         () => BatchState::Completed,
     };
     let usage = usage(ctx, id).await?;
-    let ended = Ended { state, faults: Vec::new(), counts, usage, kept };
+    let mut ended = Ended { state, faults: Vec::new(), counts, usage, bytes: (0, 0), kept };
+    let batch = super::with_end(ctx, id, &ended).await?;
+    ended.bytes =
+        (output::bytes(ctx, &batch, Which::Answers).await?, output::bytes(ctx, &batch, Which::Errors).await?);
     Ok(Outcome::Done(Json::of(&ended)?))
 }
 
@@ -227,6 +231,7 @@ fn failed(faults: Vec<LineFault>) -> Result<Outcome, longhaul_queue::Error> {
         faults,
         counts: Counts::default(),
         usage: Usage::default(),
+        bytes: (0, 0),
         kept: Kept::default(),
     };
     Ok(Outcome::Done(Json::of(&ended)?))

@@ -1,4 +1,5 @@
 //! The server over real sockets, with a store on disk and the simulator for a model.
 
+mod batches;
 mod guarded;
 mod stage;

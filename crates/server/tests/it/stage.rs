@@ -17,7 +17,9 @@ use longhaul_queue::{Queue, QueueShare, Shutdown, Worker, WorkerOptions};
 use longhaul_server::catalog::CatalogProfile;
 use longhaul_server::{Catalog, Ctx, Server, ServerOptions, Shelf, Tokens, batches};
 use longhaul_stores::sqlite::{SqliteOptions, SqliteStore};
-use reqwest::{Client, Method, RequestBuilder};
+use reqwest::multipart::{Form, Part};
+use reqwest::{Client, Method, RequestBuilder, StatusCode};
+use serde_json::Value;
 use tokio::task::JoinHandle;
 
 /// A server on a free port of loopback.
@@ -70,6 +72,44 @@ impl Stage {
         self.client.request(method, self.url(path)).header("x-longhaul", "1")
     }
 
+    /// What an address answers, which must be well.
+    pub(crate) async fn get(&self, path: &str) -> Value {
+        let response = self.request(Method::GET, path).send().await.expect("an answer");
+        assert!(response.status().is_success(), "{path}: {}", response.status());
+        json_of(response).await
+    }
+
+    /// Sends JSON and answers status and body.
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> (StatusCode, Value) {
+        let request = self.request(Method::POST, path).header("content-type", "application/json");
+        let response = request.body(body.to_string()).send().await.expect("an answer");
+        (response.status(), json_of(response).await)
+    }
+
+    /// Asks again whenever something has changed, until the answer is as wanted.
+    pub(crate) async fn until(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let mut changes = self.ctx.queue().changes();
+        loop {
+            changes.mark_unchanged();
+            let value = self.get(path).await;
+            if wanted(&value) {
+                return value;
+            }
+            let changed = tokio::time::timeout(Duration::from_secs(60), changes.changed()).await;
+            assert!(changed.is_ok(), "nothing changes any more: {value}");
+        }
+    }
+
+    /// Uploads a file as an SDK does.
+    pub(crate) async fn upload(&self, content: String) -> Value {
+        let file = Part::bytes(content.into_bytes()).file_name("input.jsonl");
+        let form = Form::new().text("purpose", "batch").part("file", file);
+        let response =
+            self.request(Method::POST, "/v1/files").multipart(form).send().await.expect("an answer");
+        assert_eq!(response.status(), StatusCode::OK);
+        json_of(response).await
+    }
+
     /// A worker that answers prompts and batches, in this process.
     pub(crate) async fn work(&self) -> Working {
         let queues: Vec<QueueShare> = ["default", batches::QUEUE].map(QueueShare::from).into();
@@ -90,7 +130,7 @@ impl Stage {
 }
 
 /// The body of an answer as JSON.
-pub(crate) async fn json_of(response: reqwest::Response) -> serde_json::Value {
+pub(crate) async fn json_of(response: reqwest::Response) -> Value {
     let text = response.text().await.expect("a body");
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
