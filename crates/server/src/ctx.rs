@@ -14,8 +14,10 @@ use tokio::sync::watch;
 
 use crate::catalog::Catalog;
 use crate::compat::test_objects::TestObjects;
+use crate::events::Streams;
 use crate::shelf::Shelf;
 use crate::tokens::Tokens;
+use crate::webhooks::{self, Endpoints};
 
 /// How a server behaves. Every field has a default that is safe on this machine alone.
 #[derive(Debug, Clone)]
@@ -86,6 +88,10 @@ pub struct Inner {
     pub tokens: Tokens,
     /// How it behaves.
     pub options: ServerOptions,
+    /// Who is told of what.
+    pub endpoints: Arc<Endpoints>,
+    /// Open streams of events.
+    pub(crate) streams: Arc<Streams>,
     /// One batch is created at a time, so that a repeated creation finds the first.
     pub(crate) creating: tokio::sync::Mutex<()>,
     /// Objects under fixed names.
@@ -94,17 +100,38 @@ pub struct Inner {
     pub draining: watch::Sender<bool>,
 }
 
+/// What a server is made of.
+pub struct Parts {
+    /// Runs of prompts; the queue and the models with it.
+    pub bulk: Bulk,
+    /// What names of models mean.
+    pub catalog: Catalog,
+    /// Uploaded files.
+    pub shelf: Shelf,
+    /// Who may come in.
+    pub tokens: Tokens,
+    /// Who is told of what.
+    pub endpoints: Endpoints,
+    /// How it behaves.
+    pub options: ServerOptions,
+}
+
 impl Ctx {
-    /// The parts of a server.
-    pub fn new(bulk: Bulk, catalog: Catalog, shelf: Shelf, tokens: Tokens, options: ServerOptions) -> Self {
+    /// A server of these parts.
+    pub fn new(parts: Parts) -> Self {
+        let Parts { bulk, catalog, shelf, tokens, endpoints, options } = parts;
+        let endpoints = Arc::new(endpoints);
+        let bulk = webhooks::tell_of_runs(bulk, Arc::clone(&endpoints));
         let draining = watch::Sender::new(false);
         Self(Arc::new(Inner {
             bulk,
             catalog,
             shelf,
             tokens,
+            endpoints,
             options,
             creating: tokio::sync::Mutex::default(),
+            streams: Arc::default(),
             test_objects: OnceLock::new(),
             draining,
         }))

@@ -1,5 +1,7 @@
 //! The server over real sockets, with a store on disk and the simulator for a model.
 
 mod batches;
+mod events;
 mod guarded;
 mod stage;
+mod webhooks;

@@ -15,7 +15,9 @@ use longhaul_llm::{Llm, LlmOptions, ProfileSetup, Provider};
 use longhaul_pipelines::bulk::{Bulk, serve};
 use longhaul_queue::{Queue, QueueShare, Shutdown, Worker, WorkerOptions};
 use longhaul_server::catalog::CatalogProfile;
-use longhaul_server::{Catalog, Ctx, Server, ServerOptions, Shelf, Tokens, batches};
+use longhaul_server::{
+    Catalog, Ctx, Endpoints, Parts, Server, ServerOptions, Shelf, Tokens, batches, webhooks,
+};
 use longhaul_stores::sqlite::{SqliteOptions, SqliteStore};
 use reqwest::multipart::{Form, Part};
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
@@ -54,7 +56,8 @@ impl Stage {
         let catalog = Catalog { profiles: vec![profile], default_profile: Some("sim".to_owned()) };
         let shelf = Shelf::open(folder.path().join("files")).expect("a shelf");
         let tokens = Tokens::open(folder.path().join("tokens.json")).expect("tokens");
-        let ctx = Ctx::new(bulk, catalog, shelf, tokens, options);
+        let endpoints = Endpoints::open(folder.path().join("webhooks.json")).expect("webhooks");
+        let ctx = Ctx::new(Parts { bulk, catalog, shelf, tokens, endpoints, options });
         let address = "127.0.0.1:0".parse().expect("an address");
         let server = Server::bind(ctx.clone(), address, None).await.expect("listening");
         let url = format!("http://{}", server.address());
@@ -112,11 +115,13 @@ impl Stage {
 
     /// A worker that answers prompts and batches, in this process.
     pub(crate) async fn work(&self) -> Working {
-        let queues: Vec<QueueShare> = ["default", batches::QUEUE].map(QueueShare::from).into();
+        let queues: Vec<QueueShare> =
+            ["default", batches::QUEUE, webhooks::QUEUE].map(QueueShare::from).into();
         let options = WorkerOptions { queues: queues.clone(), concurrency: 64, ..WorkerOptions::default() };
         let mut worker = Worker::new(self.ctx.queue().clone(), options);
         self.ctx.bulk.register(&mut worker);
         batches::register(&self.ctx, &mut worker);
+        webhooks::register(&self.ctx, &mut worker);
         let serving = tokio::spawn(serve::all_runs(self.ctx.queue().clone(), worker.control(), queues));
         let shutdown = Shutdown::new();
         let running = tokio::spawn(worker.run(shutdown.clone()));
