@@ -1,5 +1,5 @@
-//! How many calls may be under way. Where headers tell the limits, this is only a guard for memory and sockets; elsewhere
-//! it is the control itself, by one of three laws.
+//! How many calls may be under way. On hosted routes this is only a guard for memory and sockets once a limit is known; on
+//! local engines it is the control itself.
 
 use tokio::time::Instant;
 

@@ -192,8 +192,9 @@ impl Pace {
         let per_s = match refusal.told {
             // Whoever lets nobody in shows no limit.
             _ if calls < 1.0 => self.per_s,
-            // A limit that is refused while nothing is tried is too high, whatever anyone tells.
-            Some((_, told)) => (told as f64 / 60.0).min(self.rate()),
+            Some((_, told)) if self.trial.is_some() => (told as f64 / 60.0).min(self.rate()),
+            // Refused while nothing was tried: it is lower now, or others use it too.
+            Some((_, told)) => (told as f64 / 60.0).min(self.measure(emptied)),
             None => self.measure(emptied),
         };
         self.per_s = per_s.clamp(PER_S_MIN, PER_S_MAX);

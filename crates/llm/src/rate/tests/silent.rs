@@ -1,6 +1,8 @@
 //! Providers that do not tell their limits: only a 429 with a time to wait, which may name the limit that was met.
 
-use super::provider::Limits;
+use std::sync::Arc;
+
+use super::provider::{Limits, Provider};
 use super::traffic::{Report, Scenario};
 use crate::rate::{Controller, Learnt, Meter, RouteLimits};
 
@@ -70,6 +72,27 @@ async fn a_low_limit_that_nobody_tells_is_seldom_tried() {
     let report = run("20 RPM", silent(20, 2_000_000, 4800.0)).await;
     assert!(report.utilisation >= 0.93 && report.throttled <= 0.02, "{report:?}");
     assert!(report.recovery_s[1] <= 300.0, "{report:?}");
+}
+
+/// As Gemini does. It is tried all the same whether the limit still holds: only refusals tell.
+#[tokio::test(start_paused = true)]
+async fn limits_that_refusals_name_are_used_up_and_kept() {
+    let input = Limits { requests: Some(1000), input: Some(300_000), ..Limits::default() };
+    let table = [
+        ("300 RPM", silent(300, 2_000_000, 1200.0).limits),
+        ("600 RPM, 511k TPM", silent(600, 511_200, 1200.0).limits),
+        ("300k input TPM", input),
+    ];
+    for (name, limits) in table {
+        let scenario = Scenario { limits, ..silent(600, 1, 1200.0) };
+        let provider = Arc::new(Provider::naming(limits, scenario.seed));
+        let controller = Controller::with_seed(RouteLimits::default(), scenario.seed);
+        let report = scenario.run_with(&controller, &provider).await;
+        report.print(&format!("{name}, named by refusals"));
+        assert!(report.utilisation >= 0.97, "{name}: {report:?}");
+        assert!(report.throttled <= 0.02, "{name}: {report:?}");
+        assert!(report.recovery_s.iter().all(|seconds| *seconds <= 30.0), "{name}: {report:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
