@@ -24,7 +24,7 @@ use crate::wire::{StreamReader, rate_signals};
 
 use body::{Body, Deltas};
 pub(crate) use client::is_this_machine;
-pub use client::plain_client;
+pub use client::{pinned_client, plain_client};
 
 /// Bytes of an error's body that are read.
 const ERROR_BYTES_MAX: usize = 64 * 1024;

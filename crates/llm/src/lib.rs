@@ -33,7 +33,7 @@ pub mod wire;
 pub use client::{Answered, Ask, Call, Llm, LlmOptions, ProfileSetup};
 pub use error::{Class, Error, Result};
 pub use file::LlmFile;
-pub use http::plain_client;
+pub use http::{pinned_client, plain_client};
 pub use ledger::{Ledger, PartSpent, Scope, Spent, Totals};
 pub use money::MicroUsd;
 pub use profile::{Profile, ProviderKind, Secret, connect};

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use longhaul_pipelines::bulk::Bulk;
 use longhaul_pipelines::bulk::plan::Strategy;
 use longhaul_queue::Queue;
-use longhaul_server::{Ctx, ServerOptions, Shelf, Tokens};
+use longhaul_server::{Ctx, Endpoints, Parts, ServerOptions, Shelf, Tokens};
 
 use crate::app::App;
 use crate::config::list;
@@ -20,7 +20,14 @@ pub(crate) fn context(app: &App, queue: Queue, options: ServerOptions) -> Result
         catalog.profiles.retain(|profile| profile.name == "sim");
         catalog.default_profile = Some("sim".to_owned());
     }
-    Ok(Ctx::new(bulk, catalog, shelf(app)?, tokens(app)?, with_settings(app, options)?))
+    Ok(Ctx::new(Parts {
+        bulk,
+        catalog,
+        shelf: shelf(app)?,
+        tokens: tokens(app)?,
+        endpoints: endpoints(app)?,
+        options: with_settings(app, options)?,
+    }))
 }
 
 fn with_settings(app: &App, options: ServerOptions) -> Result<ServerOptions> {
@@ -56,5 +63,16 @@ pub(crate) fn tokens(app: &App) -> Result<Tokens> {
             Tokens::open(&path).with_context(|| format!("reading {}", path.display()))
         }
         None => Ok(Tokens::in_memory()),
+    }
+}
+
+/// Who is told of what, beside the store.
+fn endpoints(app: &App) -> Result<Endpoints> {
+    match store::folder(&app.settings)? {
+        Some(folder) => {
+            let path = folder.join("webhooks.json");
+            Endpoints::open(&path).with_context(|| format!("reading {}", path.display()))
+        }
+        None => Ok(Endpoints::in_memory()),
     }
 }

@@ -10,19 +10,27 @@ use crate::ctx::Ctx;
 use crate::problem::Problem;
 
 mod asking;
+mod batches;
 mod carry;
 mod chat;
 mod completions;
 mod embeddings;
+mod files;
+mod message_batches;
 mod messages;
 pub(crate) mod models;
+mod reading;
 mod responses;
 mod sse;
 mod stored;
+pub(crate) mod test_objects;
 
 /// The routes.
 pub(crate) fn routes() -> Router<Ctx> {
     Router::new()
+        .merge(files::routes())
+        .merge(batches::routes())
+        .merge(message_batches::routes())
         .merge(chat::routes())
         .merge(completions::routes())
         .merge(embeddings::routes())

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use longhaul_llm::Llm;
@@ -14,8 +14,11 @@ use tokio::sync::watch;
 
 use crate::catalog::Catalog;
 use crate::compat::models::Listed;
+use crate::compat::test_objects::TestObjects;
+use crate::events::Streams;
 use crate::shelf::Shelf;
 use crate::tokens::Tokens;
+use crate::webhooks::{self, Endpoints};
 
 /// How a server behaves. Every field has a default that is safe on this machine alone.
 #[derive(Debug, Clone)]
@@ -88,15 +91,54 @@ pub struct Inner {
     pub options: ServerOptions,
     /// The models on offer, as they were told last.
     pub(crate) models: Listed,
+    /// Who is told of what.
+    pub endpoints: Arc<Endpoints>,
+    /// Open streams of events.
+    pub(crate) streams: Arc<Streams>,
+    /// One batch is created at a time, so that a repeated creation finds the first.
+    pub(crate) creating: tokio::sync::Mutex<()>,
+    /// Objects under fixed names.
+    pub(crate) test_objects: OnceLock<TestObjects>,
     /// Becomes true when the server is asked to end: streams end, waits return.
     pub draining: watch::Sender<bool>,
 }
 
+/// What a server is made of.
+pub struct Parts {
+    /// Runs of prompts; the queue and the models with it.
+    pub bulk: Bulk,
+    /// What names of models mean.
+    pub catalog: Catalog,
+    /// Uploaded files.
+    pub shelf: Shelf,
+    /// Who may come in.
+    pub tokens: Tokens,
+    /// Who is told of what.
+    pub endpoints: Endpoints,
+    /// How it behaves.
+    pub options: ServerOptions,
+}
+
 impl Ctx {
-    /// The parts of a server.
-    pub fn new(bulk: Bulk, catalog: Catalog, shelf: Shelf, tokens: Tokens, options: ServerOptions) -> Self {
+    /// A server of these parts.
+    pub fn new(parts: Parts) -> Self {
+        let Parts { bulk, catalog, shelf, tokens, endpoints, options } = parts;
+        let endpoints = Arc::new(endpoints);
+        let bulk = webhooks::tell_of_runs(bulk, Arc::clone(&endpoints));
         let draining = watch::Sender::new(false);
-        Self(Arc::new(Inner { bulk, catalog, shelf, tokens, options, models: Listed::default(), draining }))
+        Self(Arc::new(Inner {
+            bulk,
+            catalog,
+            shelf,
+            tokens,
+            endpoints,
+            options,
+            creating: tokio::sync::Mutex::default(),
+            streams: Arc::default(),
+            test_objects: OnceLock::new(),
+            models: Listed::default(),
+            draining,
+        }))
     }
 
     /// The queue.

@@ -12,7 +12,7 @@ use futures_util::StreamExt as _;
 use tracing::info;
 
 use crate::ctx::Ctx;
-use crate::{api, compat, guard, ops};
+use crate::{api, compat, events, guard, ops, webhooks};
 
 /// Under both names: SDKs of OpenAI read the first, those of Anthropic the second.
 const REQUEST_IDS: [&str; 2] = ["x-request-id", "request-id"];
@@ -25,6 +25,8 @@ pub(crate) struct RequestId(pub(crate) String);
 pub(crate) fn router(ctx: Ctx) -> Router {
     Router::new()
         .merge(api::routes())
+        .merge(events::routes())
+        .merge(webhooks::routes())
         .merge(compat::routes())
         .merge(ops::routes())
         .fallback(not_found)

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use longhaul_llm::Llm;
 use longhaul_pipelines::bulk::serve;
 use longhaul_queue::{KindOptions, Queue, QueueShare, Shutdown, State, Worker, WorkerOptions, WorkerReport};
-use longhaul_server::{Ctx, ServerOptions, batches};
+use longhaul_server::{Ctx, ServerOptions, batches, webhooks};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 
@@ -84,9 +84,10 @@ impl Runs {
     ) -> Result<Self> {
         ctx.bulk.register(worker);
         batches::register(ctx, worker);
+        webhooks::register(ctx, worker);
         models::set_budgets(app, ctx.llm()).await?;
         let mut always = options.queues.clone();
-        always.push(QueueShare::from(batches::QUEUE));
+        always.extend([batches::QUEUE, webhooks::QUEUE].map(QueueShare::from));
         serve::look(ctx.queue(), &worker.control(), &always).await;
         let serving = tokio::spawn(serve::all_runs(ctx.queue().clone(), worker.control(), always));
         Ok(Self { llm: ctx.llm().clone(), serving })

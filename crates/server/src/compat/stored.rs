@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
+use super::reading::list_page;
 use super::responses::{self, Shape};
 use super::{OpenAiError, sse};
 use crate::ctx::Ctx;
@@ -35,7 +36,7 @@ type Answered = Result<Json<Value>, OpenAiError>;
 
 async fn list_chats(State(ctx): State<Ctx>) -> Json<Value> {
     let data = if ctx.options.test_objects { vec![chat_object("completion_id")] } else { Vec::new() };
-    Json(page(&data))
+    Json(list_page(data, false))
 }
 
 async fn chat(State(ctx): State<Ctx>, Path(id): Path<String>) -> Answered {
@@ -52,7 +53,7 @@ async fn list_messages(State(ctx): State<Ctx>, Path(id): Path<String>) -> Answer
     is_there(&ctx, &id)?;
     let message =
         json!({ "id": format!("{id}-0"), "role": "assistant", "content": "Hello", "refusal": null });
-    Ok(Json(page(&[message])))
+    Ok(Json(list_page(vec![message], false)))
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -108,17 +109,6 @@ fn is_there(ctx: &Ctx, id: &str) -> Result<(), Problem> {
     Err(Problem::not_found(format!(
         "{id:?} is not here: chat completions and responses are answered, not stored"
     )))
-}
-
-fn page(data: &[Value]) -> Value {
-    let id = |value: Option<&Value>| value.map_or(Value::Null, |value| value["id"].clone());
-    json!({
-        "object": "list",
-        "first_id": id(data.first()),
-        "last_id": id(data.last()),
-        "data": data,
-        "has_more": false,
-    })
 }
 
 fn answer() -> Answer {
