@@ -38,11 +38,18 @@ pub(super) type Pieces = mpsc::Receiver<longhaul_llm::Result<Delta>>;
 /// Who sent a request, and how it wants to be answered.
 #[derive(Debug, Clone)]
 pub(super) struct Sender {
-    /// Names the request; also what it costs.
-    pub(super) id: String,
+    /// Names the request, and its call in the ledger.
+    id: String,
     /// The name of its token.
     caller: Option<String>,
     cache: CacheMode,
+}
+
+impl Sender {
+    /// Names what is made of the request, behind a prefix of its API.
+    pub(super) fn name(&self, prefix: &str) -> String {
+        format!("{prefix}{}", self.id.trim_start_matches("req_"))
+    }
 }
 
 /// Reads a request: who sent it, and its JSON.
@@ -55,14 +62,23 @@ pub(super) async fn read(ctx: &Ctx, request: Request) -> Result<(Sender, Value),
     };
     let id = head.extensions.get::<RequestId>().map(|id| id.0.clone()).unwrap_or_default();
     let caller = head.extensions.get::<Caller>().and_then(|caller| caller.0.clone());
-    let bytes_max = ctx.options.json_bytes_max;
-    let bytes = to_bytes(body, bytes_max).await.map_err(|error| {
-        let text = format!("the body cannot be read, or is longer than {bytes_max} bytes: {error}");
-        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", text)
-    })?;
+    let bytes = to_bytes(body, ctx.options.json_bytes_max).await.map_err(|error| unread(ctx, &error))?;
     let body = serde_json::from_slice(&bytes)
         .map_err(|error| Problem::invalid(format!("the body is no JSON: {error}")))?;
     Ok((Sender { id, caller, cache }, body))
+}
+
+fn unread(ctx: &Ctx, error: &axum::Error) -> Problem {
+    // The type that says so is private to the crate below axum.
+    if error.to_string().contains("length limit") {
+        let text = format!("the body is longer than {} bytes", ctx.options.json_bytes_max);
+        return Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", text);
+    }
+    Problem::new(
+        StatusCode::REQUEST_TIMEOUT,
+        "body_broken_off",
+        format!("the body did not come whole: {error}"),
+    )
 }
 
 /// A call of the model that a request names.

@@ -26,7 +26,7 @@ async fn create(State(ctx): State<Ctx>, request: Request) -> Result<Response, Op
     check_choices(&request.extra)?;
     let wants = Wants::of(&request);
     let ask = asking::prepare(&ctx, &sender, Dialect::OpenAi, request).await?;
-    let (id, created_s) = (format!("chatcmpl-{}", sender.id), now_s(&ctx));
+    let (id, created_s) = (sender.name("chatcmpl-"), now_s(&ctx));
     if !wants.stream {
         let mut answer = asking::whole(&ctx, ask).await?;
         if answer.id.is_empty() {

@@ -37,7 +37,7 @@ async fn create(State(ctx): State<Ctx>, request: Request) -> Result<Response, Op
     let wants = Wants::of(&request);
     let ask = asking::prepare(&ctx, &sender, Dialect::OpenAi, request).await?;
     let texts = Texts {
-        id: format!("cmpl-{}", sender.id),
+        id: sender.name("cmpl-"),
         model: ask.request.model.clone(),
         created_s: now_s(&ctx),
         wants_usage: wants.usage,

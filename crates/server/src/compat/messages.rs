@@ -26,7 +26,7 @@ async fn create(State(ctx): State<Ctx>, request: Request) -> Result<Response, An
     let request = anthropic::request_from_json(body)?;
     let wants = Wants::of(&request);
     let ask = asking::prepare(&ctx, &sender, Dialect::Anthropic, request).await?;
-    let id = format!("msg_{}", sender.id);
+    let id = sender.name("msg_");
     if !wants.stream {
         let mut answer = asking::whole(&ctx, ask).await?;
         if answer.id.is_empty() {

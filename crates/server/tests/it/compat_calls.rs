@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longhaul_llm::sim::{Faults, Latency, SimOptions};
-use longhaul_llm::{Scope, Totals};
+use longhaul_llm::{Class, Error, Scope, Totals};
 use longhaul_server::ServerOptions;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -151,5 +151,41 @@ async fn a_429_is_told_at_once_with_a_wait_that_clients_can_bear() {
     }
     let booked = settled(&stage, |totals| totals.throttled == 2).await;
     assert_eq!((booked.calls, booked.open_calls, booked.unknown_calls), (0, 0, 0), "nothing was paid for");
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_person_may_knock_at_a_route_that_was_closed_for_its_key() {
+    let stage = Stage::new().await;
+    let route = stage.ctx.llm().route("sim", "sim-small").await.expect("a route");
+    route.controller().close(&Error::new(Class::Auth, "the key was refused"));
+    post(&stage, "/v1/chat/completions", &chat("mended?")).await;
+    stage.stop().await;
+
+    let sim = SimOptions { keys_expired: true, ..SimOptions::default() };
+    let stage = Stage::with(ServerOptions::default(), sim).await;
+    for _ in 0..2 {
+        let asked = stage.request(Method::POST, "/v1/messages").body(chat("hello").to_string());
+        let refused = asked.send().await.expect("an answer");
+        assert_eq!(
+            (refused.status(), &refused.headers()["x-should-retry"]),
+            (StatusCode::BAD_GATEWAY, &"false".parse().expect("a value"))
+        );
+    }
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_long_is_refused_in_the_form_of_its_api() {
+    let options = ServerOptions { json_bytes_max: 1_000, ..ServerOptions::default() };
+    let stage = Stage::with(options, SimOptions::default()).await;
+    for (path, kind) in
+        [("/v1/messages", "request_too_large"), ("/v1/chat/completions", "invalid_request_error")]
+    {
+        let asked = stage.request(Method::POST, path).body(chat(&"x".repeat(2_000)).to_string());
+        let refused = asked.send().await.expect("an answer");
+        assert_eq!(refused.status(), StatusCode::PAYLOAD_TOO_LARGE);
+        assert_eq!(json_of(refused).await["error"]["type"], kind);
+    }
     stage.stop().await;
 }
