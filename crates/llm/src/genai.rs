@@ -6,13 +6,38 @@ use tracing::{Span, info_span};
 
 use crate::error::Error;
 use crate::provider::Caps;
-use crate::types::{Answer, ChatRequest, Stop};
+use crate::types::{Answer, ChatRequest, EmbedRequest, Request, Stop};
 
 /// An attribute that the conventions want as a list; fields of spans are single values.
 pub const FINISH_REASONS: &str = "gen_ai.response.finish_reasons";
 
-/// The span of one chat call.
-pub fn chat_span(caps: &Caps, request: &ChatRequest) -> Span {
+/// The span of one call.
+pub fn call_span(caps: &Caps, request: &Request) -> Span {
+    match request {
+        Request::Chat(request) => chat_span(caps, request),
+        Request::Embed(request) => embed_span(caps, request),
+    }
+}
+
+fn embed_span(caps: &Caps, request: &EmbedRequest) -> Span {
+    info_span!(
+        "embeddings",
+        otel.name = format!("embeddings {}", request.model),
+        otel.kind = "client",
+        otel.status_code = Empty,
+        gen_ai.operation.name = "embeddings",
+        gen_ai.provider.name = provider_name(caps.dialect),
+        gen_ai.request.model = request.model,
+        gen_ai.embeddings.dimension.count = request.dimensions,
+        gen_ai.response.model = Empty,
+        gen_ai.usage.input_tokens = Empty,
+        error.type = Empty,
+        http.response.status_code = Empty,
+        longhaul.cost.usd = Empty,
+    )
+}
+
+fn chat_span(caps: &Caps, request: &ChatRequest) -> Span {
     info_span!(
         "chat",
         otel.name = format!("chat {}", request.model),
@@ -38,7 +63,8 @@ pub fn chat_span(caps: &Caps, request: &ChatRequest) -> Span {
     )
 }
 
-/// Writes an answer to its span. The conventions count cached tokens as input tokens too.
+/// Writes an answer to its span, which passes over what it has no field for. The conventions count cached tokens as
+/// input tokens too.
 pub fn record_answer(span: &Span, answer: &Answer, cost_micros: Option<u64>) {
     span.record("gen_ai.response.id", answer.id.as_str());
     span.record("gen_ai.response.model", answer.model.as_str());

@@ -101,7 +101,12 @@ async fn tell_lines(life: &Life<'_>, id: &str, seen: &HashMap<u64, Seen>) -> Res
                 told_of(outcome, cost_micros)
             }
         };
-        tell(life, vec![life.live.id.request(index)], &told).await
+        let mut value = Json::of(&told)?;
+        if let Some(message) = request::too_large(&value, life.bulk.queue().limits()) {
+            // Nobody could be told, and the batch would never end.
+            value = Json::of(&Told::Failed { class: Class::BadRequest, message })?;
+        }
+        tell_value(life, vec![life.live.id.request(index)], value).await
     });
     let mut told = told.buffer_unordered(TELLERS);
     while let Some(result) = told.next().await {
@@ -207,8 +212,11 @@ fn ids(life: &Life<'_>, indexes: &[u64]) -> Vec<JobId> {
 }
 
 async fn tell(life: &Life<'_>, ids: Vec<JobId>, told: &Told) -> Result<()> {
+    tell_value(life, ids, Json::of(told)?).await
+}
+
+async fn tell_value(life: &Life<'_>, ids: Vec<JobId>, value: Json) -> Result<()> {
     let key = request::batch_key(&life.live.id, life.payload.chunk);
-    let value = Json::of(told)?;
     for page in ids.chunks(PAGE_MAX) {
         life.bulk.queue().unpark_waiting(&key, page.to_vec(), Signal::Resume(value.clone())).await?;
     }

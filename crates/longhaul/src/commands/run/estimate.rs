@@ -61,7 +61,7 @@ pub(crate) fn of(
     for prompt in prompts.lines()?.take(limit) {
         let request = request::compose(prompt?.body, settings)?;
         let input = tokens::estimate(&request, 1.0);
-        let output = request.max_tokens.map_or(OUTPUT_ASSUMED, |max| OUTPUT_ASSUMED.min(u64::from(max)));
+        let output = request.max_tokens().map_or(OUTPUT_ASSUMED, |max| OUTPUT_ASSUMED.min(u64::from(max)));
         estimate.requests += 1;
         estimate.input_tokens += input;
         estimate.output_tokens_assumed += output;
@@ -73,7 +73,7 @@ pub(crate) fn of(
     if route.price().is_some() {
         estimate.cost_micros = Some(sync.0);
         estimate.ceiling_micros = Some(ceiling.0);
-        estimate.batch_cost_micros = route.batch_limits().map(|_| batch.0);
+        estimate.batch_cost_micros = route.batch_limits(settings.endpoint).map(|_| batch.0);
     }
     Ok(estimate)
 }

@@ -42,6 +42,7 @@ pub(super) fn shape(args: &PromptArgs, models: &models::Setup, summary: &Summary
     Ok(RunSettings {
         model: models.model(&profile, args.model.as_deref(), summary.without_model > 0)?,
         profile,
+        endpoint: Default::default(),
         defaults,
         schema: args.schema.as_deref().map(read_schema).transpose()?,
         fallback_model: None,
@@ -81,7 +82,7 @@ pub(super) async fn of(
     };
     let time_left = by
         .map(|by| std::time::Duration::from_millis((by.as_millis() - now.as_millis()).max(0).unsigned_abs()));
-    let decision = plan::decide(strategy, route.batch_limits(), settings.source.requests, time_left);
+    let decision = plan::decide(strategy, route.batch_limits(settings.endpoint), settings.source.requests, time_left);
     settings.mode = decision.mode;
     settings.mode_note = decision.note;
     settings.switch_at = decision.switch_after.map(|after| now + after);
