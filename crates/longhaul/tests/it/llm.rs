@@ -6,6 +6,7 @@ mod sim;
 
 mod batch;
 mod consume;
+mod embed;
 mod faults;
 mod inputs;
 mod keys;
