@@ -12,6 +12,8 @@ use crate::rate::Controller;
 use crate::tokens;
 use crate::types::{Answer, Endpoint, Request, Usage};
 
+mod batch;
+
 /// Models of the simulator are named so, also where it is asked over HTTP: made-up answers must be told from others.
 pub const SIM_MODEL_PREFIX: &str = "sim-";
 
