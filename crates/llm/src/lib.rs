@@ -27,6 +27,7 @@ mod search;
 pub mod sim;
 pub mod sse;
 pub mod tokens;
+pub mod trace;
 pub mod types;
 pub mod wire;
 

@@ -86,6 +86,8 @@ pub struct Batch {
     sequence: u64,
     hashes: Vec<u64>,
     input_tokens: u64,
+    /// The trace that its creation came with.
+    traceparent: Option<String>,
     /// Places of the items, in the order in which they are run and come back.
     order: Vec<u32>,
     plan: Plan,
@@ -227,6 +229,7 @@ impl SimCore {
                         attempt,
                         delivered: true,
                         usage: answer.usage,
+                        traceparent: batch.traceparent.clone(),
                     };
                     self.ledger.executed(hash, entry, &answer.usage, CallKind::Batch);
                 }

@@ -15,7 +15,7 @@ use super::draw::{Draw, Purpose};
 use super::embed::embeddings;
 use super::fault::Fault;
 use super::files::Files;
-use super::ledger::{CallKind, Count, Ledger, LogEntry, Stats};
+use super::ledger::{CallKind, Count, Ledger, LogEntry, Stats, traceparent};
 use super::options::{Faults, HANG_MAX, Limits, SimOptions};
 use crate::clock::{SystemWallClock, WallClock};
 use crate::error::{Class, Error};
@@ -278,6 +278,7 @@ impl SimCore {
             attempt: ticket.attempt,
             delivered: !lost,
             usage: answer.usage,
+            traceparent: traceparent(),
         };
         self.ledger.executed(hash, entry, &answer.usage, CallKind::Embed);
         self.wait(self.latency(hash).0).await;
@@ -341,6 +342,7 @@ impl SimCore {
             attempt: ticket.attempt,
             delivered: !matches!(ticket.fault, Some(Fault::CutOff | Fault::Hang { .. })),
             usage: answer.usage,
+            traceparent: traceparent(),
         };
         self.ledger.executed(hash, entry, &answer.usage, CallKind::Sync);
     }

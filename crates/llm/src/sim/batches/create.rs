@@ -17,7 +17,7 @@ use crate::sim::content::{counted, model_name};
 use crate::sim::core::{SimCore, Trouble, bad_request, not_found, server_error, throttled};
 use crate::sim::draw::{ContentHash, Draw, Purpose, hash_of};
 use crate::sim::fault::Fault;
-use crate::sim::ledger::Count;
+use crate::sim::ledger::{Count, traceparent};
 
 impl SimCore {
     /// Creates a batch. [`Trouble::Dropped`] means that it exists but that its creator is not told.
@@ -51,6 +51,7 @@ impl SimCore {
             created: now,
             sequence,
             input_tokens,
+            traceparent: traceparent(),
             order: self.line_order(&new.items),
             plan: Plan::new(&self.options.batch),
             faults: self.faults(),
