@@ -22,7 +22,7 @@ use crate::provider::Provider;
 use crate::rate::{Controller, Engine, RouteLimits};
 use crate::route::{Route, RouteNames, SIM_MODEL_PREFIX};
 use crate::schema::Compiled;
-use crate::types::{Answer, ChatRequest};
+use crate::types::{Answer, Request};
 
 mod call;
 mod check;
@@ -103,7 +103,7 @@ pub struct Ask {
     /// Asked when the first gives no usable answer.
     pub fallback: Option<Route>,
     /// What to ask.
-    pub request: ChatRequest,
+    pub request: Request,
     /// What the answer must look like.
     pub schema: Option<Arc<Compiled>>,
     /// Use of the response cache.

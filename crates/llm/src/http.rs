@@ -19,6 +19,7 @@ use crate::clock::WallClock;
 use crate::error::{Class, Error, Result};
 use crate::profile::{Profile, Secret, Timeouts};
 use crate::provider::{Reply, ResultStream};
+use crate::trace::{self, TRACEPARENT};
 use crate::types::{Answer, Delta};
 use crate::wire::{StreamReader, rate_signals};
 
@@ -192,9 +193,17 @@ impl Http {
         Ok(body::lines(self.body(response), self.body_bytes_max, read))
     }
 
+    /// With the trace that the call belongs to, unless the profile has a word of its own on that.
+    fn traced(&self, request: RequestBuilder) -> RequestBuilder {
+        match trace::traceparent() {
+            Some(value) if !self.headers.contains_key(TRACEPARENT) => request.header(TRACEPARENT, value),
+            _ => request,
+        }
+    }
+
     /// Sends, and makes an error of every status that is not a success.
     async fn send(&self, request: RequestBuilder) -> Result<Response> {
-        let response = request.send().await.map_err(|error| self.broken(error))?;
+        let response = self.traced(request).send().await.map_err(|error| self.broken(error))?;
         let status = response.status();
         if status.is_success() {
             return Ok(response);

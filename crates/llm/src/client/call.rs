@@ -16,7 +16,7 @@ use crate::rate::{self, Settled};
 use crate::repair;
 use crate::route::{Billing, Route};
 use crate::tokens;
-use crate::types::{Answer, ChatRequest, Usage};
+use crate::types::{Answer, Request, Usage};
 
 /// Times that a model is asked again because its answer had the wrong shape.
 const REASKS_MAX: u32 = 2;
@@ -65,7 +65,7 @@ impl Llm {
         let mut first = first;
         let mut last = None;
         for route in std::iter::once(&ask.route).chain(&ask.fallback) {
-            let mut request = ChatRequest { model: model_for(ask, route), ..ask.request.clone() };
+            let mut request = ask.request.with_model(model_for(ask, route));
             for _ in 0..=REASKS_MAX {
                 let (answer, cost) = match first.take() {
                     Some(paid) => paid,
@@ -96,7 +96,9 @@ impl Llm {
                     }
                     Err(error) if error.class == Class::BadShape => {
                         self.count(&ask.scopes, Event::Repaired);
-                        request = repair::reask(&request, &answer.text, &error.message);
+                        if let Request::Chat(chat) = &request {
+                            request = repair::reask(chat, &answer.text, &error.message).into();
+                        }
                         last = Some(error.with_answer(answer));
                     }
                     Err(error) => {
@@ -114,14 +116,14 @@ impl Llm {
         &self,
         ask: &Ask,
         route: &Route,
-        request: &ChatRequest,
+        request: &Request,
         number: u32,
         stop: &mut Stop<'_>,
     ) -> Result<Paid> {
         let mut tries = 0;
         loop {
             let turn = rate::Ask {
-                max_tokens: request.max_tokens,
+                max_tokens: request.max_tokens(),
                 again: tries > 0,
                 ..rate::Ask::new(ask.run.clone(), tokens::estimate(request, 1.0))
             };
@@ -134,9 +136,9 @@ impl Llm {
                 permit.settle(&Settled::Failed { sent: false });
                 return Err(error);
             }
-            let span = genai::chat_span(route.caps(), request);
+            let span = genai::call_span(route.caps(), request);
             let started = Instant::now();
-            let reply = route.provider().complete(request).instrument(span.clone()).await;
+            let reply = route.call(request).instrument(span.clone()).await;
             let error = match reply {
                 Ok(reply) => {
                     let (answer, latency) = (reply.value, started.elapsed());
@@ -169,7 +171,7 @@ impl Llm {
     }
 
     /// Books a call at its ceiling. Where only calls under way stand in the way, waits for them.
-    async fn reserve(&self, ask: &Ask, route: &Route, request: &ChatRequest, name: &str) -> Result<()> {
+    async fn reserve(&self, ask: &Ask, route: &Route, request: &Request, name: &str) -> Result<()> {
         let reservation = Reservation {
             call: name.to_owned(),
             job: ask.call.job.clone(),
@@ -260,5 +262,6 @@ fn wrong_shape(error: Error) -> Option<Box<Answer>> {
 /// Requests may name a model of their own; the other model is asked under its own name.
 fn model_for(ask: &Ask, route: &Route) -> String {
     let own = route.model() == ask.route.model();
-    if own && !ask.request.model.is_empty() { ask.request.model.clone() } else { route.model().to_owned() }
+    let named = ask.request.model();
+    if own && !named.is_empty() { named.to_owned() } else { route.model().to_owned() }
 }

@@ -10,7 +10,7 @@ use longhaul_pipelines::bulk::{Bulk, NewRequest, Run, RunId, Submission};
 use crate::app::App;
 use crate::args::RunArgs;
 use crate::exit::{Code, Failure};
-use crate::prompts::{Endpoint, Prompts, Summary};
+use crate::prompts::Prompts;
 use crate::{answers, models, parse};
 
 pub(crate) mod estimate;
@@ -28,7 +28,6 @@ use working::Working;
 pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
     let prompts = open(app, args)?;
     let summary = prompts.check()?;
-    refuse_embeddings(&summary)?;
     answers::check_places(args.out.as_deref(), args.errors.as_deref())?;
     let max_cost =
         args.max_cost.as_deref().map(parse::money).transpose().map_err(|problem| usage(&problem))?;
@@ -77,18 +76,6 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
 fn open(app: &App, args: &RunArgs) -> Result<Prompts> {
     let limits = app.limits()?;
     settings::prompts(&args.prompts, limits.value_bytes_max)
-}
-
-fn refuse_embeddings(summary: &Summary) -> Result<()> {
-    match summary.endpoint {
-        Endpoint::Chat => Ok(()),
-        Endpoint::Embeddings => {
-            let text = "the file asks for embeddings, and `run` answers chat requests only";
-            Err(Failure::new(Code::Usage, text)
-                .hint("use lines with \"url\": \"/v1/chat/completions\"")
-                .into())
-        }
-    }
 }
 
 fn usage(problem: &str) -> Failure {

@@ -2,10 +2,11 @@
 //! where a moment has to be hit, a relay between them that stops there.
 
 mod relay;
-mod sim;
+pub(crate) mod sim;
 
 mod batch;
 mod consume;
+mod embed;
 mod faults;
 mod inputs;
 mod keys;

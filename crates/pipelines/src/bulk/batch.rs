@@ -282,7 +282,7 @@ impl Life<'_> {
     }
 
     async fn poll(&self, id: &str, at: Timestamp, polls: u32, ending: Option<Ending>) -> Result<Next> {
-        let status = self.live.route.provider().poll_batch(id).await?;
+        let status = self.live.route.poll_batch(id).await?;
         self.context.progress_with(
             status.completed.unwrap_or(0),
             self.payload.len(),
@@ -296,7 +296,7 @@ impl Life<'_> {
         }
         if ending.is_some() && status.state != BatchState::Cancelling {
             info!(batch = id, ?ending, "asking the provider to end a batch");
-            self.live.route.provider().cancel_batch(id).await?;
+            self.live.route.cancel_batch(id).await?;
         }
         let completed = status.completed;
         let step = Step::Submitted { id: id.to_owned(), at, polls: polls + 1, ending, completed };

@@ -135,6 +135,7 @@ fn options(run: &Run, answers: &Answers<'_>) -> answers::Options {
         out,
         errors: answers.errors.map(Path::to_owned),
         properties,
+        endpoint: run.settings.endpoint,
     }
 }
 

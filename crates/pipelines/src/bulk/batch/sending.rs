@@ -35,7 +35,7 @@ impl Life<'_> {
             self.context.log("other batches and calls under way have reserved the rest of the budget");
             return self.wait(&Step::Prepare, self.poll_wait(self.context.job().spent.parks));
         }
-        let file = self.live.route.provider().upload_batch(&input).await?;
+        let file = self.live.route.upload_batch(&input).await?;
         Ok(Next::Step(Step::Uploaded { file }))
     }
 
@@ -46,7 +46,7 @@ impl Life<'_> {
         let intent =
             Step::Submitting { file: file.clone(), sent_at, looks: 0, candidates: Vec::new(), ending: None };
         self.context.save(&intent).await?;
-        match self.live.route.provider().create_batch(&input, file.as_deref()).await {
+        match self.live.route.create_batch(&input, file.as_deref()).await {
             Ok(status) => Ok(self.submitted(status.id, None)),
             Err(error) if error.maybe_billed => {
                 warn!(%error, "a batch may or may not have been created, looking for it");
@@ -109,7 +109,7 @@ impl Life<'_> {
             sent_at_ms: sent_at.as_millis(),
             requests: self.payload.len() as usize,
         };
-        let mut found = self.live.route.provider().find_batches(&probe).await?;
+        let mut found = self.live.route.find_batches(&probe).await?;
         // One that was refused as a whole has run nothing, whosever it is.
         found.retain(|found| found.status.state != BatchState::Failed);
         Ok(found)
