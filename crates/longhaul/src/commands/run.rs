@@ -10,12 +10,14 @@ use longhaul_pipelines::bulk::{Bulk, NewRequest, Run, RunId, Submission};
 use crate::app::App;
 use crate::args::RunArgs;
 use crate::exit::{Code, Failure};
+use crate::output::counted;
 use crate::prompts::{Endpoint, Prompts, Summary};
 use crate::{answers, models, parse};
 
 pub(crate) mod estimate;
 mod finish;
 mod follow;
+mod outage;
 mod settings;
 mod working;
 
@@ -61,15 +63,16 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
     }
     let run = Run::get(bulk.queue(), &id).await?;
     let ended = follow::until_the_end(app, &bulk, &run, working.as_mut()).await;
-    if let Some(working) = working {
-        working.stop().await?;
-    }
+    let unstored = match working {
+        Some(working) => working.stop().await?.unstored,
+        None => 0,
+    };
     bulk.llm().save_learnt().await;
     match ended? {
         Shown::Ended(progress) => {
             finish::finish(app, args, &bulk, (&run, &prompts), &progress, started).await
         }
-        Shown::Interrupted => Ok(interrupted(app, &id)),
+        Shown::Interrupted => Ok(interrupted(app, &id, unstored)),
         Shown::WorkerEnded => Err(worker_ended(&id).into()),
     }
 }
@@ -119,8 +122,15 @@ fn detached(app: &App, id: &RunId) -> Result<Code> {
     Ok(Code::Ok)
 }
 
-fn interrupted(app: &App, id: &RunId) -> Code {
-    app.out.note(format_args!("interrupted; nothing is lost, {id} is stored"));
+/// `unstored` answers came while nothing could be stored.
+fn interrupted(app: &App, id: &RunId, unstored: u64) -> Code {
+    match unstored {
+        0 => app.out.note(format_args!("interrupted; nothing is lost, {id} is stored")),
+        _ => app.out.warn(format_args!(
+            "interrupted; {} could not be stored: asked again, they may be billed twice; the rest of {id} is stored",
+            counted(unstored, "answer")
+        )),
+    }
     app.out.hint(format_args!("go on with the same command, or in the background: longhaul work"));
     Code::Interrupted
 }

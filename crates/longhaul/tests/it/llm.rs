@@ -7,6 +7,7 @@ mod sim;
 mod batch;
 mod consume;
 mod faults;
+mod full_disk;
 mod inputs;
 mod keys;
 mod local;

@@ -16,6 +16,7 @@ use crate::exit::Code;
 use crate::output::dollars;
 use crate::progress::{Fact, Progress, Status};
 
+use super::outage;
 use super::working::Working;
 
 /// How following ended.
@@ -126,6 +127,7 @@ pub(crate) async fn show(app: &App, bulk: &Bulk, run: &Run) -> Result<RunProgres
     tokio::select! {
         progress = progress::watch(bulk, run, &bar) => Ok(progress?),
         never = tell_troubles(app, bulk, run, &bar) => never,
+        never = outage::tell(app, bulk) => match never {},
     }
 }
 
