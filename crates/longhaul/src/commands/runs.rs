@@ -2,15 +2,16 @@
 
 use anyhow::Result;
 use longhaul_llm::Scope;
-use longhaul_pipelines::bulk::batch::{BatchTold, Step};
+use longhaul_pipelines::bulk::batch::{BatchTold, Refused, Step};
 use longhaul_pipelines::bulk::{Bulk, Progress, Run, RunId, manage};
+use longhaul_queue::{Job, State};
 use serde::Serialize;
 
 use super::run::{Answers, code_of, print_summary, show, write_answers};
 use crate::app::App;
 use crate::args::{Decision, RunsCommand};
 use crate::exit::{Code, Failure};
-use crate::output::{Cell, Table, dollars, grouped};
+use crate::output::{Cell, Table, counted, dollars, grouped};
 use crate::{models, parse};
 
 /// Runs the command.
@@ -169,14 +170,18 @@ fn cost(progress: &Progress) -> String {
 async fn show_one(app: &App, bulk: &Bulk, run: &Run) -> Result<Code> {
     let progress = Progress::of(bulk, &run.id, &run.settings).await?;
     let mut batches = Vec::new();
-    for (detail, payload) in manage::batches(bulk, &run.id).await? {
-        let step: Step = detail.data.and_then(|data| data.to().ok()).unwrap_or_default();
-        batches.push((payload, detail.job, step));
+    let mut found = manage::batches(bulk, &run.id).await?;
+    found.extend(manage::refused_batches(bulk, &run.id).await?);
+    for (detail, payload) in found {
+        let step: Step = detail.data.as_ref().and_then(|data| data.to().ok()).unwrap_or_default();
+        let refused: Refused = detail.data.and_then(|data| data.to().ok()).unwrap_or_default();
+        batches.push((payload, detail.job, step, refused));
     }
     let view = serde_json::json!({
         "id": run.id.as_str(), "settings": run.settings, "progress": progress, "created_at": run.job.created_at,
-        "batches": batches.iter().map(|(payload, job, step)| serde_json::json!({
+        "batches": batches.iter().map(|(payload, job, step, refused)| serde_json::json!({
             "job_id": job.id, "chunk": payload.chunk, "round": payload.round, "requests": payload.len(), "at": step,
+            "refusals": refused.refusals, "reason": reason(job, refused),
         })).collect::<Vec<_>>(),
     });
     app.out.one(&view, || {
@@ -200,8 +205,18 @@ async fn show_one(app: &App, bulk: &Bulk, run: &Run) -> Result<Code> {
         ];
         lines.extend(super::run::spending(&progress));
         lines.extend(progress.message.iter().map(|message| format!("note         {message}")));
-        for (payload, job, step) in &batches {
-            lines.push(format!("batch        {} requests, {}", grouped(payload.len()), step_text(step, job)));
+        for (payload, job, step, refused) in &batches {
+            let what = match reason(job, refused) {
+                Some(reason) if job.state == State::Failed => reason.to_owned(),
+                Some(reason) if *step == Step::Prepare => {
+                    format!(
+                        "refused {}, to be sent again: {reason}",
+                        counted(refused.refusals.into(), "time")
+                    )
+                }
+                Some(_) | None => step_text(step, job),
+            };
+            lines.push(format!("batch        {}, {what}", counted(payload.len(), "request")));
         }
         lines.join("\n")
     })?;
@@ -211,12 +226,23 @@ async fn show_one(app: &App, bulk: &Bulk, run: &Run) -> Result<Code> {
     Ok(Code::Ok)
 }
 
-fn step_text(step: &Step, job: &longhaul_queue::Job) -> String {
+/// Why the provider did not take a batch.
+fn reason<'a>(job: &'a Job, refused: &'a Refused) -> Option<&'a str> {
+    match &job.error {
+        Some(error) if job.state == State::Failed => Some(&error.text),
+        _ => refused.refused.as_deref(),
+    }
+}
+
+fn step_text(step: &Step, job: &Job) -> String {
     match step {
         Step::Prepare => format!("not sent yet ({})", job.state),
         Step::Uploaded { .. } => "uploaded".to_owned(),
         Step::Submitting { candidates, .. } if candidates.is_empty() => "asked for, not confirmed".to_owned(),
         Step::Submitting { candidates, .. } => format!("ambiguous: may be {}", candidates.join(" or ")),
+        Step::Submitted { id, missing: Some(missing), .. } => {
+            format!("{id}: the provider no longer knows it (asked {})", counted(missing.looks.into(), "time"))
+        }
         Step::Submitted { id, completed, .. } => {
             let done = completed.map_or_else(String::new, |count| format!(", {} answered", grouped(count)));
             format!("{id} at the provider{done}")

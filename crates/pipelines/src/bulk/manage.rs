@@ -141,8 +141,18 @@ async fn end_helpers(bulk: &Bulk, run: &RunId) -> Result<()> {
 
 /// The batches of a run that have not ended.
 pub async fn batches(bulk: &Bulk, run: &RunId) -> Result<Vec<(JobDetail, BatchPayload)>> {
+    batches_in(bulk, run, unfinished()).await
+}
+
+/// The batches of a run that its provider did not take, so that their requests were sent one by one. The error of each
+/// says why.
+pub async fn refused_batches(bulk: &Bulk, run: &RunId) -> Result<Vec<(JobDetail, BatchPayload)>> {
+    batches_in(bulk, run, vec![State::Failed]).await
+}
+
+async fn batches_in(bulk: &Bulk, run: &RunId, states: Vec<State>) -> Result<Vec<(JobDetail, BatchPayload)>> {
     let filter = Filter {
-        states: unfinished(),
+        states,
         kind: Some(batch::KIND.to_owned()),
         process_id: Some(run.process()),
         ..Filter::default()
