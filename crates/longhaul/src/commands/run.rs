@@ -17,6 +17,7 @@ use crate::{answers, models, parse};
 pub(crate) mod estimate;
 mod finish;
 mod follow;
+mod interrupts;
 mod outage;
 mod settings;
 mod working;
@@ -24,10 +25,13 @@ mod working;
 pub(crate) use finish::{Answers, print_summary, spending, way_out, write_answers};
 pub(crate) use follow::{Shown, code_of, show};
 
+use interrupts::{EndAtOnce, Interrupts};
 use working::Working;
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
+    let mut interrupts = Interrupts::new()?;
+    let reading = EndAtOnce::start(&app.out)?;
     let prompts = open(app, args)?;
     let summary = prompts.check()?;
     refuse_embeddings(&summary)?;
@@ -46,6 +50,7 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
         let scope = longhaul_llm::Scope::run(id.as_str());
         bulk.llm().ledger().set_cap(&scope, max_cost).await?;
     }
+    drop(reading);
     let submission = Submission::begin(&bulk, wanted).await?;
     settings::introduce(app, &submission, max_cost);
     if submission.is_resumed() {
@@ -57,16 +62,21 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
         true => None,
         false => Some(Working::start(app, args, &bulk, &id)?),
     };
-    submit(&prompts, args, submission).await?;
+    tokio::select! {
+        stored = submit(&prompts, args, submission) => stored?,
+        () = interrupts.next() => {
+            if let Some(working) = &mut working {
+                interrupts.drain(app, working).await;
+            }
+            return half_stored(app, &bulk, &id, working).await;
+        }
+    }
     if args.detach {
         return detached(app, &id);
     }
     let run = Run::get(bulk.queue(), &id).await?;
-    let ended = follow::until_the_end(app, &bulk, &run, working.as_mut()).await;
-    let unstored = match working {
-        Some(working) => working.stop().await?.unstored,
-        None => 0,
-    };
+    let ended = follow::until_the_end(app, &bulk, &run, working.as_mut(), &mut interrupts).await;
+    let unstored = stop(working).await?;
     bulk.llm().save_learnt().await;
     match ended? {
         Shown::Ended(progress) => {
@@ -120,6 +130,27 @@ fn detached(app: &App, id: &RunId) -> Result<Code> {
     app.out.one(&serde_json::json!({ "id": id.as_str() }), || id.to_string())?;
     app.out.hint(format_args!("answer it with longhaul work, follow it with longhaul runs wait {id}"));
     Ok(Code::Ok)
+}
+
+/// Ends the worker, if there is one. Answers how many answers it could not store.
+async fn stop(working: Option<Working>) -> Result<u64> {
+    match working {
+        Some(working) => Ok(working.stop().await?.unstored),
+        None => Ok(0),
+    }
+}
+
+/// Somebody does not want to wait until all requests are stored.
+async fn half_stored(app: &App, bulk: &Bulk, id: &RunId, working: Option<Working>) -> Result<Code> {
+    let unstored = stop(working).await?;
+    let stored = bulk.queue().process(&id.process()).await?.total();
+    app.out.note(format_args!("{} of {id} are stored so far", counted(stored, "request")));
+    if unstored > 0 {
+        return Ok(interrupted(app, id, unstored));
+    }
+    app.out.note("interrupted; nothing is lost");
+    app.out.hint("go on with the same command");
+    Ok(Code::Interrupted)
 }
 
 /// `unstored` answers came while nothing could be stored.

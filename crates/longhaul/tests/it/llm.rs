@@ -13,4 +13,5 @@ mod keys;
 mod local;
 mod money;
 mod runs;
+mod submission;
 mod sync;
