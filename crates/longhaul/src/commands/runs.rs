@@ -1,5 +1,7 @@
 //! `runs …`: runs that are stored, by whatever process they were submitted.
 
+use std::path::Path;
+
 use anyhow::Result;
 use longhaul_llm::Scope;
 use longhaul_pipelines::bulk::batch::{BatchTold, Refused, Step};
@@ -12,7 +14,8 @@ use crate::app::App;
 use crate::args::{Decision, RunsCommand};
 use crate::exit::{Code, Failure};
 use crate::output::{Cell, Table, counted, dollars, grouped};
-use crate::{models, parse};
+use crate::prompts::Form;
+use crate::{answers, models, parse};
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, command: &RunsCommand) -> Result<Code> {
@@ -46,7 +49,8 @@ pub(crate) async fn run(app: &App, command: &RunsCommand) -> Result<Code> {
             let run = found(&bulk, id).await?;
             app.confirm(&format!("cancel {}", run.id))?;
             let cancelled = manage::cancel(&bulk, &run.id).await?;
-            let text = format!("{cancelled} requests of {} cancelled; answers so far are kept", run.id);
+            let text =
+                format!("{} of {} cancelled; answers so far are kept", counted(cancelled, "request"), run.id);
             said(app, &run.id, "cancelled", text)
         }
         RunsCommand::RetryFailed { id } => {
@@ -58,12 +62,18 @@ pub(crate) async fn run(app: &App, command: &RunsCommand) -> Result<Code> {
                 );
             }
             app.out.hint("answer them with longhaul work --drain");
-            said(app, &run.id, "retried", format!("{retried} requests of {} are asked again", run.id))
+            said(
+                app,
+                &run.id,
+                "retried",
+                format!("to be asked again: {} of {}", counted(retried, "request"), run.id),
+            )
         }
         RunsCommand::Results { id, out, errors, consume } => {
             let run = found(&bulk, id).await?;
             let answers = Answers { out: out.as_deref(), errors: errors.as_deref(), prompts: None };
             let written = write_answers(app, &bulk, &run, &answers).await?;
+            tell_lost_columns(app, &run, out.as_deref());
             if *consume {
                 manage::consume(&bulk, &run.id).await?;
             }
@@ -74,7 +84,7 @@ pub(crate) async fn run(app: &App, command: &RunsCommand) -> Result<Code> {
             let run = found(&bulk, id).await?;
             app.confirm(&format!("delete {} with its answers", run.id))?;
             let deleted = manage::consume(&bulk, &run.id).await?;
-            said(app, &run.id, "deleted", format!("{} is deleted ({deleted} jobs)", run.id))
+            said(app, &run.id, "deleted", format!("{} is deleted ({})", run.id, counted(deleted, "job")))
         }
     }
 }
@@ -93,6 +103,21 @@ async fn found(bulk: &Bulk, name: &str) -> Result<Run> {
             .hint("list runs with: longhaul runs ls")
             .into()),
     }
+}
+
+/// A table's other columns are in its file, not in the store.
+fn tell_lost_columns(app: &App, run: &Run, out: Option<&Path>) {
+    let source = &run.settings.source;
+    let form = Form::named(&source.form);
+    let written = answers::Form::choose(out.unwrap_or(Path::new("-")), form, None);
+    if !(matches!(form, Form::Csv | Form::Tsv) && matches!(written, answers::Form::Table { .. })) {
+        return;
+    }
+    let name = &source.name;
+    app.out.warn(format_args!("the columns of {name} are not stored, so they are not beside the answers"));
+    app.out.hint(format_args!(
+        "the command that began the run writes them too, with --out, and asks nothing again: longhaul run {name} …"
+    ));
 }
 
 /// A run in a list.
@@ -190,7 +215,11 @@ async fn show_one(app: &App, bulk: &Bulk, run: &Run) -> Result<Code> {
         let mut lines = vec![
             format!("run          {}", run.id),
             format!("status       {}", status_word(&progress)),
-            format!("file         {} ({} requests)", settings.source.name, grouped(settings.source.requests)),
+            format!(
+                "file         {} ({})",
+                settings.source.name,
+                counted(settings.source.requests, "request")
+            ),
             format!("model        {} by profile {}", settings.model, settings.profile),
             format!("mode         {}", settings.mode),
             format!("started      {}", app.out.detail_time(run.job.created_at, now)),
@@ -261,7 +290,7 @@ async fn resume(app: &App, bulk: &Bulk, id: &str, max_cost: Option<&str>) -> Res
     }
     let opened = manage::resume(bulk, &run.id).await?;
     app.out.hint("answer it with longhaul work --drain");
-    said(app, &run.id, "resumed", format!("{} goes on ({opened} jobs were held)", run.id))
+    said(app, &run.id, "resumed", format!("{} goes on (of its jobs, {opened} were held)", run.id))
 }
 
 async fn resolve(app: &App, bulk: &Bulk, id: &str, decision: &Decision) -> Result<Code> {
@@ -276,5 +305,5 @@ async fn resolve(app: &App, bulk: &Bulk, id: &str, decision: &Decision) -> Resul
         let text = format!("no batch of {} waits for a decision", run.id);
         return Err(Failure::new(Code::NothingMatched, text).into());
     }
-    said(app, &run.id, "resolved", format!("{count} batches of {} go on as you decided", run.id))
+    said(app, &run.id, "resolved", format!("of the batches of {}, {count} go on as you decided", run.id))
 }
