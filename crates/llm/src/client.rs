@@ -6,6 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::watch;
 use tracing::warn;
 
 use crate::cache::{Cache, CacheMode, Flights};
@@ -172,6 +173,11 @@ impl Llm {
     /// What models cost.
     pub fn prices(&self) -> &Prices {
         &self.inner.options.prices
+    }
+
+    /// The last error of the file that keeps what is spent, for as long as it cannot be written: nothing is asked then.
+    pub fn outage(&self) -> watch::Receiver<Option<String>> {
+        self.inner.options.file.outage()
     }
 
     /// By how much waits for batches are shortened.

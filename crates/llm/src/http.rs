@@ -39,6 +39,7 @@ pub(crate) struct Http {
     client: reqwest::Client,
     /// Where the service is, without a slash at the end.
     base: String,
+    /// With its port: a wrong one is as common a mistake as a wrong name.
     host: String,
     /// Of each call: key, dialect, the profile's own.
     headers: HeaderMap,
@@ -66,7 +67,7 @@ impl Http {
         Ok(Self {
             client: client::build(profile, &url)?,
             base: dialect.base,
-            host: url.host_str().unwrap_or_default().to_owned(),
+            host: host_of(&url),
             headers: client::headers(profile, &dialect.headers)?,
             secrets: client::secrets(profile),
             timeouts: profile.timeouts,
@@ -266,6 +267,11 @@ impl Http {
         }
         error
     }
+}
+
+fn host_of(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    url.port_or_known_default().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
 /// An error with its causes, in one line.

@@ -9,8 +9,9 @@ use longhaul_llm::ledger::{LedgerError, Rest};
 use longhaul_llm::provider::{BatchLine, BatchState, LineOutcome};
 use longhaul_llm::{Answer, Billing, Class, Error as LlmError, PartSpent, Spent, Usage, genai};
 use longhaul_queue::limits::PAGE_MAX;
+use longhaul_queue::state::{JobError, Reason};
 use longhaul_queue::store::Signal;
-use longhaul_queue::{JobId, Json};
+use longhaul_queue::{JobId, Json, Outcome};
 use tracing::{Instrument as _, Span, info, warn};
 
 use super::batch::{self, BatchPayload, Ending, LastWord, Life, Next, ROUNDS_MAX, Step, done};
@@ -262,7 +263,7 @@ pub(super) async fn last_word(life: &Life<'_>, word: &LastWord, maybe_billed: bo
     let all: Vec<u64> = life.payload.indexes().collect();
     match word {
         LastWord::Cancelled => cancel(life, &all).await?,
-        LastWord::Alone => tell(life, ids(life, &all), &Told::Sync).await?,
+        LastWord::Alone | LastWord::Refused { .. } => tell(life, ids(life, &all), &Told::Sync).await?,
         LastWord::Failed { class, message } => {
             let told = Told::Failed { class: *class, message: message.clone() };
             tell(life, ids(life, &all), &told).await?;
@@ -278,7 +279,14 @@ pub(super) async fn last_word(life: &Life<'_>, word: &LastWord, maybe_billed: bo
         false => ledger.release(tag, now).await,
     };
     booked.map_err(LlmError::from)?;
-    Ok(Next::Wait(done()))
+    Ok(Next::Wait(match word {
+        LastWord::Refused { why } => {
+            let text =
+                format!("its requests were sent one by one: the provider did not take the batch: {why}");
+            Outcome::Fail(JobError::new(Reason::Failure, text))
+        }
+        LastWord::Cancelled | LastWord::Alone | LastWord::Failed { .. } => done(),
+    }))
 }
 
 /// Whether the first result of a batch carries an id of ours.

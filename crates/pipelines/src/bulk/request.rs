@@ -27,6 +27,9 @@ pub const KIND: &str = "llm.request";
 /// Tries after an overloaded provider or a lost connection, counted apart.
 const OVERLOAD_TRIES_MAX: u32 = 8;
 const NETWORK_TRIES_MAX: u32 = 6;
+/// Hard time for one run. A call has limits of its own; what can take longer is an answer in hand that waits for room on
+/// a full disk, and it is worth waiting for.
+const RUN_LIMIT: Duration = Duration::from_secs(24 * 3600);
 /// Waits between them.
 const RETRY_BASE: Duration = Duration::from_secs(1);
 const RETRY_CAP: Duration = Duration::from_secs(60);
@@ -124,6 +127,7 @@ pub(super) fn options() -> KindOptions {
             cap: RETRY_CAP,
             jitter: true,
         },
+        run_limit: RUN_LIMIT,
         ..KindOptions::default()
     }
 }

@@ -12,7 +12,7 @@ use crate::app::App;
 use crate::args::{CacheUse, PromptArgs, RunArgs};
 use crate::exit::{Code, Failure};
 use crate::models;
-use crate::output::{dollars, grouped};
+use crate::output::{counted, dollars};
 use crate::parse;
 use crate::prompts::{Options, Prompts, Summary, Template};
 
@@ -139,8 +139,8 @@ pub(super) fn describe(app: &App, settings: &RunSettings, max_cost: Option<Micro
     let cost = settings.estimate_micros.map_or_else(|| "unpriced".to_owned(), dollars);
     app.out.one(&serde_json::json!({ "id": id.as_str(), "settings": settings }), || {
         let mut text = format!(
-            "{id}: {} requests to {} by profile {}, {}, about {cost}",
-            grouped(settings.source.requests),
+            "{id}: {} to {} by profile {}, {}, about {cost}",
+            counted(settings.source.requests, "request"),
             settings.model,
             settings.profile,
             settings.mode,
@@ -164,9 +164,9 @@ pub(super) fn introduce(app: &App, submission: &Submission, max_cost: Option<Mic
         if settings.model.starts_with(longhaul_llm::SIM_MODEL_PREFIX) { " (simulated)" } else { "" };
     let verb = if submission.is_resumed() { "going on with" } else { "starting" };
     app.out.note(format_args!(
-        "{verb} {}: {} requests to {}{simulated} by profile {}, {}",
+        "{verb} {}: {} to {}{simulated} by profile {}, {}",
         submission.id(),
-        grouped(settings.source.requests),
+        counted(settings.source.requests, "request"),
         settings.model,
         settings.profile,
         settings.mode,
