@@ -6,6 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::watch;
 use tracing::warn;
 
 use crate::cache::{Cache, CacheMode, Flights};
@@ -22,11 +23,10 @@ use crate::provider::{ModelInfo, Provider};
 use crate::rate::{Controller, Engine, RouteLimits, Urgency};
 use crate::route::{Route, RouteNames, SIM_MODEL_PREFIX};
 use crate::schema::Compiled;
-use crate::types::{Answer, ChatRequest};
+use crate::types::{Answer, Request};
 
 mod call;
 mod check;
-mod embed;
 mod stream;
 
 /// How the models of a program are set up.
@@ -105,7 +105,7 @@ pub struct Ask {
     /// Asked when the first gives no usable answer.
     pub fallback: Option<Route>,
     /// What to ask.
-    pub request: ChatRequest,
+    pub request: Request,
     /// What the answer must look like.
     pub schema: Option<Arc<Compiled>>,
     /// Use of the response cache.
@@ -177,6 +177,11 @@ impl Llm {
     /// What models cost.
     pub fn prices(&self) -> &Prices {
         &self.inner.options.prices
+    }
+
+    /// The last error of the file that keeps what is spent, for as long as it cannot be written: nothing is asked then.
+    pub fn outage(&self) -> watch::Receiver<Option<String>> {
+        self.inner.options.file.outage()
     }
 
     /// By how much waits for batches are shortened.

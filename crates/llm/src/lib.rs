@@ -27,6 +27,7 @@ mod search;
 pub mod sim;
 pub mod sse;
 pub mod tokens;
+pub mod trace;
 pub mod types;
 pub mod wire;
 
@@ -39,4 +40,4 @@ pub use money::MicroUsd;
 pub use profile::{Profile, ProviderKind, Secret, connect};
 pub use provider::{Caps, Provider, RateSignals, Reply};
 pub use route::{Billing, Route, SIM_MODEL_PREFIX};
-pub use types::{Answer, ChatRequest, Message, Part, Role, Stop, Usage};
+pub use types::{Answer, ChatRequest, EmbedRequest, Endpoint, Message, Part, Request, Role, Stop, Usage};

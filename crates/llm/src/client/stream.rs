@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tracing::{Instrument as _, Span, warn};
 
-use super::call::model_for;
+use super::call::{model_for, never, until_written};
 use super::{Ask, Llm, Stop, check};
 use crate::cache::CacheMode;
 use crate::error::{Class, Error, Result};
@@ -19,7 +19,7 @@ use crate::ledger::{Event, Spent};
 use crate::provider::{RateSignals, ResultStream};
 use crate::rate::{Permit, Settled};
 use crate::route::Billing;
-use crate::types::{Answer, ChatRequest, Delta};
+use crate::types::{Answer, Delta, Request};
 
 impl Llm {
     /// Asks for an answer piece by piece. Answers once it has begun; `stop` ends the wait for that. The model is asked once: what
@@ -38,15 +38,18 @@ impl Llm {
                 return Ok(at_once(known.answer));
             }
         }
-        let request = ChatRequest { model: model_for(&ask, &ask.route), ..ask.request.clone() };
+        let request = ask.request.with_model(model_for(&ask, &ask.route));
+        let Request::Chat(chat) = &request else {
+            return Err(Error::new(Class::BadRequest, "vectors do not come in pieces"));
+        };
         let mut tries = 0;
         loop {
             let (permit, name) = self.admit(&ask, (&ask.route, &request), (0, tries), &mut stop).await?;
-            let span = genai::chat_span(ask.route.caps(), &request);
+            let span = genai::call_span(ask.route.caps(), &request);
             let open =
                 Open { llm: self.clone(), ask: ask.clone(), name: Some(name), permit: Some(permit), span };
             let started = Instant::now();
-            let reply = ask.route.provider().stream(&request).instrument(open.span.clone()).await;
+            let reply = ask.route.provider().stream(chat).instrument(open.span.clone()).await;
             match reply {
                 Ok(reply) => {
                     let told = Told { open, deltas: reply.value, rate: reply.rate, started };
@@ -90,7 +93,7 @@ impl Open {
         // From here on it is not to be marked as unknown, even if the ledger cannot be written.
         if let Some(name) = self.name.take() {
             let spent = Spent { usage: answer.usage, cost, answers: 1 };
-            self.llm.ledger().settle(&name, spent).await?;
+            until_written(&mut never(), || self.llm.ledger().settle(&name, spent)).await?;
         }
         if self.ask.cache != CacheMode::Off && check::check(&self.ask, answer).is_ok() {
             let key = self.ask.route.cache_key(&self.ask.request);

@@ -231,6 +231,7 @@ pub(crate) fn summarise(app: &App, report: &WorkerReport) -> Result<()> {
         ("cancelled", report.cancelled),
         ("given back", report.released),
         ("lost", report.lost_leases),
+        ("not stored", report.unstored),
     ];
     let present: Vec<String> = counts
         .iter()

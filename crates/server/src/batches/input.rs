@@ -200,7 +200,10 @@ impl Reading<'_> {
                 openai::request_from_json(body.clone())?;
                 Ok(body)
             }
-            Form::OpenAi => Ok(body),
+            Form::OpenAi => {
+                openai::embed_request_from_json(body.clone())?;
+                Ok(body)
+            }
             Form::Anthropic => {
                 let request = anthropic::request_from_json(body)?;
                 Ok(openai::request_to_json(&request, openai::LimitName::MaxTokens))

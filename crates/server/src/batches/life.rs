@@ -5,6 +5,7 @@ use std::time::Duration;
 use longhaul_llm::Usage;
 use longhaul_llm::cache::CacheMode;
 use longhaul_llm::provider::BatchState;
+use longhaul_llm::types::Endpoint;
 use longhaul_pipelines::bulk::request::RequestResult;
 use longhaul_pipelines::bulk::run::Source;
 use longhaul_pipelines::bulk::{NewRequest, RunSettings, Submission, manage, plan};
@@ -155,10 +156,13 @@ async fn settings(
     let now = ctx.queue().clock().now();
     let left = payload.expires_at.since(now);
     let strategy = ctx.options.batch_strategy;
-    let decision = plan::decide(strategy, route.batch_limits(), summary.requests, Some(left));
+    // Messages and responses are asked as chats.
+    let endpoint = Endpoint::of_url(&payload.endpoint).unwrap_or_default();
+    let decision = plan::decide(strategy, route.batch_limits(endpoint), summary.requests, Some(left));
     Ok(RunSettings {
         profile: summary.chosen.profile.clone(),
         model: summary.chosen.model.clone(),
+        endpoint,
         defaults: serde_json::Map::new(),
         schema: None,
         fallback_model: None,

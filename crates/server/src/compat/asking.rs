@@ -4,13 +4,12 @@
 use std::time::Duration;
 
 use axum::body::to_bytes;
-use axum::extract::Request;
 use axum::http::StatusCode;
 use futures_util::StreamExt as _;
 use longhaul_llm::cache::CacheMode;
 use longhaul_llm::rate::Urgency;
-use longhaul_llm::types::{Delta, EmbedRequest, Embeddings};
-use longhaul_llm::{Answer, Ask, Call, ChatRequest, Class, Error, Llm, Scope};
+use longhaul_llm::types::{Delta, Request};
+use longhaul_llm::{Answer, Ask, Call, Class, Error, Llm, Scope};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use tracing::Instrument as _;
@@ -53,7 +52,7 @@ impl Sender {
 }
 
 /// Reads a request: who sent it, and its JSON.
-pub(super) async fn read(ctx: &Ctx, request: Request) -> Result<(Sender, Value), Problem> {
+pub(super) async fn read(ctx: &Ctx, request: axum::extract::Request) -> Result<(Sender, Value), Problem> {
     let (head, body) = request.into_parts();
     let cache = match head.headers.get(CACHE_HEADER).map(|value| value.to_str().unwrap_or_default()) {
         Some(mode) => mode.parse().map_err(|error| Problem::invalid(error).at(CACHE_HEADER))?,
@@ -86,12 +85,14 @@ pub(super) async fn prepare(
     ctx: &Ctx,
     sender: &Sender,
     client: Dialect,
-    mut request: ChatRequest,
+    request: impl Into<Request>,
 ) -> Result<Ask, Problem> {
-    let chosen = ctx.catalog.resolve(&request.model)?;
+    let request = request.into();
+    let chosen = ctx.catalog.resolve(request.model())?;
     let route = ctx.llm().route(&chosen.profile, &chosen.model).await?;
-    request.model = chosen.model;
+    let mut request = request.with_model(chosen.model);
     carry::carry(&mut request, client, route.caps().dialect);
+    route.caps().check(&request, false)?;
     let run = match &sender.caller {
         Some(name) => format!("{SPENDING_TAG}:{name}"),
         None => SPENDING_TAG.to_owned(),
@@ -120,14 +121,6 @@ pub(super) async fn whole(ctx: &Ctx, ask: Ask) -> Result<Answer, Problem> {
         Err(Error { class: Class::Refused, answer: Some(answer), .. }) => Ok(*answer),
         Err(error) => Err(problem_of(error)),
     }
-}
-
-/// Vectors of texts.
-pub(super) async fn embedded(ctx: &Ctx, ask: Ask, request: EmbedRequest) -> Result<Embeddings, Problem> {
-    let (_here, gone) = oneshot::channel();
-    let llm = ctx.llm().clone();
-    let asking = async move { llm.embed(ask, &request, given_up(gone)).await };
-    tokio::spawn(asking.in_current_span()).await.map_err(Problem::internal)?.map_err(problem_of)
 }
 
 /// The answer piece by piece, once it has begun: until then a problem is still an answer of its own.

@@ -2,7 +2,7 @@
 //! that are written in the client's form are put into ours, fields that only the client's own provider knows are left out, by the
 //! tables below, and all others pass: whoever sends a field that neither table knows means the provider behind.
 
-use longhaul_llm::types::{Message, Part, Tool, ToolChoice};
+use longhaul_llm::types::{Message, Part, Request, Tool, ToolChoice};
 use longhaul_llm::{ChatRequest, Role};
 use serde_json::{Map, Value, json};
 
@@ -60,7 +60,17 @@ const ANTHROPIC_ONLY: [&str; 14] = [
 const OF_THE_CALL: [&str; 2] = ["stream", "stream_options"];
 
 /// Makes a request of a client fit for a provider.
-pub(super) fn carry(request: &mut ChatRequest, client: Dialect, provider: &str) {
+pub(super) fn carry(request: &mut Request, client: Dialect, provider: &str) {
+    match request {
+        Request::Chat(chat) => carry_chat(chat, client, provider),
+        Request::Embed(embed) if provider != "openai" => {
+            embed.extra.retain(|name, _| !OPENAI_ONLY.contains(&name.as_str()));
+        }
+        Request::Embed(_) => {}
+    }
+}
+
+fn carry_chat(request: &mut ChatRequest, client: Dialect, provider: &str) {
     request.extra.retain(|name, _| !OF_THE_CALL.contains(&name.as_str()));
     let own = match client {
         Dialect::OpenAi => "openai",
@@ -180,7 +190,7 @@ mod tests {
     use super::*;
 
     fn carried(mut request: ChatRequest, client: Dialect, provider: &str) -> ChatRequest {
-        carry(&mut request, client, provider);
+        carry_chat(&mut request, client, provider);
         request
     }
 

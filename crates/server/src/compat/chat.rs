@@ -34,7 +34,7 @@ async fn create(State(ctx): State<Ctx>, request: Request) -> Result<Response, Op
         }
         return Ok(Json(openai::answer_to_json(&answer, created_s)).into_response());
     }
-    let model = ask.request.model.clone();
+    let model = ask.request.model().to_owned();
     let pieces = asking::pieces(&ctx, ask).await?;
     let options = EventOptions { created_s, include_usage: wants.usage };
     Ok(sse::respond(pieces, Chunks { id, model, options }))
@@ -116,6 +116,7 @@ pub(super) fn nothing() -> Answer {
         model: String::new(),
         text: String::new(),
         tool_calls: Vec::new(),
+        vectors: Vec::new(),
         stop: Stop::End,
         usage: Usage::default(),
     }

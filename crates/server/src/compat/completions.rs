@@ -38,7 +38,7 @@ async fn create(State(ctx): State<Ctx>, request: Request) -> Result<Response, Op
     let ask = asking::prepare(&ctx, &sender, Dialect::OpenAi, request).await?;
     let texts = Texts {
         id: sender.name("cmpl-"),
-        model: ask.request.model.clone(),
+        model: ask.request.model().to_owned(),
         created_s: now_s(&ctx),
         wants_usage: wants.usage,
     };

@@ -3,7 +3,6 @@
 use axum::extract::{Request, State};
 use axum::routing::post;
 use axum::{Json, Router};
-use longhaul_llm::ChatRequest;
 use longhaul_llm::wire::openai;
 use serde_json::Value;
 
@@ -18,10 +17,8 @@ pub(super) fn routes() -> Router<Ctx> {
 
 async fn create(State(ctx): State<Ctx>, request: Request) -> Result<Json<Value>, OpenAiError> {
     let (sender, body) = asking::read(&ctx, request).await?;
-    let (mut request, form) = openai::embed_request_from_json(body)?;
-    let named = ChatRequest { model: request.model, ..ChatRequest::default() };
-    let ask = asking::prepare(&ctx, &sender, Dialect::OpenAi, named).await?;
-    request.model = ask.request.model.clone();
-    let embeddings = asking::embedded(&ctx, ask, request).await?;
-    Ok(Json(openai::embeddings_to_json(&embeddings, form)))
+    let (request, form) = openai::embed_request_from_json(body)?;
+    let ask = asking::prepare(&ctx, &sender, Dialect::OpenAi, request).await?;
+    let answer = asking::whole(&ctx, ask).await?;
+    Ok(Json(openai::vectors_to_json(&answer.model, &answer.vectors, &answer.usage, form)))
 }

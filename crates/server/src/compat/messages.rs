@@ -34,7 +34,7 @@ async fn create(State(ctx): State<Ctx>, request: Request) -> Result<Response, An
         }
         return Ok(Json(anthropic::answer_to_json(&answer)).into_response());
     }
-    let (model, input_tokens) = (ask.request.model.clone(), tokens::estimate(&ask.request, 1.0));
+    let (model, input_tokens) = (ask.request.model().to_owned(), tokens::estimate(&ask.request, 1.0));
     let pieces = asking::pieces(&ctx, ask).await?;
     Ok(sse::respond(pieces, Events { id, model, input_tokens, blocks: 0, is_open: false }))
 }
@@ -48,7 +48,7 @@ async fn count_tokens(State(ctx): State<Ctx>, request: Request) -> Result<Json<V
     }
     let request = anthropic::request_from_json(body)?;
     ctx.catalog.resolve(&request.model)?;
-    Ok(Json(json!({ "input_tokens": tokens::estimate(&request, 1.0) })))
+    Ok(Json(json!({ "input_tokens": tokens::estimate(&request.into(), 1.0) })))
 }
 
 /// A message in named events.

@@ -45,7 +45,7 @@ async fn create(State(ctx): State<Ctx>, request: Request) -> Result<Response, Op
     let request = openai::request_from_json(input::chat_of(&body)?)?;
     let wants = Wants::of(&request);
     let ask = asking::prepare(&ctx, &sender, Dialect::OpenAi, request).await?;
-    let shape = Shape::new(&sender.name(""), &ask.request.model, now_s(&ctx), &body);
+    let shape = Shape::new(&sender.name(""), ask.request.model(), now_s(&ctx), &body);
     if !wants.stream {
         let answer = asking::whole(&ctx, ask).await?;
         return Ok(Json(shape.whole(&answer)).into_response());

@@ -117,6 +117,7 @@ fn answer() -> Answer {
         model: TEST_MODEL.to_owned(),
         text: "Hello".to_owned(),
         tool_calls: Vec::new(),
+        vectors: Vec::new(),
         stop: Stop::End,
         usage: Usage { fresh_in: 1, out: 2, ..Usage::default() },
     }

@@ -111,6 +111,9 @@ async fn vectors_come_as_floats_or_as_the_base64_that_sdks_ask_for() {
     asked["input"] = json!("only one");
     let one = json_of(post(&stage, "/v1/embeddings", &asked).await).await;
     assert_eq!(one["data"].as_array().map(Vec::len), Some(1));
+    asked["input"] = json!([[1, 2, 3], [4]]);
+    let of_tokens = json_of(post(&stage, "/v1/embeddings", &asked).await).await;
+    assert_eq!(of_tokens["data"].as_array().map(Vec::len), Some(2));
     stage.stop().await;
 }
 

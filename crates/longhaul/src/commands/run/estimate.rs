@@ -1,11 +1,12 @@
 //! What prompts will cost, before anything is sent. Output is unknown beforehand: the estimate says what it assumes, and
 //! the ceiling is what `max_tokens` allows.
 
-use anyhow::Result;
-use longhaul_llm::{Billing, MicroUsd, Route, Usage, tokens};
+use anyhow::{Context as _, Result};
+use longhaul_llm::{Billing, MicroUsd, Request, Route, Usage, tokens};
 use longhaul_pipelines::bulk::request;
 use longhaul_pipelines::bulk::{Mode, RunSettings};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::app::App;
 use crate::args::PromptArgs;
@@ -59,9 +60,11 @@ pub(crate) fn of(
     let (mut sync, mut batch, mut ceiling) = (MicroUsd::ZERO, MicroUsd::ZERO, MicroUsd::ZERO);
     let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     for prompt in prompts.lines()?.take(limit) {
-        let request = request::compose(prompt?.body, settings)?;
+        let prompt = prompt?;
+        let request = composed(prompt.body, settings, route)
+            .with_context(|| format!("the request of line {} cannot be sent", prompt.line))?;
         let input = tokens::estimate(&request, 1.0);
-        let output = request.max_tokens.map_or(OUTPUT_ASSUMED, |max| OUTPUT_ASSUMED.min(u64::from(max)));
+        let output = request.max_tokens().map_or(OUTPUT_ASSUMED, |max| OUTPUT_ASSUMED.min(u64::from(max)));
         estimate.requests += 1;
         estimate.input_tokens += input;
         estimate.output_tokens_assumed += output;
@@ -73,9 +76,16 @@ pub(crate) fn of(
     if route.price().is_some() {
         estimate.cost_micros = Some(sync.0);
         estimate.ceiling_micros = Some(ceiling.0);
-        estimate.batch_cost_micros = route.batch_limits().map(|_| batch.0);
+        estimate.batch_cost_micros = route.batch_limits(settings.endpoint).map(|_| batch.0);
     }
     Ok(estimate)
+}
+
+/// A request that the provider can take; one that it cannot is told before anything is stored.
+fn composed(body: Value, settings: &RunSettings, route: &Route) -> longhaul_llm::Result<Request> {
+    let request = request::compose(body, settings)?;
+    route.caps().check(&request, settings.mode == Mode::Batch)?;
+    Ok(request)
 }
 
 impl Estimate {
@@ -120,6 +130,7 @@ pub(crate) async fn run(app: &App, args: &PromptArgs) -> Result<Code> {
     let llm = models.llm_in_memory(app)?;
     let settings = super::settings::shape(args, &models, &summary)?;
     let route = llm.route(&settings.profile, &settings.model).await?;
+    settings.check(&route)?;
     let estimate = of(&prompts, args.limit, &settings, &route)?;
     app.out.one(&estimate, || estimate.text())?;
     Ok(Code::Ok)
