@@ -9,7 +9,7 @@ use futures_util::StreamExt as _;
 use longhaul_llm::cache::CacheMode;
 use longhaul_llm::rate::Urgency;
 use longhaul_llm::types::{Delta, Request};
-use longhaul_llm::{Answer, Ask, Call, Class, Error, Llm, Scope};
+use longhaul_llm::{Answer, Ask, Call, Class, Error, Llm, Route, Scope};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use tracing::Instrument as _;
@@ -93,6 +93,9 @@ pub(super) async fn prepare(
     let mut request = request.with_model(chosen.model);
     carry::carry(&mut request, client, route.caps().dialect);
     route.caps().check(&request, false)?;
+    if sender.cache == CacheMode::Off {
+        check_pause(&route)?;
+    }
     let run = match &sender.caller {
         Some(name) => format!("{SPENDING_TAG}:{name}"),
         None => SPENDING_TAG.to_owned(),
@@ -109,6 +112,20 @@ pub(super) async fn prepare(
         run: run.into(),
         urgency: Urgency::Interactive,
     })
+}
+
+/// A provider that wants to be left alone for longer than a client would wait: better told now than then.
+fn check_pause(route: &Route) -> Result<(), Problem> {
+    match route.controller().stats().paused_for.filter(|pause| *pause > TURN_WAIT_MAX) {
+        Some(pause) => {
+            let text = format!("the provider said 429 and asks for a pause of {} s", pause.as_secs());
+            Err(Problem {
+                retry_after: Some(pause),
+                ..Problem::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", text)
+            })
+        }
+        None => Ok(()),
+    }
 }
 
 /// The whole answer. What the model declined is an answer too.
