@@ -3,5 +3,6 @@
 mod batches;
 mod events;
 mod guarded;
+mod metrics;
 mod stage;
 mod webhooks;
