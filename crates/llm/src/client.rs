@@ -192,15 +192,20 @@ impl Llm {
     /// The route to a model of a profile.
     pub async fn route(&self, profile: &str, model: &str) -> Result<Route> {
         let key = (profile.to_owned(), model.to_owned());
-        if let Some(route) = self.routes().get(&key) {
+        if let Some(route) = self.known_routes().get(&key) {
             return Ok(route.clone());
         }
         let route = self.new_route(profile, model).await?;
         // Somebody else may have been faster: there is one route for all.
-        Ok(self.routes().entry(key).or_insert(route).clone())
+        Ok(self.known_routes().entry(key).or_insert(route).clone())
     }
 
-    fn routes(&self) -> MutexGuard<'_, HashMap<(String, String), Route>> {
+    /// All routes that were asked for.
+    pub fn routes(&self) -> Vec<Route> {
+        self.known_routes().values().cloned().collect()
+    }
+
+    fn known_routes(&self) -> MutexGuard<'_, HashMap<(String, String), Route>> {
         self.inner.routes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -263,8 +268,7 @@ impl Llm {
 
     /// Writes down what was learnt of limits, so that the next start does not begin with a stampede.
     pub async fn save_learnt(&self) {
-        let routes: Vec<Route> = self.routes().values().cloned().collect();
-        for route in routes {
+        for route in self.routes() {
             let learnt = route.controller().learnt(self.now_ms());
             let Ok(learnt) = serde_json::to_value(&learnt) else { continue };
             if let Err(error) = self.inner.options.file.put_learnt(route.identity(), &learnt).await {

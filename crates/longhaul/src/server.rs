@@ -1,19 +1,26 @@
 //! From settings to a server: where files and tokens are kept, what names of models mean, who may come in.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use anyhow::{Context as _, Result};
 use longhaul_pipelines::bulk::Bulk;
 use longhaul_pipelines::bulk::plan::Strategy;
 use longhaul_queue::Queue;
+use longhaul_server::metrics::{MeteredStore, Meters};
 use longhaul_server::{Ctx, Endpoints, Parts, ServerOptions, Shelf, Tokens};
+use longhaul_stores::StoreUrl;
 
 use crate::app::App;
 use crate::config::list;
 use crate::{models, store};
 
 /// What a server's handlers share, and what batches need of a worker.
-pub(crate) fn context(app: &App, queue: Queue, options: ServerOptions) -> Result<Ctx> {
+pub(crate) fn context(app: &App, queue: &Queue, options: ServerOptions) -> Result<Ctx> {
     let models = models::Setup::new(app, None)?;
-    let bulk = Bulk::new(queue, models.llm(app)?);
+    let meters = Arc::new(Meters::default());
+    let store = MeteredStore::new(Arc::clone(queue.store()), Arc::clone(&meters));
+    let bulk = Bulk::new(Queue::new(Arc::new(store)).with_limits(queue.limits()), models.llm(app)?);
     let mut catalog = models.catalog();
     if options.test_objects {
         // Suites name models of every maker; none of them is to be asked.
@@ -26,6 +33,8 @@ pub(crate) fn context(app: &App, queue: Queue, options: ServerOptions) -> Result
         shelf: shelf(app)?,
         tokens: tokens(app)?,
         endpoints: endpoints(app)?,
+        meters,
+        measured: measured(app)?,
         options: with_settings(app, options)?,
     }))
 }
@@ -34,6 +43,7 @@ fn with_settings(app: &App, options: ServerOptions) -> Result<ServerOptions> {
     let settings = &app.settings;
     let names = |key| settings.read(key, |text| Ok(list(text))).map(|names| names.into_iter().collect());
     Ok(ServerOptions {
+        token_required: options.token_required || settings.get("server.token")?.value == "always",
         hosts: names("server.hosts")?,
         origins: names("server.origins")?,
         batch_strategy: settings.read("server.batches", |text| match text {
@@ -75,4 +85,14 @@ fn endpoints(app: &App) -> Result<Endpoints> {
         }
         None => Ok(Endpoints::in_memory()),
     }
+}
+
+/// The files of the store.
+fn measured(app: &App) -> Result<Vec<PathBuf>> {
+    Ok(match store::location(&app.settings)? {
+        StoreUrl::Sqlite(path) => {
+            ["", "-wal"].map(|end| PathBuf::from(format!("{}{end}", path.display()))).into()
+        }
+        StoreUrl::Memory => Vec::new(),
+    })
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::Deref;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::catalog::Catalog;
 use crate::compat::models::Listed;
 use crate::compat::test_objects::TestObjects;
 use crate::events::Streams;
+use crate::metrics::Meters;
 use crate::shelf::Shelf;
 use crate::tokens::Tokens;
 use crate::webhooks::{self, Endpoints};
@@ -93,6 +95,10 @@ pub struct Inner {
     pub(crate) models: Listed,
     /// Who is told of what.
     pub endpoints: Arc<Endpoints>,
+    /// What the store's calls are measured by.
+    pub(crate) meters: Arc<Meters>,
+    /// Files whose size is told.
+    pub(crate) measured: Vec<PathBuf>,
     /// Open streams of events.
     pub(crate) streams: Arc<Streams>,
     /// One batch is created at a time, so that a repeated creation finds the first.
@@ -115,6 +121,10 @@ pub struct Parts {
     pub tokens: Tokens,
     /// Who is told of what.
     pub endpoints: Endpoints,
+    /// What the store's calls are measured by.
+    pub meters: Arc<Meters>,
+    /// Files whose size is told.
+    pub measured: Vec<PathBuf>,
     /// How it behaves.
     pub options: ServerOptions,
 }
@@ -122,7 +132,7 @@ pub struct Parts {
 impl Ctx {
     /// A server of these parts.
     pub fn new(parts: Parts) -> Self {
-        let Parts { bulk, catalog, shelf, tokens, endpoints, options } = parts;
+        let Parts { bulk, catalog, shelf, tokens, endpoints, meters, measured, options } = parts;
         let endpoints = Arc::new(endpoints);
         let bulk = webhooks::tell_of_runs(bulk, Arc::clone(&endpoints));
         let draining = watch::Sender::new(false);
@@ -132,6 +142,8 @@ impl Ctx {
             shelf,
             tokens,
             endpoints,
+            meters,
+            measured,
             options,
             creating: tokio::sync::Mutex::default(),
             streams: Arc::default(),

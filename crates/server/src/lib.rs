@@ -17,6 +17,7 @@
 pub mod batches;
 pub mod catalog;
 pub mod guard;
+pub mod metrics;
 pub mod problem;
 pub mod serve;
 pub mod shelf;

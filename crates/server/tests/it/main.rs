@@ -6,5 +6,6 @@ mod compat_calls;
 mod compat_openai;
 mod events;
 mod guarded;
+mod metrics;
 mod stage;
 mod webhooks;

@@ -15,6 +15,7 @@ use longhaul_llm::{Llm, LlmOptions, ProfileSetup, Provider};
 use longhaul_pipelines::bulk::{Bulk, serve};
 use longhaul_queue::{Queue, QueueShare, Shutdown, Worker, WorkerOptions};
 use longhaul_server::catalog::CatalogProfile;
+use longhaul_server::metrics::{MeteredStore, Meters};
 use longhaul_server::{
     Catalog, Ctx, Endpoints, Parts, Server, ServerOptions, Shelf, Tokens, batches, webhooks,
 };
@@ -50,6 +51,8 @@ impl Stage {
         let store =
             SqliteStore::open(&folder.path().join("jobs.db"), SqliteOptions::default()).expect("a store");
         let core = SimCore::new(sim).expect("a simulator");
+        let meters = Arc::new(Meters::default());
+        let store = MeteredStore::new(Arc::new(store), Arc::clone(&meters));
         let bulk = Bulk::new(Queue::new(Arc::new(store)), llm(&core, folder.path(), &others));
         let sim = Profile::new("sim", ProviderKind::Sim);
         let profiles = [&sim].into_iter().chain(&others).map(|profile| CatalogProfile {
@@ -63,7 +66,16 @@ impl Stage {
         let shelf = Shelf::open(folder.path().join("files")).expect("a shelf");
         let tokens = Tokens::open(folder.path().join("tokens.json")).expect("tokens");
         let endpoints = Endpoints::open(folder.path().join("webhooks.json")).expect("webhooks");
-        let ctx = Ctx::new(Parts { bulk, catalog, shelf, tokens, endpoints, options });
+        let ctx = Ctx::new(Parts {
+            bulk,
+            catalog,
+            shelf,
+            tokens,
+            endpoints,
+            meters,
+            measured: vec![folder.path().join("jobs.db")],
+            options,
+        });
         let address = "127.0.0.1:0".parse().expect("an address");
         let server = Server::bind(ctx.clone(), address, None).await.expect("listening");
         let url = format!("http://{}", server.address());
