@@ -148,6 +148,6 @@ fn refusals_that_going_slower_does_not_help_are_waited_out() {
         }
     }
     // A hundred pauses of half a second cannot be helped.
-    let took = super::seconds(start, now.at);
+    let took = seconds(start, now.at);
     assert!(took < 120.0, "{took} s");
 }
