@@ -16,7 +16,7 @@ use crate::config::list;
 use crate::{models, store};
 
 /// What a server's handlers share, and what batches need of a worker.
-pub(crate) fn context(app: &App, queue: &Queue, options: ServerOptions) -> Result<Ctx> {
+pub(crate) fn context(app: &App, queue: &Queue, options: &ServerOptions) -> Result<Ctx> {
     let models = models::Setup::new(app, None)?;
     let meters = Arc::new(Meters::default());
     let store = MeteredStore::new(Arc::clone(queue.store()), Arc::clone(&meters));
@@ -39,7 +39,7 @@ pub(crate) fn context(app: &App, queue: &Queue, options: ServerOptions) -> Resul
     }))
 }
 
-fn with_settings(app: &App, options: ServerOptions) -> Result<ServerOptions> {
+fn with_settings(app: &App, options: &ServerOptions) -> Result<ServerOptions> {
     let settings = &app.settings;
     let names = |key| settings.read(key, |text| Ok(list(text))).map(|names| names.into_iter().collect());
     Ok(ServerOptions {
@@ -52,7 +52,7 @@ fn with_settings(app: &App, options: ServerOptions) -> Result<ServerOptions> {
             "auto" => Ok(Strategy::Auto),
             _ => Err("expected sync, batch or auto".to_owned()),
         })?,
-        ..options
+        ..options.clone()
     })
 }
 

@@ -20,7 +20,7 @@ mod message_batches;
 mod messages;
 pub(crate) mod models;
 mod reading;
-mod responses;
+pub(crate) mod responses;
 mod sse;
 mod stored;
 pub(crate) mod test_objects;

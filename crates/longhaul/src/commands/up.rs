@@ -20,7 +20,7 @@ use crate::{builtin, server};
 pub(crate) async fn run(app: &App, args: &UpArgs) -> Result<Code> {
     let address = listen_at(app, args)?;
     let options = ServerOptions { test_objects: args.seed_test_objects, ..ServerOptions::default() };
-    let ctx = server::context(app, &app.queue_or_new()?, options.for_address(address.ip()))?;
+    let ctx = server::context(app, &app.queue_or_new()?, &options.for_address(address.ip()))?;
     let tls = tls(app)?;
     let encrypted = tls.is_some();
     let (mut interrupts, mut terms) = work::signals()?;
@@ -109,7 +109,7 @@ fn tls(app: &App) -> Result<Option<Arc<rustls::ServerConfig>>> {
             .hint("it takes CERT.pem,KEY.pem, both in PEM form")
     };
     let chain = CertificateDer::pem_file_iter(&certificate)
-        .and_then(|certificates| certificates.collect::<Result<Vec<_>, _>>())
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(|error| read(&certificate.display().to_string(), &error))?;
     let secret =
         PrivateKeyDer::from_pem_file(&key).map_err(|error| read(&key.display().to_string(), &error))?;

@@ -72,7 +72,7 @@ pub(crate) fn text_stream(
 }
 
 /// A page of a list in OpenAI's form.
-pub(crate) fn list_page(data: Vec<Value>, has_more: bool) -> Value {
+pub(crate) fn list_page(data: &[Value], has_more: bool) -> Value {
     let id = |value: Option<&Value>| value.map_or(Value::Null, |value| value["id"].clone());
     serde_json::json!({
         "object": "list",

@@ -13,6 +13,7 @@ use super::asking::{self, now_s};
 use super::chat::Wants;
 use super::{Dialect, OpenAiError, sse};
 use crate::ctx::Ctx;
+use crate::problem::Problem;
 
 pub(super) mod events;
 mod input;
@@ -51,6 +52,16 @@ async fn create(State(ctx): State<Ctx>, request: Request) -> Result<Response, Op
         return Ok(Json(shape.whole(&answer)).into_response());
     }
     Ok(sse::respond(asking::pieces(&ctx, ask).await?, events::Events::new(shape)))
+}
+
+/// The chat that a line of a batch asks for.
+pub(crate) fn chat_of_line(body: Value) -> Result<Value, Problem> {
+    input::chat_of(&input::fields_of(body, false)?)
+}
+
+/// The response of a line of a batch.
+pub(crate) fn line_of(answer: &Answer, id: &str, created_s: i64) -> Value {
+    Shape::new(id, &answer.model, created_s, &Map::new()).whole(answer)
 }
 
 /// What all forms of a response have in common.

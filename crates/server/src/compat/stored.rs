@@ -36,7 +36,7 @@ type Answered = Result<Json<Value>, OpenAiError>;
 
 async fn list_chats(State(ctx): State<Ctx>) -> Json<Value> {
     let data = if ctx.options.test_objects { vec![chat_object("completion_id")] } else { Vec::new() };
-    Json(list_page(data, false))
+    Json(list_page(&data, false))
 }
 
 async fn chat(State(ctx): State<Ctx>, Path(id): Path<String>) -> Answered {
@@ -53,7 +53,7 @@ async fn list_messages(State(ctx): State<Ctx>, Path(id): Path<String>) -> Answer
     is_there(&ctx, &id)?;
     let message =
         json!({ "id": format!("{id}-0"), "role": "assistant", "content": "Hello", "refusal": null });
-    Ok(Json(list_page(vec![message], false)))
+    Ok(Json(list_page(&[message], false)))
 }
 
 #[derive(Debug, Default, Deserialize)]
