@@ -32,6 +32,7 @@ while (!["completed", "failed", "expired", "cancelled"].includes(batch.status)) 
   await pause(500);
   batch = await patiently(() => client.batches.retrieve(batch.id));
 }
+if (!batch.output_file_id) throw new Error(`no answers: ${JSON.stringify(batch)}`);
 const output = await patiently(async () => (await client.files.content(batch.output_file_id)).text());
 const answers = output.split("\n").filter(Boolean).map((text) => JSON.parse(text));
 const ids = new Set(answers.map((answer) => answer.custom_id));

@@ -33,6 +33,8 @@ batch = patiently(lambda: client.batches.create(input_file_id=file.id, endpoint=
 while batch.status not in ("completed", "failed", "expired", "cancelled"):
     time.sleep(0.5)
     batch = patiently(lambda: client.batches.retrieve(batch.id))
+if not batch.output_file_id:
+    sys.exit(f"no answers: {batch.to_json()}")
 output = patiently(lambda: client.files.content(batch.output_file_id).text)
 answers = [json.loads(line) for line in output.splitlines()]
 seen = collections.Counter(answer["custom_id"] for answer in answers)

@@ -242,6 +242,12 @@ impl NewJob {
         self
     }
 
+    /// Sets how often its worker may die under it, in a row and without a checkpoint, before it counts as poison.
+    pub fn max_crashes(mut self, max_crashes: u32) -> Self {
+        self.options.max_crashes = Some(max_crashes);
+        self
+    }
+
     /// Sets the retry policy.
     pub fn retry(mut self, retry: RetryPolicy) -> Self {
         self.options.retry = Some(retry);

@@ -11,6 +11,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use longhaul_llm::Usage;
 use longhaul_llm::provider::BatchState;
+use longhaul_pipelines::bulk::run::CRASHES_MAX;
 use longhaul_pipelines::bulk::{RunId, manage};
 use longhaul_queue::job::Retention;
 use longhaul_queue::store::{Filter, ListRequest, Page, Signal};
@@ -34,6 +35,8 @@ pub const KIND: &str = "api.batch";
 /// The queue of batches.
 pub const QUEUE: &str = "batches";
 
+/// A store or a file that cannot be read now can be later.
+const ATTEMPTS_MAX: u32 = 20;
 /// How long a batch is kept after its end; its results stay until they are deleted.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 /// How often and how long a cancel waits for a batch that is being checked or submitted.
@@ -195,6 +198,8 @@ pub async fn create(ctx: &Ctx, new: NewBatch) -> Result<Batch, Problem> {
     let job = NewJob::new(KIND, Json::of(&payload)?)
         .id(id)
         .queue(QUEUE)
+        .max_crashes(CRASHES_MAX)
+        .max_attempts(ATTEMPTS_MAX)
         .tag(payload.form.tag())
         .retention(Retention::Keep { succeeded: KEPT, failed: KEPT });
     ctx.queue().enqueue(job).await?;

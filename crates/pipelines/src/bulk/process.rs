@@ -12,6 +12,7 @@ use longhaul_queue::{JobContext, Json, NewJob, Outcome, State, Worker};
 use serde::{Deserialize, Serialize};
 
 use super::request::RequestResult;
+use super::run::CRASHES_MAX;
 use super::submit::{NewRequest, Submission};
 use super::{Bulk, Error, Result, Run, RunId, RunSettings};
 
@@ -85,6 +86,7 @@ impl Slices {
         let job = NewJob::new(KIND, Json::of(&callback)?)
             .id(run.callback())
             .queue(run.as_str())
+            .max_crashes(CRASHES_MAX)
             // After the run's last word, and not beside it: nothing of the run is under way when it is consumed.
             .after_with(run.manifest(), OnFailure::Run)
             .retention(Retention::DeleteOnSuccess);

@@ -22,6 +22,10 @@ pub const TAG: &str = "llm.run";
 /// Names of runs begin so.
 pub const RUN_PREFIX: &str = "run-";
 
+/// Jobs of runs ask others and wait: whatever kills their worker is not them. A machine that reboots again and again must not fail
+/// them, but one that runs out of memory at the same request each time must.
+pub const CRASHES_MAX: u32 = 20;
+
 /// What all requests of a run have in common. Written once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunSettings {
@@ -247,6 +251,7 @@ pub(super) fn manifest(id: &RunId, settings: &RunSettings) -> Result<NewJob> {
         .queue(id.as_str())
         .process(id.process())
         .after_process(id.process())
+        .max_crashes(CRASHES_MAX)
         .tag(TAG);
     job.helper = true;
     job.options.tags.extend(settings.tags.iter().cloned());

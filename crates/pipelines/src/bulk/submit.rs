@@ -130,7 +130,8 @@ impl Submission {
         let job = NewJob::new(request::KIND, payload)
             .id(self.id.request(self.next))
             .queue(self.id.as_str())
-            .process(self.id.process());
+            .process(self.id.process())
+            .max_crashes(run::CRASHES_MAX);
         self.page.push(job);
         self.next += 1;
         let full = self.page.len() >= PAGE || self.page_bytes >= PAGE_BYTES;

@@ -7,7 +7,7 @@ use longhaul_llm::cache::CacheMode;
 use longhaul_llm::provider::BatchState;
 use longhaul_llm::types::Endpoint;
 use longhaul_pipelines::bulk::request::RequestResult;
-use longhaul_pipelines::bulk::run::Source;
+use longhaul_pipelines::bulk::run::{CRASHES_MAX, Source};
 use longhaul_pipelines::bulk::{NewRequest, RunSettings, Submission, manage, plan};
 use longhaul_queue::job::{OnFailure, Retention, Wake};
 use longhaul_queue::limits::PAGE_MAX;
@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 
 use super::input::{LineFault, Reading, Summary};
 use super::output::{self, Which};
-use super::{BatchPayload, Counts, Ended, KIND, Kept, Told, counts, key_of, run_of};
+use super::{ATTEMPTS_MAX, BatchPayload, Counts, Ended, KIND, Kept, Told, counts, key_of, run_of};
 use crate::ctx::Ctx;
 use crate::problem::Problem;
 use crate::webhooks;
@@ -111,6 +111,8 @@ async fn begin(ctx: &Ctx, context: &JobContext, payload: &BatchPayload) -> Resul
     let waker = NewJob::new(WAKE_KIND, Json::of(&context.id())?)
         .id(run.callback())
         .queue(super::QUEUE)
+        .max_crashes(CRASHES_MAX)
+        .max_attempts(ATTEMPTS_MAX)
         .after_with(run.manifest(), OnFailure::Run)
         .retention(Retention::DeleteOnSuccess);
     ctx.queue().enqueue(waker).await?;
