@@ -40,7 +40,7 @@ pub(crate) struct Key {
 }
 
 /// Every setting. `init` writes them, `config show` lists them, and anything else is refused by name.
-pub(crate) const KEYS: [Key; 28] = [
+pub(crate) const KEYS: [Key; 29] = [
     Key {
         name: "store.url",
         default: "sqlite://.longhaul/longhaul.db",
@@ -144,6 +144,12 @@ pub(crate) const KEYS: [Key; 28] = [
         check: |text| one_of(text, &["sync", "batch", "auto"]),
     },
     Key {
+        name: "server.mcp_write",
+        default: "false",
+        about: "whether agents may change things over /mcp where no token is needed: true or false",
+        check: |text| truth(text).map(drop),
+    },
+    Key {
         name: "llm.profile",
         default: "",
         about: "profile for commands that name none; empty: the one whose key is at hand",
@@ -220,6 +226,11 @@ pub(crate) const KEYS: [Key; 28] = [
 /// Where to listen.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| expected("an address and a port, such as 127.0.0.1:7788"))
+}
+
+/// Yes or no.
+pub(crate) fn truth(text: &str) -> Result<bool, String> {
+    text.parse().map_err(|_| expected("true or false"))
 }
 
 /// A certificate and its key.

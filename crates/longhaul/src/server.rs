@@ -12,7 +12,7 @@ use longhaul_server::{Ctx, Endpoints, Parts, ServerOptions, Shelf, Tokens};
 use longhaul_stores::StoreUrl;
 
 use crate::app::App;
-use crate::config::list;
+use crate::config::{list, truth};
 use crate::{models, store};
 
 /// What a server's handlers share, and what batches need of a worker.
@@ -51,6 +51,7 @@ fn with_settings(app: &App, options: ServerOptions) -> Result<ServerOptions> {
             "auto" => Ok(Strategy::Auto),
             _ => Err("expected sync, batch or auto".to_owned()),
         })?,
+        mcp_allow_write: settings.read("server.mcp_write", truth)?,
         ..options
     })
 }
