@@ -14,6 +14,7 @@ use longhaul_queue::Queue;
 use tokio::sync::watch;
 
 use crate::catalog::Catalog;
+use crate::compat::models::Listed;
 use crate::compat::test_objects::TestObjects;
 use crate::events::Streams;
 use crate::metrics::Meters;
@@ -93,6 +94,8 @@ pub struct Inner {
     pub tokens: Tokens,
     /// How it behaves.
     pub options: ServerOptions,
+    /// The models on offer, as they were told last.
+    pub(crate) models: Listed,
     /// Who is told of what.
     pub endpoints: Arc<Endpoints>,
     /// What the store's calls are measured by.
@@ -148,6 +151,7 @@ impl Ctx {
             creating: tokio::sync::Mutex::default(),
             streams: Arc::default(),
             test_objects: OnceLock::new(),
+            models: Listed::default(),
             draining,
         }))
     }

@@ -115,7 +115,7 @@ impl Tool {
 /// Calls a tool.
 pub(super) async fn call(ctx: &Ctx, access: Access, tool: Tool, arguments: Value) -> Result<Value, Problem> {
     if !access.allows(tool.needs()) {
-        return Err(refused(ctx, tool));
+        return Err(refused(tool));
     }
     tool.compiled()?.check(&arguments).map_err(|complaint| wrong(tool, &complaint))?;
     match tool {
@@ -142,15 +142,13 @@ fn wrong(tool: Tool, complaint: &str) -> Problem {
 }
 
 /// What would have to be changed for it, by whoever runs the server.
-fn refused(ctx: &Ctx, tool: Tool) -> Problem {
-    let scope = tool.needs().as_str();
-    let way = match ctx.options.token_required {
-        true => format!("the token lacks the scope {scope}"),
-        false => "this server only looks. Whoever runs it can allow changes: longhaul mcp --allow-write, or server.mcp_write \
-                  for /mcp"
-            .to_owned(),
-    };
-    Problem::new(StatusCode::FORBIDDEN, "read_only", format!("{} is not allowed: {way}", tool.name()))
+fn refused(tool: Tool) -> Problem {
+    let (name, scope) = (tool.name(), tool.needs().as_str());
+    let text = format!(
+        "{name} is not allowed: this door only looks. Whoever runs it can open it: longhaul mcp --allow-write; over HTTP a token with \
+         the scope {scope}, or server.mcp_write where no token is needed"
+    );
+    Problem::new(StatusCode::FORBIDDEN, "not_allowed", text)
 }
 
 /// What a call answers: the value for programs, and the same as text for clients that know no other. A problem is told to the
