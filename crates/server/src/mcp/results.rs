@@ -62,7 +62,7 @@ fn of_job(detail: &JobDetail, asked: &Arguments) -> Result<Value, Problem> {
     let job = &detail.job;
     let value = match asked.part {
         Part::Payload => Some(show::redacted(&detail.payload)),
-        Part::Result => detail.result.clone(),
+        Part::Result => detail.result.as_ref().map(|result| show::result_of(&job.kind, result)),
     };
     let mut shown = json!({ "id": job.id, "state": job.state, "ended": job.state.is_terminal() });
     let Some(value) = value else {
@@ -191,7 +191,7 @@ fn item_json(item: &JobResult, name: Option<&String>) -> Result<Value, Problem> 
     let Some(result) = &item.result else { return Ok(shown) };
     let value = match item.kind.as_str() {
         request::KIND => answer(&mut shown, result)?,
-        _ => result.clone(),
+        kind => show::result_of(kind, result),
     };
     let clipped = Clipped::of(&value, ITEM_BYTES_MAX);
     if clipped.is_cut() {

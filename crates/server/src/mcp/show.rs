@@ -1,6 +1,6 @@
 //! Jobs as agents see them: short, with times that people read, without secrets, and with a word about everything that was left out.
 
-use longhaul_pipelines::bulk::{Progress, Run};
+use longhaul_pipelines::bulk::{Progress, Run, request};
 use longhaul_queue::client::Explanation;
 use longhaul_queue::limits::shorten;
 use longhaul_queue::store::ProcessInfo;
@@ -63,7 +63,7 @@ pub(super) fn detail(detail: &JobDetail, explained: &Explanation) -> Value {
     cut.extend(payload.word(job.id, "payload"));
     shown["payload"] = payload.shown;
     if let Some(result) = &detail.result {
-        let result = Clipped::of(result, RESULT_BYTES_MAX);
+        let result = Clipped::of(&result_of(&job.kind, result), RESULT_BYTES_MAX);
         cut.extend(result.word(job.id, "result"));
         shown["result"] = result.shown;
     }
@@ -150,9 +150,14 @@ pub(super) fn time(at: Timestamp) -> Value {
     at.to_string().into()
 }
 
-/// A payload without its secrets.
-pub(super) fn redacted(payload: &Json) -> Json {
-    let Ok(mut value) = payload.to::<Value>() else { return payload.clone() };
+/// A result as it is shown. Handlers may hand back what they were given, secrets included; what a model said is shown as it is.
+pub(super) fn result_of(kind: &str, result: &Json) -> Json {
+    if kind == request::KIND { result.clone() } else { redacted(result) }
+}
+
+/// A value without its secrets.
+pub(super) fn redacted(value: &Json) -> Json {
+    let Ok(mut value) = value.to::<Value>() else { return value.clone() };
     redact::json(&mut value);
     Json::of(&value).unwrap_or_else(|_| Json::null())
 }
