@@ -121,7 +121,7 @@ async fn clients_of_the_newest_revision_are_told_by_status_and_headers_must_agre
     let mut named = meta(MODERN);
     named["name"] = json!("queue_stats");
     let calls = ("mcp-method", "tools/call");
-    let rows: [(&str, Value, Vec<(&str, &str)>, u16, i64); 12] = [
+    let rows = [
         ("tools/list", meta(MODERN), vec![version, list], 200, 0),
         ("tools/list", meta(MODERN), vec![version], 400, -32020),
         ("tools/list", meta(MODERN), vec![list], 400, -32020),
