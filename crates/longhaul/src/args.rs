@@ -27,7 +27,7 @@ pub(crate) use llm::{
 pub(crate) use verify::{
     CrashArgs, HoldArgs, LeaseArgs, ShareArgs, SharingArgs, SubmitArgs, VerifyArgs, VerifyCommand,
 };
-pub(crate) use work::{BenchArgs, DemoArgs, TokensCommand, UpArgs, WorkArgs};
+pub(crate) use work::{BenchArgs, DemoArgs, McpArgs, TokensCommand, UpArgs, WorkArgs};
 
 /// Runs LLM work that takes minutes to days and must not be lost, paid for twice or left hanging.
 #[derive(Debug, Parser)]
@@ -138,6 +138,9 @@ pub(crate) enum Command {
     /// Serves the HTTP API, runs jobs and keeps time, in one process.
     #[command(after_help = work::UP_EXAMPLES)]
     Up(UpArgs),
+    /// Serves tools for agents over stdin and stdout (Model Context Protocol).
+    #[command(after_help = work::MCP_EXAMPLES)]
+    Mcp(McpArgs),
     /// Makes, lists and removes tokens of the server's clients.
     #[command(subcommand)]
     Tokens(TokensCommand),

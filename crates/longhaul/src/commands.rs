@@ -10,6 +10,7 @@ pub(crate) mod events;
 pub(crate) mod fleet;
 pub(crate) mod jobs;
 pub(crate) mod keys;
+pub(crate) mod mcp;
 pub(crate) mod models;
 pub(crate) mod process;
 pub(crate) mod queues;

@@ -28,6 +28,11 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| expected("an address and a port, such as 127.0.0.1:7788"))
 }
 
+/// Yes or no.
+pub(crate) fn truth(text: &str) -> Result<bool, String> {
+    text.parse().map_err(|_| expected("true or false"))
+}
+
 /// A certificate and its key.
 pub(crate) fn tls_files(text: &str) -> Result<(PathBuf, PathBuf), String> {
     match list(text).as_slice() {

@@ -84,6 +84,7 @@ async fn run(app: &App, command: &Command) -> Result<Code> {
     match command {
         Command::Demo(args) => commands::demo::run(app, args).await,
         Command::Up(args) => commands::up::run(app, args).await,
+        Command::Mcp(args) => commands::mcp::run(app, args).await,
         Command::Tokens(command) => commands::tokens::run(app, command),
         Command::Work(args) => commands::work::run(app, args).await,
         Command::Run(args) => commands::run::run(app, args).await,

@@ -12,11 +12,11 @@ use longhaul_server::{Ctx, Endpoints, Parts, ServerOptions, Shelf, Tokens};
 use longhaul_stores::StoreUrl;
 
 use crate::app::App;
-use crate::config::list;
+use crate::config::{list, truth};
 use crate::{models, store};
 
 /// What a server's handlers share, and what batches need of a worker.
-pub(crate) fn context(app: &App, queue: &Queue, options: &ServerOptions) -> Result<Ctx> {
+pub(crate) fn context(app: &App, queue: &Queue, options: ServerOptions) -> Result<Ctx> {
     let models = models::Setup::new(app, None)?;
     let meters = Arc::new(Meters::default());
     let store = MeteredStore::new(Arc::clone(queue.store()), Arc::clone(&meters));
@@ -39,21 +39,20 @@ pub(crate) fn context(app: &App, queue: &Queue, options: &ServerOptions) -> Resu
     }))
 }
 
-fn with_settings(app: &App, options: &ServerOptions) -> Result<ServerOptions> {
+fn with_settings(app: &App, mut options: ServerOptions) -> Result<ServerOptions> {
     let settings = &app.settings;
     let names = |key| settings.read(key, |text| Ok(list(text))).map(|names| names.into_iter().collect());
-    Ok(ServerOptions {
-        token_required: options.token_required || settings.get("server.token")?.value == "always",
-        hosts: names("server.hosts")?,
-        origins: names("server.origins")?,
-        batch_strategy: settings.read("server.batches", |text| match text {
-            "sync" => Ok(Strategy::Sync),
-            "batch" => Ok(Strategy::Batch),
-            "auto" => Ok(Strategy::Auto),
-            _ => Err("expected sync, batch or auto".to_owned()),
-        })?,
-        ..options.clone()
-    })
+    options.token_required |= settings.get("server.token")?.value == "always";
+    options.hosts = names("server.hosts")?;
+    options.origins = names("server.origins")?;
+    options.mcp_allow_write = settings.read("server.mcp_write", truth)?;
+    options.batch_strategy = settings.read("server.batches", |text| match text {
+        "sync" => Ok(Strategy::Sync),
+        "batch" => Ok(Strategy::Batch),
+        "auto" => Ok(Strategy::Auto),
+        _ => Err("expected sync, batch or auto".to_owned()),
+    })?;
+    Ok(options)
 }
 
 /// Uploaded files, beside the store; where the store is in memory, they go with the process.

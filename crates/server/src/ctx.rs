@@ -45,6 +45,8 @@ pub struct ServerOptions {
     pub upload_bytes_max: u64,
     /// How batches of the compatible APIs are sent.
     pub batch_strategy: Strategy,
+    /// Tools of `/mcp` may change things where no token is needed; elsewhere the token's scopes decide.
+    pub mcp_allow_write: bool,
     /// Objects under fixed names are answered for the test suites of SDKs.
     pub test_objects: bool,
 }
@@ -62,6 +64,7 @@ impl Default for ServerOptions {
             json_bytes_max: 32_000_000,
             upload_bytes_max: 512_000_000,
             batch_strategy: Strategy::Auto,
+            mcp_allow_write: false,
             test_objects: false,
         }
     }

@@ -1,8 +1,9 @@
-//! Longhaul over HTTP. One router carries four families:
+//! Longhaul over HTTP. One router carries five families:
 //!
 //! - `/api/v1` ([`api`]): jobs, processes, queues, schedules, workers, runs, costs, events. Errors are problem+json.
 //! - `/v1` ([`compat`]): what unmodified OpenAI and Anthropic SDKs speak: files, batches, chat, messages, embeddings, models.
 //! - `/healthz`, `/readyz`, `/metrics` ([`ops`]): for whoever runs it.
+//! - `/mcp` ([`mcp`]): tools for agents; the same over stdio.
 //! - workers in any language: `/api/v1/work`, a part of the first.
 //!
 //! **The way of a request.** [`serve`] accepts connections and bounds them; [`guard`] asks whether the request may come in at all
@@ -17,8 +18,10 @@
 pub mod batches;
 pub mod catalog;
 pub mod guard;
+pub mod mcp;
 pub mod metrics;
 pub mod problem;
+pub mod redact;
 pub mod serve;
 pub mod shelf;
 pub mod tokens;

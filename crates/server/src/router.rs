@@ -12,7 +12,7 @@ use futures_util::StreamExt as _;
 use tracing::info;
 
 use crate::ctx::Ctx;
-use crate::{api, compat, events, guard, metrics, ops, webhooks};
+use crate::{api, compat, events, guard, mcp, metrics, ops, webhooks};
 
 /// Under both names: SDKs of OpenAI read the first, those of Anthropic the second.
 const REQUEST_IDS: [&str; 2] = ["x-request-id", "request-id"];
@@ -28,6 +28,7 @@ pub(crate) fn router(ctx: Ctx) -> Router {
         .merge(events::routes())
         .merge(webhooks::routes())
         .merge(compat::routes())
+        .merge(mcp::routes())
         .merge(ops::routes())
         .merge(metrics::routes())
         .fallback(not_found)

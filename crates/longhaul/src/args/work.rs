@@ -84,6 +84,21 @@ impl UpArgs {
     }
 }
 
+pub(super) const MCP_EXAMPLES: &str = "\
+Examples:
+  longhaul mcp                                 (looks only)
+  longhaul mcp --allow-write --store sqlite:///srv/jobs.db
+
+A client starts it: see docs/mcp.md. It runs no jobs: longhaul work, or longhaul up, does. A running server has the same at /mcp.";
+
+/// `mcp`.
+#[derive(Debug, Args)]
+pub(crate) struct McpArgs {
+    /// Let agents add, cancel and retry jobs and runs, which may spend money.
+    #[arg(long)]
+    pub(crate) allow_write: bool,
+}
+
 /// `tokens`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokensCommand {

@@ -2,7 +2,9 @@
 
 use clap::ValueEnum as _;
 
-use super::{address, concurrency, expected, lease, list, one_of, tag_budgets, tls_files, value_bytes_max};
+use super::{
+    address, concurrency, expected, lease, list, one_of, tag_budgets, tls_files, truth, value_bytes_max,
+};
 use crate::output::{Color, Format, TimeStyle};
 use crate::parse;
 use crate::progress::Style as ProgressStyle;
@@ -25,7 +27,7 @@ pub(crate) struct Key {
 }
 
 /// Every setting. `init` writes them, `config show` lists them, and anything else is refused by name.
-pub(crate) const KEYS: [Key; 29] = [
+pub(crate) const KEYS: [Key; 30] = [
     Key {
         name: "store.url",
         default: "sqlite://.longhaul/longhaul.db",
@@ -133,6 +135,12 @@ pub(crate) const KEYS: [Key; 29] = [
         default: "auto",
         about: "how batches of API clients are sent: sync (one by one), batch (provider batches), auto (provider batches where there are any)",
         check: |text| one_of(text, &["sync", "batch", "auto"]),
+    },
+    Key {
+        name: "server.mcp_write",
+        default: "false",
+        about: "whether agents may change things over /mcp where no token is needed: true or false",
+        check: |text| truth(text).map(drop),
     },
     Key {
         name: "llm.profile",

@@ -44,6 +44,7 @@ fn every_command_has_help_with_an_example() {
         "verify",
         "bench",
         "doctor",
+        "mcp",
         "init",
         "config show",
         "completions",

@@ -8,6 +8,7 @@ mod enqueue;
 mod exec;
 mod grammar;
 mod llm;
+mod mcp;
 mod place;
 mod poison;
 mod results;

@@ -6,6 +6,7 @@ mod compat_calls;
 mod compat_openai;
 mod events;
 mod guarded;
+mod mcp;
 mod metrics;
 mod stage;
 mod webhooks;

@@ -1,0 +1,25 @@
+//! `mcp`: tools for agents over stdin and stdout. Nothing else may be printed there.
+
+use std::io::ErrorKind;
+
+use anyhow::{Context as _, Result};
+use longhaul_server::ServerOptions;
+use longhaul_server::mcp::{self, Access};
+
+use crate::app::App;
+use crate::args::McpArgs;
+use crate::exit::Code;
+use crate::server;
+
+/// Serves until the client closes its end.
+pub(crate) async fn run(app: &App, args: &McpArgs) -> Result<Code> {
+    // Whoever only looks leaves no store behind where there was none.
+    let queue = if args.allow_write { app.queue_or_new()? } else { app.queue()? };
+    let ctx = server::context(app, &queue, ServerOptions::default())?;
+    let access = if args.allow_write { Access::WRITE } else { Access::READ };
+    match mcp::serve(ctx, access, tokio::io::stdin(), tokio::io::stdout()).await {
+        // A client that went away without a word is gone all the same.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Code::Ok),
+        ended => ended.context("talking to the client").map(|()| Code::Ok),
+    }
+}

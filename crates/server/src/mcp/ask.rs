@@ -1,0 +1,261 @@
+//! Prompts to a model: what they would cost, and a run of them.
+
+use longhaul_llm::cache::CacheMode;
+use longhaul_llm::{Endpoint, MicroUsd, Route, Scope, schema};
+use longhaul_pipelines::bulk::gate::{self, Held};
+use longhaul_pipelines::bulk::plan::{self, Strategy};
+use longhaul_pipelines::bulk::{Estimate, NewRequest, Run, RunId, RunSettings, Source, Submission};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Number, Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::change::no_worker;
+use crate::ctx::Ctx;
+use crate::problem::Problem;
+
+/// Where runs of this door come from, and how they call themselves when nobody names them.
+const SOURCE: &str = "mcp";
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EstimateArguments {
+    model: String,
+    prompts: Option<Vec<String>>,
+    messages: Option<Vec<Vec<Message>>>,
+    system: Option<String>,
+    max_tokens: Option<u32>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SubmitArguments {
+    model: String,
+    prompts: Option<Vec<String>>,
+    messages: Option<Vec<Vec<Message>>>,
+    custom_ids: Option<Vec<String>>,
+    system: Option<String>,
+    max_tokens: Option<u32>,
+    temperature: Option<f64>,
+    schema: Option<Value>,
+    mode: Option<ModeName>,
+    max_cost_usd: Option<Number>,
+    #[serde(default)]
+    tags: Vec<String>,
+    name: Option<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Message {
+    role: String,
+    content: String,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ModeName {
+    Auto,
+    Sync,
+    Batch,
+}
+
+/// `estimate_cost`.
+pub(super) async fn estimate(ctx: &Ctx, asked: EstimateArguments) -> Result<Value, Problem> {
+    let wanted = Wanted::new(
+        ctx,
+        SubmitArguments {
+            model: asked.model,
+            prompts: asked.prompts,
+            messages: asked.messages,
+            system: asked.system,
+            max_tokens: asked.max_tokens,
+            custom_ids: None,
+            temperature: None,
+            schema: None,
+            mode: Some(ModeName::Sync),
+            max_cost_usd: None,
+            tags: Vec::new(),
+            name: None,
+        },
+    )
+    .await?;
+    let estimate = wanted.estimate()?;
+    let mut shown = serde_json::to_value(&estimate).map_err(Problem::internal)?;
+    shown["summary"] = summary(&estimate).into();
+    Ok(shown)
+}
+
+/// What it comes to, in a sentence.
+fn summary(estimate: &Estimate) -> String {
+    let Estimate { requests, model, .. } = estimate;
+    let (Some(cost), Some(ceiling)) = (estimate.cost_micros, estimate.ceiling_micros) else {
+        return match estimate.free {
+            true => format!("{requests} requests to {model} cost nothing: it runs on a machine of one's own"),
+            false => format!("{requests} requests to {model}: its price is not known here"),
+        };
+    };
+    let batch =
+        estimate.batch_cost_micros.map(|micros| format!(", in provider batches about {}", MicroUsd(micros)));
+    let made_up = if estimate.simulated { "; the price is made up, for the simulator" } else { "" };
+    format!(
+        "{requests} requests to {model} cost about {} one by one, at most {}{}{made_up}",
+        MicroUsd(cost),
+        MicroUsd(ceiling),
+        batch.unwrap_or_default()
+    )
+}
+
+/// `submit_batch`.
+pub(super) async fn submit(ctx: &Ctx, asked: SubmitArguments) -> Result<Value, Problem> {
+    let cap = asked.max_cost_usd.as_ref().map(money).transpose()?;
+    let mut wanted = Wanted::new(ctx, asked).await?;
+    let id = RunId::of(&wanted.settings);
+    // All of it is checked before anything is stored.
+    wanted.settings.estimate_micros = wanted.estimate()?.for_mode(wanted.settings.mode);
+    let known = Run::find(ctx.queue(), &id).await?.is_some();
+    if cap.is_some() {
+        let set = ctx.llm().ledger().set_cap(&Scope::run(id.as_str()), cap).await;
+        set.map_err(longhaul_llm::Error::from)?;
+    }
+    let mut submission = Submission::begin(&ctx.bulk, wanted.settings).await?;
+    let settings = submission.settings().clone();
+    if !submission.is_complete().await? {
+        for request in wanted.requests {
+            submission.push(request).await?;
+        }
+        submission.finish().await?;
+    }
+    if known {
+        // Whatever held it may be gone: a key was set, more money allowed. If not, it is held again.
+        gate::open(&ctx.bulk, &id, &[Held::Budget, Held::Auth, Held::Quota]).await?;
+    }
+    let mut shown = json!({
+        "run": id.as_str(),
+        "requests": settings.source.requests,
+        "model": settings.model,
+        "profile": settings.profile,
+        "mode": settings.mode,
+        "mode_note": settings.mode_note,
+        "estimate_micros": settings.estimate_micros,
+        "existed_before": known,
+        "next": format!("wait_job {}, then get_results", json!({ "id": id.as_str() })),
+    });
+    if let Some(word) = no_worker(ctx).await? {
+        shown["note"] = word.into();
+    }
+    Ok(shown)
+}
+
+/// Dollars, to the millionth.
+fn money(dollars: &Number) -> Result<MicroUsd, Problem> {
+    dollars.to_string().parse().map_err(|error| Problem::invalid(error).at("max_cost_usd"))
+}
+
+/// A run that could be handed in.
+struct Wanted {
+    settings: RunSettings,
+    requests: Vec<NewRequest>,
+    route: Route,
+}
+
+impl Wanted {
+    async fn new(ctx: &Ctx, asked: SubmitArguments) -> Result<Self, Problem> {
+        let chosen = ctx.catalog.resolve(&asked.model)?;
+        let requests = requests(asked.prompts, asked.messages, asked.custom_ids)?;
+        if let Some(wanted) = &asked.schema {
+            schema::Compiled::new(wanted).map_err(|error| Problem::from(error).at("schema"))?;
+        }
+        let route = ctx.llm().route(&chosen.profile, &chosen.model).await?;
+        let strategy = match asked.mode {
+            None => ctx.options.batch_strategy,
+            Some(ModeName::Auto) => Strategy::Auto,
+            Some(ModeName::Sync) => Strategy::Sync,
+            Some(ModeName::Batch) => Strategy::Batch,
+        };
+        let count = requests.len() as u64;
+        let decision = plan::decide(strategy, route.batch_limits(Endpoint::Chat), count, None);
+        let mut defaults = Map::new();
+        let mut put =
+            |name: &str, value: Option<Value>| defaults.extend(value.map(|value| (name.to_owned(), value)));
+        put("system", asked.system.map(Value::from));
+        put("max_tokens", asked.max_tokens.map(Value::from));
+        put("temperature", asked.temperature.map(Value::from));
+        let settings = RunSettings {
+            profile: chosen.profile,
+            model: chosen.model,
+            endpoint: Endpoint::Chat,
+            defaults,
+            schema: asked.schema,
+            fallback_model: None,
+            mode: decision.mode,
+            mode_note: decision.note,
+            switch_at: None,
+            cache: CacheMode::Auto,
+            tags: asked.tags,
+            source: Source {
+                name: asked.name.unwrap_or_else(|| SOURCE.to_owned()),
+                sha256: digest(&requests),
+                requests: count,
+                form: SOURCE.to_owned(),
+            },
+            estimate_micros: None,
+        };
+        settings.check(&route)?;
+        Ok(Self { settings, requests, route })
+    }
+
+    /// What it would cost; a request that the provider cannot take is named by its place.
+    fn estimate(&self) -> Result<Estimate, Problem> {
+        let mut estimate = Estimate::new(&self.route, self.settings.endpoint);
+        for (place, request) in self.requests.iter().enumerate() {
+            estimate.add(request.body.clone(), &self.settings, &self.route).map_err(|error| {
+                let problem = Problem::from(error);
+                let detail = format!("request {place} (counted from 0) cannot be sent: {}", problem.detail);
+                Problem { detail, ..problem }
+            })?;
+        }
+        Ok(estimate)
+    }
+}
+
+fn requests(
+    prompts: Option<Vec<String>>,
+    messages: Option<Vec<Vec<Message>>>,
+    names: Option<Vec<String>>,
+) -> Result<Vec<NewRequest>, Problem> {
+    let bodies: Vec<Value> = match (prompts, messages) {
+        (Some(prompts), None) => prompts
+            .into_iter()
+            .map(|prompt| json!({ "messages": [{ "role": "user", "content": prompt }] }))
+            .collect(),
+        (None, Some(conversations)) => {
+            conversations.into_iter().map(|messages| json!({ "messages": messages })).collect()
+        }
+        (None, None) => return Err(Problem::invalid("give prompts, or messages").at("prompts")),
+        (Some(_), Some(_)) => {
+            return Err(Problem::invalid("prompts and messages exclude each other").at("messages"));
+        }
+    };
+    let mut names: Vec<Option<String>> = match names {
+        None => vec![None; bodies.len()],
+        Some(names) if names.len() == bodies.len() => names.into_iter().map(Some).collect(),
+        Some(names) => {
+            let text = format!("there are {} custom_ids for {} requests", names.len(), bodies.len());
+            return Err(Problem::invalid(text).at("custom_ids"));
+        }
+    };
+    let named = bodies.into_iter().zip(names.drain(..));
+    Ok(named.map(|(body, custom_id)| NewRequest { custom_id, body }).collect())
+}
+
+/// By which the same requests are known again.
+fn digest(requests: &[NewRequest]) -> String {
+    let mut digest = Sha256::new();
+    for NewRequest { custom_id, body } in requests {
+        // With its length before it, so that no two lists read the same.
+        let text = json!([custom_id, body]).to_string();
+        digest.update(text.len().to_be_bytes());
+        digest.update(text);
+    }
+    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}

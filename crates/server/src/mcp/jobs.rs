@@ -1,0 +1,182 @@
+//! Looking at jobs, runs and processes, and waiting for them.
+
+use std::time::Duration;
+
+use longhaul_pipelines::bulk::{Progress, Run, progress::Status};
+use longhaul_queue::store::{Filter, ListRequest};
+use longhaul_queue::{Job, ProcessId, State};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::schemas::{PAGE_DEFAULT, PAGE_MAX, WAIT_DEFAULT_S, WAIT_MAX_S};
+use super::show;
+use super::target::Target;
+use crate::ctx::Ctx;
+use crate::problem::Problem;
+
+/// Least and greatest time between two looks: a busy store has news all the time, and another process may bring none.
+const LOOK_GAP: Duration = Duration::from_millis(50);
+const LOOK_AT_LEAST: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ListArguments {
+    states: Vec<State>,
+    queue: Option<String>,
+    kind: Option<String>,
+    process: Option<ProcessId>,
+    tag: Option<String>,
+    search: Option<String>,
+    oldest_first: bool,
+    limit: Option<usize>,
+    cursor: Option<i64>,
+}
+
+/// `list_jobs`.
+pub(super) async fn list(ctx: &Ctx, asked: ListArguments) -> Result<Value, Problem> {
+    let filter = Filter {
+        states: asked.states,
+        queue: asked.queue,
+        kind: asked.kind,
+        process_id: asked.process,
+        tag: asked.tag,
+        search: asked.search,
+    };
+    let request = ListRequest {
+        filter,
+        newest_first: !asked.oldest_first,
+        cursor: asked.cursor,
+        limit: asked.limit.unwrap_or(PAGE_DEFAULT).clamp(1, PAGE_MAX),
+    };
+    let page = ctx.queue().list(request).await?;
+    let jobs: Vec<Value> = page.items.iter().map(show::brief).collect();
+    let mut shown = json!({ "jobs": jobs, "next_cursor": page.next });
+    if let Some(next) = page.next {
+        shown["more"] = format!("there are more: the same call with cursor {next}").into();
+    }
+    Ok(shown)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct GetArguments {
+    id: String,
+}
+
+/// `get_job`.
+pub(super) async fn get(ctx: &Ctx, asked: GetArguments) -> Result<Value, Problem> {
+    match Target::find(ctx, &asked.id).await? {
+        Target::Job(detail) => {
+            let explained = ctx.queue().explain(detail.job.id).await?;
+            Ok(show::detail(&detail, &explained))
+        }
+        Target::Run(run) => show::run(ctx, &run).await,
+        Target::Process(process) => Ok(show::process(&ctx.queue().process(&process).await?)),
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WaitArguments {
+    id: String,
+    timeout_seconds: Option<u64>,
+}
+
+/// `wait_job`.
+pub(super) async fn wait(ctx: &Ctx, asked: WaitArguments) -> Result<Value, Problem> {
+    let seconds = asked.timeout_seconds.unwrap_or(WAIT_DEFAULT_S).min(WAIT_MAX_S);
+    // Before the first look, so that no change falls in between.
+    let mut wait = Wait::new(ctx, Duration::from_secs(seconds));
+    let mut seen = match Target::find(ctx, &asked.id).await? {
+        Target::Job(detail) => Waited::Job(Box::new(detail.job)),
+        Target::Run(run) => Waited::Run(run),
+        Target::Process(process) => Waited::Process(process),
+    };
+    loop {
+        let (ended, mut shown) = look(ctx, &mut seen).await?;
+        if ended || !wait.again().await {
+            shown["ended"] = ended.into();
+            if !ended {
+                shown["more"] = "it has not ended: call wait_job again".into();
+            }
+            return Ok(shown);
+        }
+    }
+}
+
+/// What is waited for.
+enum Waited {
+    Job(Box<Job>),
+    Run(Box<Run>),
+    Process(ProcessId),
+}
+
+/// Whether it is over, and what it looks like. A run that is held is over for whoever waits: it does not go on by itself.
+async fn look(ctx: &Ctx, waited: &mut Waited) -> Result<(bool, Value), Problem> {
+    match waited {
+        Waited::Job(job) => {
+            let Some(now) = again(ctx, job).await? else {
+                let gone = "it has ended, and its row was deleted as it was stored to be";
+                return Ok((true, json!({ "id": job.id, "gone": gone })));
+            };
+            **job = now;
+            Ok((job.state.is_terminal(), show::brief(job)))
+        }
+        Waited::Run(run) => {
+            let progress = Progress::of(&ctx.bulk, &run.id, &run.settings).await?;
+            let ended = match progress.status {
+                Status::Completed | Status::Failed | Status::Held => true,
+                Status::InProgress | Status::Paused => false,
+            };
+            Ok((ended, json!({ "run": run.id.as_str(), "progress": progress })))
+        }
+        Waited::Process(process) => {
+            let info = ctx.queue().process(process).await?;
+            Ok((info.sealed && info.unfinished() == 0, show::process(&info)))
+        }
+    }
+}
+
+/// The row alone: asked for by id, a job brings its payload and log along each time.
+async fn again(ctx: &Ctx, job: &Job) -> Result<Option<Job>, Problem> {
+    let request =
+        ListRequest { filter: Filter::default(), newest_first: false, cursor: Some(job.seq - 1), limit: 1 };
+    let found = ctx.queue().list(request).await?.items.pop();
+    Ok(found.filter(|found| found.id == job.id))
+}
+
+/// One wait: until the time has passed or the server ends.
+struct Wait {
+    until: Instant,
+    changes: watch::Receiver<u64>,
+    draining: watch::Receiver<bool>,
+}
+
+impl Wait {
+    fn new(ctx: &Ctx, length: Duration) -> Self {
+        let mut changes = ctx.queue().changes();
+        changes.mark_unchanged();
+        Self { until: Instant::now() + length, changes, draining: ctx.draining.subscribe() }
+    }
+
+    /// Returns when it is worth to look again; false when there is no time left.
+    async fn again(&mut self) -> bool {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() || *self.draining.borrow() {
+            return false;
+        }
+        let news = async {
+            let _ = tokio::time::timeout(LOOK_AT_LEAST, self.changes.changed()).await;
+            tokio::time::sleep(LOOK_GAP).await;
+        };
+        tokio::select! {
+            () = news => {}
+            () = tokio::time::sleep(left) => {}
+            _ = self.draining.wait_for(|draining| *draining) => return false,
+        }
+        self.changes.mark_unchanged();
+        true
+    }
+}

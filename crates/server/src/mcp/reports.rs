@@ -1,0 +1,164 @@
+//! How queues stand, and what was spent.
+
+use longhaul_llm::ledger::{Spend, day_of};
+use longhaul_llm::{MicroUsd, SIM_MODEL_PREFIX, Scope, Totals};
+use longhaul_queue::State;
+use longhaul_queue::limits::WORKER_SILENT_AFTER;
+use longhaul_queue::store::{QueueInfo, WorkerInfo};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::schemas::{DAYS_DEFAULT, DAYS_MAX};
+use super::show;
+use crate::ctx::Ctx;
+use crate::problem::Problem;
+
+/// Queues, workers, and lines of a report that are shown. Every run has a queue of its own, so there may be many.
+const QUEUES_MAX: usize = 50;
+const WORKERS_MAX: usize = 20;
+const LINES_MAX: usize = 100;
+
+const DAY_MS: i64 = 24 * 3600 * 1000;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct QueueArguments {
+    queue: Option<String>,
+}
+
+/// `queue_stats`.
+pub(super) async fn queues(ctx: &Ctx, asked: QueueArguments) -> Result<Value, Problem> {
+    let mut queues = ctx.queue().store().queues().await?;
+    let mut totals = [0; 8];
+    for queue in &queues {
+        totals.iter_mut().zip(queue.counts).for_each(|(total, count)| *total += count);
+    }
+    if let Some(name) = &asked.queue {
+        queues.retain(|queue| queue.name == *name);
+        if queues.is_empty() {
+            let text = format!("there is no queue {name:?}: nothing was ever put into it");
+            return Err(Problem::not_found(text).at("queue"));
+        }
+    }
+    // Those with something to do come first: of many, they are what one asks for.
+    queues.sort_by_cached_key(|queue| (std::cmp::Reverse(unfinished(queue)), queue.name.clone()));
+    let all = queues.len();
+    queues.truncate(QUEUES_MAX);
+    let shown: Vec<Value> = queues
+        .iter()
+        .map(|queue| {
+            json!({
+                "queue": queue.name,
+                "paused": queue.paused,
+                "max_running": queue.max_running,
+                "states": show::states(&queue.counts),
+            })
+        })
+        .collect();
+    let mut answer = json!({ "queues": shown, "workers": workers(ctx).await? });
+    if asked.queue.is_none() {
+        answer["all_queues"] = show::states(&totals);
+    }
+    if all > QUEUES_MAX {
+        answer["cut"] =
+            format!("{QUEUES_MAX} of {all} queues are shown, the busiest first; name one with queue").into();
+    }
+    Ok(answer)
+}
+
+fn unfinished(queue: &QueueInfo) -> u64 {
+    State::ALL.iter().filter(|state| !state.is_terminal()).map(|state| queue.counts[*state as usize]).sum()
+}
+
+async fn workers(ctx: &Ctx) -> Result<Value, Problem> {
+    let now = ctx.queue().clock().now();
+    let mut workers = ctx.queue().store().workers(now).await?;
+    workers.retain(|worker| !worker.gone && now.since(worker.seen_at) < WORKER_SILENT_AFTER);
+    let (running, slots): (u32, u32) = workers
+        .iter()
+        .fold((0, 0), |(running, slots), worker| (running + worker.running, slots + worker.concurrency));
+    let one = |worker: &WorkerInfo| {
+        json!({
+            "worker": worker.id,
+            "host": worker.host,
+            "running": worker.running,
+            "slots": worker.concurrency,
+            "started_at": show::time(worker.started_at),
+        })
+    };
+    let shown: Vec<Value> = workers.iter().take(WORKERS_MAX).map(one).collect();
+    Ok(json!({ "alive": workers.len(), "running": running, "slots": slots, "some": shown }))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct CostArguments {
+    days: Option<i64>,
+    run: Option<String>,
+    tag: Option<String>,
+}
+
+/// `cost_report`.
+pub(super) async fn costs(ctx: &Ctx, asked: CostArguments) -> Result<Value, Problem> {
+    match (asked.run, asked.tag, asked.days) {
+        (Some(run), None, None) => sums(ctx, &Scope::run(&run), json!({ "run": run })).await,
+        (None, Some(tag), None) => sums(ctx, &Scope::tag(&tag), json!({ "tag": tag })).await,
+        (None, None, days) => by_day(ctx, days.unwrap_or(DAYS_DEFAULT).clamp(1, DAYS_MAX)).await,
+        _ => Err(Problem::invalid("run, tag and days exclude each other: give one of them").at("run")),
+    }
+}
+
+async fn sums(ctx: &Ctx, scope: &Scope, mut shown: Value) -> Result<Value, Problem> {
+    let found = ctx.llm().ledger().scope(scope).await.map_err(longhaul_llm::Error::from)?;
+    let (totals, cap) = found.map_or((Totals::default(), None), |found| (found.totals, found.cap));
+    shown["totals"] = json!(totals);
+    shown["cost"] = totals.cost.to_string().into();
+    shown["cap"] = json!(cap.map(|cap| cap.to_string()));
+    shown["amounts"] = "in millionths of a US dollar".into();
+    Ok(shown)
+}
+
+async fn by_day(ctx: &Ctx, days: i64) -> Result<Value, Problem> {
+    let now = ctx.queue().clock().now().as_millis();
+    let (from, to) = (day_of(now - (days - 1) * DAY_MS), day_of(now));
+    let mut rows = ctx.llm().ledger().spend(&from, &to).await.map_err(longhaul_llm::Error::from)?;
+    rows.sort_by(|one, other| other.day.cmp(&one.day).then_with(|| other.cost.cmp(&one.cost)));
+    let real = |row: &&Spend| !row.model.starts_with(SIM_MODEL_PREFIX);
+    let total: MicroUsd = rows.iter().filter(real).map(|row| row.cost).sum();
+    let unknown: MicroUsd = rows.iter().filter(real).map(|row| row.unknown_ceiling).sum();
+    let all = rows.len();
+    let lines: Vec<Value> = rows.iter().take(LINES_MAX).map(line).collect();
+    let mut answer = json!({
+        "from": from,
+        "to": to,
+        "lines": lines,
+        "cost_micros": total,
+        "cost": total.to_string(),
+        "note": "days are UTC; simulated calls are listed, and not in the sum",
+    });
+    if unknown > MicroUsd::ZERO {
+        answer["unknown"] =
+            format!("some calls never came to an end that we saw, and may have been billed: up to {unknown}")
+                .into();
+    }
+    if all > LINES_MAX {
+        answer["cut"] =
+            format!("{LINES_MAX} of {all} lines are shown, the newest; ask for fewer days").into();
+    }
+    Ok(answer)
+}
+
+fn line(row: &Spend) -> Value {
+    let priced = row.unpriced_calls < row.calls;
+    json!({
+        "day": row.day,
+        "profile": row.profile,
+        "model": row.model,
+        "calls": row.calls,
+        "input_tokens": row.usage.input(),
+        "output_tokens": row.usage.output(),
+        "cost_micros": priced.then_some(row.cost),
+        "cost": if priced { row.cost.to_string() } else { "unpriced".to_owned() },
+        "simulated": row.model.starts_with(SIM_MODEL_PREFIX),
+    })
+}

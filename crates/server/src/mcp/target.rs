@@ -1,0 +1,48 @@
+//! What an id names: a job, a run or a process. Agents keep one kind of handle, and every tool takes it.
+
+use longhaul_pipelines::bulk::{Run, RunId, run};
+use longhaul_queue::{JobDetail, JobId, ProcessId};
+
+use crate::ctx::Ctx;
+use crate::problem::Problem;
+
+/// Something that was stored.
+pub(super) enum Target {
+    /// One job.
+    Job(Box<JobDetail>),
+    /// A run of prompts.
+    Run(Box<Run>),
+    /// A group of jobs.
+    Process(ProcessId),
+}
+
+impl Target {
+    /// Finds what is called so.
+    pub(super) async fn find(ctx: &Ctx, name: &str) -> Result<Self, Problem> {
+        if let Ok(id) = name.parse::<JobId>() {
+            let detail = ctx.queue().get(id).await.map_err(|error| Problem::from(error).at("id"))?;
+            return Self::of(ctx, detail).await;
+        }
+        if let Some(run) = Run::find(ctx.queue(), &RunId::named(name)).await? {
+            return Ok(Self::Run(Box::new(run)));
+        }
+        let process = ProcessId::from(name);
+        match ctx.queue().store().process(process.clone()).await? {
+            Some(_) => Ok(Self::Process(process)),
+            None => Err(Problem::not_found(format!(
+                "there is no job, run or process {name:?}: it was never stored, or is deleted; list_jobs shows what there is"
+            ))
+            .at("id")),
+        }
+    }
+
+    /// The job that holds a run's settings stands for the run: it has no life of its own.
+    async fn of(ctx: &Ctx, detail: JobDetail) -> Result<Self, Problem> {
+        if let (run::KIND, Some(process)) = (detail.job.kind.as_str(), &detail.job.process_id)
+            && let Some(run) = Run::find(ctx.queue(), &RunId::named(process.as_str())).await?
+        {
+            return Ok(Self::Run(Box::new(run)));
+        }
+        Ok(Self::Job(Box::new(detail)))
+    }
+}

@@ -1,0 +1,177 @@
+//! The tools: what there is, who may call it, and the way of a call from its arguments to its result.
+
+use std::sync::OnceLock;
+
+use axum::http::StatusCode;
+use longhaul_llm::schema::Compiled;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::{Access, ask, change, jobs, reports, results, schemas};
+use crate::ctx::Ctx;
+use crate::problem::Problem;
+use crate::tokens::Scope;
+
+/// A tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tool {
+    ListJobs,
+    GetJob,
+    WaitJob,
+    GetResults,
+    QueueStats,
+    CostReport,
+    EstimateCost,
+    EnqueueJob,
+    SubmitBatch,
+    CancelJob,
+    RetryJob,
+}
+
+impl Tool {
+    /// All of them, in the order in which they are listed.
+    pub(super) const ALL: [Self; 11] = [
+        Self::ListJobs,
+        Self::GetJob,
+        Self::WaitJob,
+        Self::GetResults,
+        Self::QueueStats,
+        Self::CostReport,
+        Self::EstimateCost,
+        Self::EnqueueJob,
+        Self::SubmitBatch,
+        Self::CancelJob,
+        Self::RetryJob,
+    ];
+
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|tool| tool.name() == name)
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::ListJobs => "list_jobs",
+            Self::GetJob => "get_job",
+            Self::WaitJob => "wait_job",
+            Self::GetResults => "get_results",
+            Self::QueueStats => "queue_stats",
+            Self::CostReport => "cost_report",
+            Self::EstimateCost => "estimate_cost",
+            Self::EnqueueJob => "enqueue_job",
+            Self::SubmitBatch => "submit_batch",
+            Self::CancelJob => "cancel_job",
+            Self::RetryJob => "retry_job",
+        }
+    }
+
+    /// What its caller must be allowed to.
+    pub(super) fn needs(self) -> Scope {
+        match self {
+            Self::ListJobs
+            | Self::GetJob
+            | Self::WaitJob
+            | Self::GetResults
+            | Self::QueueStats
+            | Self::CostReport
+            | Self::EstimateCost => Scope::Read,
+            Self::EnqueueJob | Self::SubmitBatch => Scope::Enqueue,
+            Self::CancelJob | Self::RetryJob => Scope::Admin,
+        }
+    }
+
+    /// As clients list it.
+    pub(super) fn described(self) -> Value {
+        let (title, about) = schemas::about(self);
+        json!({
+            "name": self.name(),
+            "title": title,
+            "description": about,
+            "inputSchema": schemas::input(self),
+            "annotations": {
+                "title": title,
+                "readOnlyHint": self.needs() == Scope::Read,
+                "destructiveHint": self == Self::CancelJob,
+                // A job without an id of the caller's own is another job each time.
+                "idempotentHint": self != Self::EnqueueJob,
+                // Only a run goes out to a provider.
+                "openWorldHint": self == Self::SubmitBatch,
+            },
+        })
+    }
+
+    /// The schema of its arguments, ready to check them.
+    fn compiled(self) -> Result<&'static Compiled, Problem> {
+        static COMPILED: OnceLock<Vec<Result<Compiled, String>>> = OnceLock::new();
+        let compile = |tool: Self| Compiled::new(&schemas::input(tool)).map_err(|error| error.to_string());
+        let all = COMPILED.get_or_init(|| Self::ALL.into_iter().map(compile).collect());
+        match all.get(self as usize) {
+            Some(Ok(compiled)) => Ok(compiled),
+            Some(Err(error)) => Err(Problem::internal(error)),
+            None => Err(Problem::internal("a tool has no schema")),
+        }
+    }
+}
+
+/// Calls a tool.
+pub(super) async fn call(ctx: &Ctx, access: Access, tool: Tool, arguments: Value) -> Result<Value, Problem> {
+    if !access.allows(tool.needs()) {
+        return Err(refused(tool));
+    }
+    tool.compiled()?.check(&arguments).map_err(|complaint| wrong(tool, &complaint))?;
+    match tool {
+        Tool::ListJobs => jobs::list(ctx, read(tool, arguments)?).await,
+        Tool::GetJob => jobs::get(ctx, read(tool, arguments)?).await,
+        Tool::WaitJob => jobs::wait(ctx, read(tool, arguments)?).await,
+        Tool::GetResults => results::get(ctx, read(tool, arguments)?).await,
+        Tool::QueueStats => reports::queues(ctx, read(tool, arguments)?).await,
+        Tool::CostReport => reports::costs(ctx, read(tool, arguments)?).await,
+        Tool::EstimateCost => ask::estimate(ctx, read(tool, arguments)?).await,
+        Tool::EnqueueJob => change::enqueue(ctx, read(tool, arguments)?).await,
+        Tool::SubmitBatch => ask::submit(ctx, read(tool, arguments)?).await,
+        Tool::CancelJob => change::cancel(ctx, read(tool, arguments)?).await,
+        Tool::RetryJob => change::retry(ctx, read(tool, arguments)?).await,
+    }
+}
+
+fn read<T: DeserializeOwned>(tool: Tool, arguments: Value) -> Result<T, Problem> {
+    serde_json::from_value(arguments).map_err(|error| wrong(tool, &error.to_string()))
+}
+
+fn wrong(tool: Tool, complaint: &str) -> Problem {
+    Problem::invalid(format!("wrong arguments for {}: {complaint}", tool.name()))
+}
+
+/// What would have to be changed for it, by whoever runs the server.
+fn refused(tool: Tool) -> Problem {
+    let (name, scope) = (tool.name(), tool.needs().as_str());
+    let text = format!(
+        "{name} is not allowed: this door only looks. Whoever runs it can open it: longhaul mcp --allow-write; over HTTP a token with \
+         the scope {scope}, or server.mcp_write where no token is needed"
+    );
+    Problem::new(StatusCode::FORBIDDEN, "not_allowed", text)
+}
+
+/// What a call answers: the value for programs, and the same as text for clients that know no other. A problem is told to the
+/// model, which can do something about it.
+pub(super) fn result(called: Result<Value, Problem>) -> Value {
+    match called {
+        Ok(value) => json!({
+            "content": [{ "type": "text", "text": value.to_string() }],
+            "structuredContent": value,
+            "isError": false,
+        }),
+        Err(problem) => {
+            let mut text = problem.detail.clone();
+            let mut told = json!({ "code": problem.code, "detail": problem.detail });
+            if let Some(field) = &problem.field {
+                told["field"] = field.as_str().into();
+                text.push_str(&format!(" (field {field})"));
+            }
+            if let Some(seconds) = problem.retry_after_seconds() {
+                told["retry_after_s"] = seconds.into();
+                text.push_str(&format!(" (try again in {seconds} s)"));
+            }
+            json!({ "content": [{ "type": "text", "text": text }], "structuredContent": told, "isError": true })
+        }
+    }
+}
