@@ -26,6 +26,7 @@ use longhaul_llm::{Llm, Route, schema};
 use longhaul_queue::{JobContext, KindOptions, Outcome, Queue, TraceContext, Worker};
 
 pub mod batch;
+pub mod estimate;
 pub mod gate;
 mod harvest;
 pub mod manage;
@@ -37,6 +38,7 @@ pub mod run;
 pub mod serve;
 pub mod submit;
 
+pub use estimate::Estimate;
 pub use progress::Progress;
 pub use run::{Mode, Run, RunId, RunSettings, Source};
 pub use submit::{NewRequest, Submission};
