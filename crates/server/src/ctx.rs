@@ -12,6 +12,7 @@ use longhaul_pipelines::bulk::plan::Strategy;
 use longhaul_queue::Queue;
 use tokio::sync::watch;
 
+use crate::api::{Actions, Fleet};
 use crate::catalog::Catalog;
 use crate::shelf::Shelf;
 use crate::tokens::Tokens;
@@ -87,13 +88,18 @@ pub struct Inner {
     pub options: ServerOptions,
     /// Becomes true when the server is asked to end: streams end, waits return.
     pub draining: watch::Sender<bool>,
+    /// Verbs under way for many jobs.
+    pub(crate) actions: Actions,
+    /// Workers that call.
+    pub(crate) fleet: Fleet,
 }
 
 impl Ctx {
     /// The parts of a server.
     pub fn new(bulk: Bulk, catalog: Catalog, shelf: Shelf, tokens: Tokens, options: ServerOptions) -> Self {
         let draining = watch::Sender::new(false);
-        Self(Arc::new(Inner { bulk, catalog, shelf, tokens, options, draining }))
+        let (actions, fleet) = Default::default();
+        Self(Arc::new(Inner { bulk, catalog, shelf, tokens, options, draining, actions, fleet }))
     }
 
     /// The queue.

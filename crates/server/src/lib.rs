@@ -34,3 +34,8 @@ pub use problem::Problem;
 pub use serve::Server;
 pub use shelf::Shelf;
 pub use tokens::{Scope, Tokens};
+
+/// The description of `/api/v1` for programs: OpenAPI 3.1 as JSON.
+pub fn openapi() -> String {
+    api::openapi::text()
+}

@@ -1,4 +1,9 @@
 //! The server over real sockets, with a store on disk and the simulator for a model.
 
+mod api_description;
+mod api_groups;
+mod api_jobs;
+mod api_runs;
+mod api_work;
 mod guarded;
 mod stage;

@@ -70,6 +70,28 @@ impl Stage {
         self.client.request(method, self.url(path)).header("x-longhaul", "1")
     }
 
+    /// Sends JSON, or nothing, and reads JSON.
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<serde_json::Value>,
+    ) -> (reqwest::StatusCode, serde_json::Value) {
+        let mut request = self.request(method, path);
+        if let Some(body) = body {
+            request = request.header("content-type", "application/json").body(body.to_string());
+        }
+        let response = request.send().await.expect("an answer");
+        (response.status(), json_of(response).await)
+    }
+
+    /// What is there, which must be.
+    pub(crate) async fn get(&self, path: &str) -> serde_json::Value {
+        let (status, answer) = self.send(Method::GET, path, None).await;
+        assert_eq!(status, reqwest::StatusCode::OK, "{path}: {answer}");
+        answer
+    }
+
     /// A worker that answers prompts and batches, in this process.
     pub(crate) async fn work(&self) -> Working {
         let queues: Vec<QueueShare> = ["default", batches::QUEUE].map(QueueShare::from).into();
