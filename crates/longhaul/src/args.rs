@@ -138,6 +138,9 @@ pub(crate) enum Command {
     /// Serves the HTTP API, runs jobs and keeps time, in one process.
     #[command(after_help = work::UP_EXAMPLES)]
     Up(UpArgs),
+    /// Prints the description of the HTTP API: OpenAPI 3.1 as JSON.
+    #[command(after_help = "Example:\n  longhaul openapi > openapi.json")]
+    Openapi,
     /// Makes, lists and removes tokens of the server's clients.
     #[command(subcommand)]
     Tokens(TokensCommand),
