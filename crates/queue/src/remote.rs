@@ -35,7 +35,8 @@ pub fn settle(job: &Job, ended: Ended, limits: &Limits, now: Timestamp, jitter: 
         Event::Outcome(outcome) => Event::Outcome(executor::within_bounds(limits, outcome)),
         event @ (Event::Crash | Event::Release | Event::Cancel) => event,
     };
-    let follow_ups = if executor::is_repeated(&event) { Vec::new() } else { prepared(job, follow_ups, limits, now)? };
+    let follow_ups =
+        if executor::is_repeated(&event) { Vec::new() } else { prepared(job, follow_ups, limits, now)? };
     let policy = Policy::default().with(&job.options);
     let mut settlement = state::settle(event, job.spent, &policy, now, jitter);
     settlement.usage = usage;

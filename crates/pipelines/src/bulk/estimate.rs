@@ -5,9 +5,9 @@ use longhaul_llm::{Billing, MicroUsd, Route, Usage, tokens};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::Result;
 use super::request;
 use super::run::{Mode, RunSettings};
-use super::Result;
 
 /// Output tokens assumed for an answer that `max_tokens` does not bound lower.
 const OUTPUT_ASSUMED: u64 = 250;

@@ -16,7 +16,8 @@ const LIMITS: Limits = Limits { value_bytes_max: 20 };
 
 async fn claimed(store: &MemoryStore, options: JobOptions) -> Claimed {
     let queue = Queue::new(Arc::new(MemoryStore::new()));
-    let jobs = queue.prepare(vec![NewJob { options, ..NewJob::new("job", Json::null()) }]).expect("a valid job");
+    let jobs =
+        queue.prepare(vec![NewJob { options, ..NewJob::new("job", Json::null()) }]).expect("a valid job");
     store.insert(jobs, NOW).await.expect("stored");
     let request = ClaimRequest {
         queues: vec!["default".to_owned()],
@@ -57,15 +58,64 @@ async fn remote_ends_are_judged_by_the_one_table() {
         ("done", once(), outcome(Outcome::Done(json("1"))), State::Succeeded, None, true),
         ("a result too long", once(), outcome(Outcome::Done(long.clone())), State::Failed, None, true),
         ("a retry", fixed(), retry(Reason::Failure, None), State::Scheduled, Some(5), false),
-        ("a retry with a time", fixed(), retry(Reason::Failure, Some(Duration::from_secs(9))), State::Scheduled, Some(9), false),
+        (
+            "a retry with a time",
+            fixed(),
+            retry(Reason::Failure, Some(Duration::from_secs(9))),
+            State::Scheduled,
+            Some(9),
+            false,
+        ),
         ("the last retry", once(), retry(Reason::Failure, None), State::Failed, None, false),
-        ("a throttle costs no attempt", once(), retry(Reason::Throttle, Some(Duration::from_secs(2))), State::Scheduled, Some(2), false),
-        ("failed for good", fixed(), outcome(Outcome::Fail(JobError::new(Reason::Failure, "no"))), State::Failed, None, true),
-        ("goes on at once", fixed(), outcome(Outcome::Continue { after: None, data: None }), State::Ready, None, true),
-        ("goes on by its own delay", delayed(), outcome(Outcome::Continue { after: None, data: None }), State::Scheduled, Some(3), true),
-        ("data too long", fixed(), outcome(Outcome::Continue { after: None, data: Some(long) }), State::Failed, None, true),
+        (
+            "a throttle costs no attempt",
+            once(),
+            retry(Reason::Throttle, Some(Duration::from_secs(2))),
+            State::Scheduled,
+            Some(2),
+            false,
+        ),
+        (
+            "failed for good",
+            fixed(),
+            outcome(Outcome::Fail(JobError::new(Reason::Failure, "no"))),
+            State::Failed,
+            None,
+            true,
+        ),
+        (
+            "goes on at once",
+            fixed(),
+            outcome(Outcome::Continue { after: None, data: None }),
+            State::Ready,
+            None,
+            true,
+        ),
+        (
+            "goes on by its own delay",
+            delayed(),
+            outcome(Outcome::Continue { after: None, data: None }),
+            State::Scheduled,
+            Some(3),
+            true,
+        ),
+        (
+            "data too long",
+            fixed(),
+            outcome(Outcome::Continue { after: None, data: Some(long) }),
+            State::Failed,
+            None,
+            true,
+        ),
         ("parks", fixed(), outcome(Outcome::Park { park: park("k"), data: None }), State::Parked, None, true),
-        ("parks for nothing", fixed(), outcome(Outcome::Park { park: park(""), data: None }), State::Failed, None, true),
+        (
+            "parks for nothing",
+            fixed(),
+            outcome(Outcome::Park { park: park(""), data: None }),
+            State::Failed,
+            None,
+            true,
+        ),
         ("released", once(), Event::Release, State::Ready, None, false),
         ("cancelled", once(), Event::Cancel, State::Cancelled, None, false),
     ];
