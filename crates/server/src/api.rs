@@ -32,6 +32,7 @@ mod queues;
 mod redact;
 mod runs;
 mod schedules;
+mod verbs;
 mod wait;
 mod work;
 mod workers;
@@ -52,10 +53,13 @@ pub(crate) fn routes() -> Router<Ctx> {
 fn described() -> OpenApiRouter<Ctx> {
     OpenApiRouter::with_openapi(openapi::about())
         .routes(routes!(jobs::list_jobs, jobs::enqueue_jobs))
-        .routes(routes!(jobs::show_job, jobs::delete_job))
+        .routes(routes!(jobs::show_job, verbs::delete_job))
         .routes(routes!(jobs::explain_job))
-        .routes(routes!(jobs::retry_job))
-        .routes(routes!(jobs::cancel_job))
+        .routes(routes!(verbs::retry_job))
+        .routes(routes!(verbs::run_job_now))
+        .routes(routes!(verbs::cancel_job))
+        .routes(routes!(verbs::unhold_job))
+        .routes(routes!(verbs::send_signal))
         .routes(routes!(actions::start_action))
         .routes(routes!(actions::show_action, actions::abort_action))
         .routes(routes!(processes::list_processes))

@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 
 use super::ApiResult;
 use super::extract::ApiJson;
-use super::jobs::{cancel, yes};
+use super::verbs::{cancel, yes};
 use crate::ctx::Ctx;
 use crate::problem::Problem;
 
@@ -160,7 +160,9 @@ impl Actions {
         if actions.len() >= ACTIONS_MAX {
             let over = actions.iter().position(|action| action.is_done());
             let Some(over) = over else {
-                return Err(Problem::unavailable(format!("{ACTIONS_MAX} actions are under way: wait for one")));
+                return Err(Problem::unavailable(format!(
+                    "{ACTIONS_MAX} actions are under way: wait for one"
+                )));
             };
             actions.remove(over);
         }
@@ -237,11 +239,13 @@ async fn change(ctx: &Ctx, verb: Verb, ids: Vec<JobId>, keep_data: bool) -> Resu
     let queue = ctx.queue();
     match verb {
         Verb::Retry => {
-            let replies = queue.store().retry(RetryRequest { ids, keep_data, now: queue.clock().now() }).await?;
+            let replies =
+                queue.store().retry(RetryRequest { ids, keep_data, now: queue.clock().now() }).await?;
             Ok(replies.iter().filter(|reply| reply.is_ok()).count() as u64)
         }
         Verb::Cancel => {
-            let took = |reply: &&CancelReply| matches!(reply, CancelReply::Cancelled | CancelReply::Requested);
+            let took =
+                |reply: &&CancelReply| matches!(reply, CancelReply::Cancelled | CancelReply::Requested);
             Ok(cancel(ctx, ids).await?.iter().filter(took).count() as u64)
         }
         Verb::Delete => Ok(queue.consume(ids).await?.deleted),

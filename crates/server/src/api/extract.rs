@@ -42,7 +42,8 @@ fn unreadable(error: &(dyn std::error::Error + 'static), bytes_max: usize) -> Pr
     // The limit is a cause below axum's own error, under a type that it does not export.
     let causes = std::iter::successors(Some(error), |error| error.source());
     if causes.map(ToString::to_string).any(|text| text.contains("length limit")) {
-        let text = format!("the body has more than {bytes_max} bytes: send several requests, or upload a file");
+        let text =
+            format!("the body has more than {bytes_max} bytes: send several requests, or upload a file");
         return Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", text);
     }
     Problem::new(StatusCode::BAD_REQUEST, "unreadable", format!("the body did not come whole: {error}"))

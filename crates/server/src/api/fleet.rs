@@ -83,11 +83,8 @@ impl Fleet {
         let running = u32::try_from(leases).unwrap_or(u32::MAX);
         let concurrency = info.concurrency.max(running);
         let now = ctx.queue().clock().now();
-        let due = self.update(worker, now, |known| WorkerInfo {
-            running,
-            concurrency,
-            ..known.unwrap_or(info)
-        });
+        let due =
+            self.update(worker, now, |known| WorkerInfo { running, concurrency, ..known.unwrap_or(info) });
         tell(ctx, due).await;
     }
 

@@ -156,7 +156,8 @@ impl From<OptionsIn> for JobOptions {
 
 impl From<JobOptions> for OptionsIn {
     fn from(options: JobOptions) -> Self {
-        let millis = |time: Option<Duration>| time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        let millis =
+            |time: Option<Duration>| time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
         Self {
             title: options.title,
             owner: options.owner,

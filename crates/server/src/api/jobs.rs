@@ -4,13 +4,13 @@ use axum::Extension;
 use axum::Json as Answer;
 use axum::extract::{Path, State as Shared};
 use axum::http::{HeaderMap, StatusCode};
-use longhaul_queue::store::{CancelReply, Filter, How, ListRequest};
-use longhaul_queue::{JobId, Queue, State};
-use serde::{Deserialize, Serialize};
+use longhaul_queue::State;
+use longhaul_queue::store::{Filter, How, ListRequest};
+use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::ApiResult;
-use super::extract::{ApiJson, ApiQuery, Body, job_id};
+use super::extract::{ApiQuery, Body, job_id};
 use super::idempotency::Key;
 use super::job_in::{JobIn, new_jobs, wrong};
 use super::job_out::{EnqueuedOut, ExplanationOut, JobDetailOut, JobOut};
@@ -39,6 +39,7 @@ pub(super) struct JobsQuery {
     /// Text in payload, title or error, or the start of an id.
     search: Option<String>,
     /// `newest` (default) or `oldest` first.
+    #[param(inline)]
     order: Option<Order>,
     /// At most so many items, 1 to 1000; default 100.
     limit: Option<usize>,
@@ -128,7 +129,6 @@ pub(super) async fn enqueue_jobs(
     }
     let now = ctx.queue().clock().now();
     let jobs = new_jobs(jobs, now, |index| key.as_ref().map(|key| key.job(index)))?;
-    let jobs = Queue::prepare_jobs(jobs, &ctx.queue().limits(), now).map_err(unfit)?;
     let enqueued = match &key {
         None => ctx.queue().enqueue_many(jobs).await.map_err(unfit)?,
         Some(key) => {
@@ -205,93 +205,4 @@ pub(super) async fn explain_job(
     Path(id): Path<String>,
 ) -> ApiResult<Answer<ExplanationOut>> {
     Ok(Answer(ctx.queue().explain(job_id(&id)?).await?.into()))
-}
-
-/// How a job is put back.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RetryIn {
-    /// With its checkpoint (default), or from the start.
-    #[serde(default = "yes")]
-    keep_data: bool,
-}
-
-pub(super) fn yes() -> bool {
-    true
-}
-
-/// Where a job stands after a change.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Changed {
-    /// The job.
-    #[schema(value_type = String, format = "uuid")]
-    id: JobId,
-    /// What happened: `retried`, `cancelled`, `requested` (it runs, and was asked to end), `ended` (it had before) or `deleted`.
-    change: &'static str,
-    /// Its state now.
-    #[schema(value_type = Option<String>)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    state: Option<State>,
-}
-
-/// Puts a failed or cancelled job back.
-#[utoipa::path(post, path = "/api/v1/jobs/{id}/retry", tag = "jobs", params(("id" = String, Path)), request_body = Option<RetryIn>, responses((status = 200, body = Changed)))]
-pub(super) async fn retry_job(
-    Shared(ctx): Shared<Ctx>,
-    Path(id): Path<String>,
-    ApiJson(how): ApiJson<Option<RetryIn>>,
-) -> ApiResult<Answer<Changed>> {
-    let id = job_id(&id)?;
-    let state = ctx.queue().retry(id, how.is_none_or(|how| how.keep_data)).await.map_err(conflict)?;
-    Ok(Answer(Changed { id, change: "retried", state: Some(state) }))
-}
-
-/// Cancels a job. A running one is asked to end.
-#[utoipa::path(post, path = "/api/v1/jobs/{id}/cancel", tag = "jobs", params(("id" = String, Path)), responses((status = 200, body = Changed)))]
-pub(super) async fn cancel_job(
-    Shared(ctx): Shared<Ctx>,
-    Path(id): Path<String>,
-) -> ApiResult<Answer<Changed>> {
-    let id = job_id(&id)?;
-    let (change, state) = match cancel(&ctx, vec![id]).await?.pop() {
-        None | Some(CancelReply::NotFound) => {
-            return Err(Problem::not_found(format!("there is no job {id}")).into());
-        }
-        Some(CancelReply::Cancelled) => ("cancelled", State::Cancelled),
-        Some(CancelReply::Requested) => ("requested", State::Running),
-        Some(CancelReply::Ended(state)) => ("ended", state),
-    };
-    Ok(Answer(Changed { id, change, state: Some(state) }))
-}
-
-/// Cancels jobs, by whatever way they came to be named.
-pub(super) async fn cancel(ctx: &Ctx, ids: Vec<JobId>) -> Result<Vec<CancelReply>, Problem> {
-    Ok(ctx.queue().store().cancel(ids, ctx.queue().clock().now()).await?)
-}
-
-/// Deletes an ended job for good.
-#[utoipa::path(delete, path = "/api/v1/jobs/{id}", tag = "jobs", params(("id" = String, Path)), responses((status = 200, body = Changed)))]
-pub(super) async fn delete_job(
-    Shared(ctx): Shared<Ctx>,
-    Path(id): Path<String>,
-) -> ApiResult<Answer<Changed>> {
-    let id = job_id(&id)?;
-    let deleted = ctx.queue().consume(vec![id]).await?;
-    if let Some((_, error)) = deleted.refused.into_iter().next() {
-        return Err(conflict(error).into());
-    }
-    if deleted.deleted == 0 {
-        return Err(Problem::not_found(format!("there is no job {id}")).into());
-    }
-    Ok(Answer(Changed { id, change: "deleted", state: None }))
-}
-
-/// A verb that the job's state does not allow. Not 409, which some clients take for a reason to send the same again.
-pub(super) fn conflict(error: longhaul_queue::Error) -> Problem {
-    match error {
-        longhaul_queue::Error::Invalid(text) => {
-            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "wrong_state", text)
-        }
-        error => error.into(),
-    }
 }

@@ -59,8 +59,7 @@ pub(super) fn about() -> OpenApi {
 pub(crate) fn text() -> String {
     let (_, mut api) = super::described().split_for_parts();
     for item in api.paths.paths.values_mut() {
-        let operations =
-            [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch];
+        let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch];
         operations.into_iter().flatten().for_each(can_fail);
     }
     let mut text = serde_json::to_string_pretty(&api).unwrap_or_default();

@@ -41,7 +41,9 @@ pub(super) struct PageQuery {
 pub(super) fn limit(asked: Option<usize>) -> Result<usize, Problem> {
     match asked.unwrap_or(LIMIT_DEFAULT) {
         limit @ 1..=PAGE_MAX => Ok(limit),
-        limit => Err(Problem::invalid(format!("limit is {limit}: a page has 1 to {PAGE_MAX} items")).at("limit")),
+        limit => {
+            Err(Problem::invalid(format!("limit is {limit}: a page has 1 to {PAGE_MAX} items")).at("limit"))
+        }
     }
 }
 
@@ -57,7 +59,8 @@ pub(super) fn seq_of(cursor: Option<&str>) -> Result<Option<i64>, Problem> {
     match seq {
         Some(seq) => Ok(Some(seq)),
         None => {
-            Err(Problem::invalid(format!("{cursor:?} is no cursor: send what a page gave as next")).at("cursor"))
+            Err(Problem::invalid(format!("{cursor:?} is no cursor: send what a page gave as next"))
+                .at("cursor"))
         }
     }
 }

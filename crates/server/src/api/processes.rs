@@ -6,6 +6,8 @@ use axum::extract::{Path, State as Shared};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
+use longhaul_pipelines::bulk::run::RUN_PREFIX;
+use longhaul_pipelines::bulk::{Run, RunId, manage};
 use longhaul_queue::job::JobResult;
 use longhaul_queue::limits::{INSERT_MAX, PAGE_MAX};
 use longhaul_queue::state::JobError;
@@ -18,6 +20,7 @@ use super::ApiResult;
 use super::counts::Counts;
 use super::extract::{ApiJson, ApiQuery};
 use super::page::{Listed, PageQuery, cursor_of, limit, seq_of};
+use super::verbs::conflict;
 use super::wait::{Wait, duration};
 use crate::ctx::Ctx;
 use crate::problem::Problem;
@@ -96,6 +99,14 @@ async fn ended(ctx: &Ctx, id: &ProcessId, wait: Option<&str>) -> Result<ProcessI
     }
 }
 
+/// The run that a process is, if it is one: it has batches at a provider and money in the ledger, which only its own verbs know.
+async fn run_of(ctx: &Ctx, id: &ProcessId) -> Result<Option<RunId>, Problem> {
+    if !id.as_str().starts_with(RUN_PREFIX) {
+        return Ok(None);
+    }
+    Ok(Run::find(ctx.queue(), &RunId::named(id.as_str())).await?.map(|run| run.id))
+}
+
 /// How many jobs a verb changed.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Number {
@@ -111,7 +122,11 @@ pub(super) async fn cancel_process(
 ) -> ApiResult<Answer<Number>> {
     let id = ProcessId::from(id);
     ctx.queue().process(&id).await?;
-    Ok(Answer(Number { changed: ctx.queue().cancel_process(id).await? }))
+    let changed = match run_of(&ctx, &id).await? {
+        Some(run) => manage::cancel(&ctx.bulk, &run).await?,
+        None => ctx.queue().cancel_process(id).await?,
+    };
+    Ok(Answer(Number { changed }))
 }
 
 /// Says that a process gets no more jobs.
@@ -249,9 +264,10 @@ pub(super) async fn consume_process(
     let id = ProcessId::from(id);
     let info = ctx.queue().process(&id).await?;
     let changed = match what.unwrap_or_default() {
-        ConsumeIn { up_to_seq: None, ids: None } => {
-            ctx.queue().consume_process(&id).await.map_err(super::jobs::conflict)?
-        }
+        ConsumeIn { up_to_seq: None, ids: None } => match run_of(&ctx, &id).await? {
+            Some(run) => super::runs::consume(&ctx, &run).await?,
+            None => ctx.queue().consume_process(&id).await.map_err(conflict)?,
+        },
         ConsumeIn { up_to_seq: Some(last), ids: None } => {
             if !has_ended(&info) {
                 let text = format!(
@@ -288,7 +304,9 @@ async fn consume_up_to(ctx: &Ctx, id: &ProcessId, last: i64) -> Result<u64, Prob
 
 async fn consume_ids(ctx: &Ctx, id: &ProcessId, ids: Vec<JobId>) -> Result<u64, Problem> {
     if ids.len() > INSERT_MAX {
-        return Err(Problem::invalid(format!("{} ids, at most {INSERT_MAX} in one call", ids.len())).at("ids"));
+        return Err(
+            Problem::invalid(format!("{} ids, at most {INSERT_MAX} in one call", ids.len())).at("ids")
+        );
     }
     let mut deleted = 0;
     for page in ids.chunks(PAGE_MAX) {
@@ -300,7 +318,7 @@ async fn consume_ids(ctx: &Ctx, id: &ProcessId, ids: Vec<JobId>) -> Result<u64, 
         let done = ctx.queue().consume(page.to_vec()).await?;
         deleted += done.deleted;
         if let Some((_, error)) = done.refused.into_iter().next() {
-            return Err(super::jobs::conflict(error));
+            return Err(conflict(error));
         }
     }
     Ok(deleted)

@@ -78,7 +78,10 @@ mod tests {
             (r#"{"Api-Key":"x"}"#, r#"{"Api-Key":"[redacted]"}"#),
             (r#"{"OPENAI_API_KEY":1}"#, r#"{"OPENAI_API_KEY":"[redacted]"}"#),
             (r#"{"headers":{"Authorization":["x"]}}"#, r#"{"headers":{"Authorization":"[redacted]"}}"#),
-            (r#"[{"token":"x"},{"sessionToken":{"a":1}}]"#, r#"[{"token":"[redacted]"},{"sessionToken":"[redacted]"}]"#),
+            (
+                r#"[{"token":"x"},{"sessionToken":{"a":1}}]"#,
+                r#"[{"token":"[redacted]"},{"sessionToken":"[redacted]"}]"#,
+            ),
             (r#"{"client_secret":"x"}"#, r#"{"client_secret":"[redacted]"}"#),
             (r#"{"max_tokens":100,"token_count":5}"#, r#"{"max_tokens":100,"token_count":5}"#),
             (r#"{"secret":null}"#, r#"{"secret":null}"#),

@@ -104,10 +104,7 @@ pub(super) async fn list_runs(
 
 /// Shows a run with its settings, progress, money and provider batches.
 #[utoipa::path(get, path = "/api/v1/runs/{id}", tag = "runs", params(("id" = String, Path)), responses((status = 200, body = RunOut)))]
-pub(super) async fn show_run(
-    Shared(ctx): Shared<Ctx>,
-    Path(id): Path<String>,
-) -> ApiResult<Answer<RunOut>> {
+pub(super) async fn show_run(Shared(ctx): Shared<Ctx>, Path(id): Path<String>) -> ApiResult<Answer<RunOut>> {
     let run = find(&ctx, &id).await?;
     let batches = manage::batches(&ctx.bulk, &run.id).await?;
     let batches = batches.into_iter().map(|(detail, payload)| BatchOut {
@@ -235,10 +232,7 @@ pub(super) async fn cancel_run(
 
 /// Stops a run's requests from being sent; what was sent goes on.
 #[utoipa::path(post, path = "/api/v1/runs/{id}/pause", tag = "runs", params(("id" = String, Path)), responses((status = 200, body = RunOut)))]
-pub(super) async fn pause_run(
-    Shared(ctx): Shared<Ctx>,
-    Path(id): Path<String>,
-) -> ApiResult<Answer<RunOut>> {
+pub(super) async fn pause_run(Shared(ctx): Shared<Ctx>, Path(id): Path<String>) -> ApiResult<Answer<RunOut>> {
     let run = find(&ctx, &id).await?;
     manage::pause(&ctx.bulk, &run.id).await?;
     Ok(Answer(RunOut::new(&ctx, run).await?))
@@ -321,9 +315,13 @@ pub(super) async fn delete_run(
     Path(id): Path<String>,
 ) -> ApiResult<Answer<Number>> {
     let run = find(&ctx, &id).await?;
-    let deleted = manage::consume(&ctx.bulk, &run.id).await.map_err(|error| match error {
-        bulk::Error::Queue(error) => super::jobs::conflict(error),
+    Ok(Answer(Number { changed: consume(&ctx, &run.id).await? }))
+}
+
+/// Deletes a run with all that belongs to it.
+pub(super) async fn consume(ctx: &Ctx, run: &RunId) -> Result<u64, Problem> {
+    manage::consume(&ctx.bulk, run).await.map_err(|error| match error {
+        bulk::Error::Queue(error) => super::verbs::conflict(error),
         error => error.into(),
-    });
-    Ok(Answer(Number { changed: deleted? }))
+    })
 }

@@ -82,8 +82,7 @@ impl ScheduleOut {
             options: job.options.into(),
         };
         // An expression may have an end.
-        let following =
-            |after: &Timestamp| next_after(&cron, &timezone, *after).ok();
+        let following = |after: &Timestamp| next_after(&cron, &timezone, *after).ok();
         let next_runs = std::iter::successors(Some(next_at), following).take(RUNS_SHOWN).collect();
         Self { name, job, missed, next_at, next_runs, last_at, cron, timezone }
     }
@@ -97,7 +96,9 @@ pub(super) async fn list_schedules(
 ) -> ApiResult<Answer<Listed<ScheduleOut>>> {
     let hide = redact::applies(&ctx, &caller);
     let schedules = ctx.queue().store().schedules().await?;
-    Ok(Answer(Listed::whole(schedules.into_iter().map(|schedule| ScheduleOut::new(schedule, hide)).collect())))
+    Ok(Answer(Listed::whole(
+        schedules.into_iter().map(|schedule| ScheduleOut::new(schedule, hide)).collect(),
+    )))
 }
 
 /// A schedule to keep.

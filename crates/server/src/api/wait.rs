@@ -70,9 +70,7 @@ pub(super) fn duration(field: &str, text: Option<&str>) -> Result<Option<Duratio
     let length = length.and_then(|length| Duration::try_from_secs_f64(length).ok());
     match length {
         Some(length) if length <= WAIT_MAX => Ok(Some(length)),
-        Some(_) => {
-            Err(Problem::invalid(format!("{field} is at most {} s", WAIT_MAX.as_secs())).at(field))
-        }
+        Some(_) => Err(Problem::invalid(format!("{field} is at most {} s", WAIT_MAX.as_secs())).at(field)),
         None => Err(Problem::invalid(format!("{field} is {text:?}: write 30s, 500ms or 2m")).at(field)),
     }
 }

@@ -45,13 +45,20 @@ pub(super) async fn claim_work(
     let lease_for = lease_time(asked.lease_seconds)?;
     let limit = asked.limit;
     if !(1..=CLAIM_MAX).contains(&limit) {
-        return Err(wrong("limit", format!("limit is {limit}: 1 to {CLAIM_MAX} jobs can be claimed at once")).into());
+        return Err(wrong(
+            "limit",
+            format!("limit is {limit}: 1 to {CLAIM_MAX} jobs can be claimed at once"),
+        )
+        .into());
     }
     check_names("queues", &asked.queues)?;
     if asked.queues.is_empty() {
         return Err(wrong("queues", "queues is empty: name one, such as default").into());
     }
     check_names("kinds", asked.kinds.as_deref().unwrap_or_default())?;
+    if let Some(host) = &asked.host {
+        check_name("host", host).map_err(|error| wrong("host", error))?;
+    }
     let worker = match asked.worker {
         Some(worker) => {
             check_name("worker", &worker).map_err(|error| wrong("worker", error))?;
@@ -179,7 +186,9 @@ pub(super) async fn save_work(
         ctx.queue().limits().check_value("data", data).map_err(unfit)?;
     }
     if asked.log.len() > LOG_LINES_MAX {
-        return Err(wrong("log", format!("{} lines, at most {LOG_LINES_MAX} are kept", asked.log.len())).into());
+        return Err(
+            wrong("log", format!("{} lines, at most {LOG_LINES_MAX} are kept", asked.log.len())).into()
+        );
     }
     let line = |text: String| LogLine { at: now, text: shorten(&text, LOG_LINE_BYTES_MAX) };
     let save = Save {

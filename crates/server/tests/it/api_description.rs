@@ -15,7 +15,10 @@ async fn the_description_is_what_the_code_serves_and_the_documents_hold() {
     let served = stage.request(reqwest::Method::GET, "/openapi.json").send().await.expect("an answer");
     assert_eq!(served.text().await.expect("text"), made);
     let kept = std::fs::read_to_string(Path::new(PLACE)).unwrap_or_default();
-    assert!(kept == made, "docs/openapi.json is old; refresh it: cargo run -p longhaul -- openapi > docs/openapi.json");
+    assert!(
+        kept == made,
+        "docs/openapi.json is old; refresh it: cargo run -p longhaul -- openapi > docs/openapi.json"
+    );
     stage.stop().await;
 }
 

@@ -38,7 +38,8 @@ async fn results_are_read_in_order_by_page_or_by_line_and_then_consumed() {
     let expected: Vec<String> = ids.iter().map(ToString::to_string).collect();
     assert_eq!(read, expected);
 
-    let request = stage.request(Method::GET, "/api/v1/processes/p/results").header("accept", "application/jsonl");
+    let request =
+        stage.request(Method::GET, "/api/v1/processes/p/results").header("accept", "application/jsonl");
     let response = request.send().await.expect("an answer");
     assert_eq!(response.headers()["content-type"], "application/jsonl");
     let text = response.text().await.expect("lines");
@@ -116,7 +117,10 @@ async fn queues_are_paused_and_limited() {
     let keep = json!({"retention": "keep", "succeeded_ms": 1_000, "failed_ms": 2_000});
     let change = json!({"paused": false, "max_running": 3, "retention": keep});
     let (_, changed) = stage.send(Method::PATCH, "/api/v1/queues/q", Some(change)).await;
-    assert_eq!((&changed["paused"], &changed["max_running"], &changed["retention"]), (&json!(false), &json!(3), &keep));
+    assert_eq!(
+        (&changed["paused"], &changed["max_running"], &changed["retention"]),
+        (&json!(false), &json!(3), &keep)
+    );
     let (_, lifted) = stage.send(Method::PATCH, "/api/v1/queues/q", Some(json!({"max_running": null}))).await;
     assert_eq!((&lifted["max_running"], &lifted["retention"]), (&Value::Null, &keep), "the others stay");
     let (status, problem) = stage.send(Method::PATCH, "/api/v1/queues/q", Some(json!({"limit": 3}))).await;
@@ -151,11 +155,17 @@ async fn schedules_are_kept_fired_and_removed() {
     ];
     for (wrong, field) in rows {
         let (status, problem) = stage.send(Method::PUT, "/api/v1/schedules/daily", Some(wrong)).await;
-        assert_eq!((status, &problem["field"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!(field)), "{problem}");
+        assert_eq!(
+            (status, &problem["field"]),
+            (StatusCode::UNPROCESSABLE_ENTITY, &json!(field)),
+            "{problem}"
+        );
     }
     let (status, _) = stage.send(Method::DELETE, "/api/v1/schedules/daily", None).await;
     assert_eq!(status, StatusCode::OK);
-    for (method, path) in [(Method::DELETE, "/api/v1/schedules/daily"), (Method::POST, "/api/v1/schedules/daily/run")] {
+    for (method, path) in
+        [(Method::DELETE, "/api/v1/schedules/daily"), (Method::POST, "/api/v1/schedules/daily/run")]
+    {
         assert_eq!(stage.send(method, path, None).await.0, StatusCode::NOT_FOUND);
     }
     stage.stop().await;

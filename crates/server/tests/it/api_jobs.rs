@@ -45,7 +45,11 @@ async fn one_many_or_a_graph_are_stored_all_or_none() {
         let (status, problem) = stage.send(Method::POST, "/api/v1/jobs", Some(body)).await;
         assert_eq!((status, &problem["field"]), (StatusCode::UNPROCESSABLE_ENTITY, &field), "{problem}");
     }
-    assert_eq!(stage.get("/api/v1/jobs").await["items"].as_array().map(Vec::len), Some(4), "nothing of those");
+    assert_eq!(
+        stage.get("/api/v1/jobs").await["items"].as_array().map(Vec::len),
+        Some(4),
+        "nothing of those"
+    );
     stage.stop().await;
 }
 
@@ -89,12 +93,14 @@ async fn a_call_with_a_key_may_be_sent_again() {
 async fn lists_are_filtered_ordered_and_paged() {
     let stage = Stage::new().await;
     let jobs: Vec<Value> = (0..5)
-        .map(|number| json!({
-            "kind": if number % 2 == 0 { "even" } else { "odd" },
-            "queue": "q",
-            "payload": {"number": format!("n{number}")},
-            "options": {"tags": [format!("t{number}")]},
-        }))
+        .map(|number| {
+            json!({
+                "kind": if number % 2 == 0 { "even" } else { "odd" },
+                "queue": "q",
+                "payload": {"number": format!("n{number}")},
+                "options": {"tags": [format!("t{number}")]},
+            })
+        })
         .collect();
     let jobs = enqueue(&stage, json!({"jobs": jobs})).await;
     stage.send(Method::POST, &format!("/api/v1/jobs/{}/cancel", id_of(&jobs[4])), None).await;
@@ -146,7 +152,13 @@ async fn what_is_wrong_is_told_by_its_field() {
         ("POST", "/api/v1/jobs", r#"{"kind":1}"#, 422, "kind"),
         ("POST", "/api/v1/jobs", r#"{"kind":"a","pay":1}"#, 422, "pay"),
         ("POST", "/api/v1/jobs", r#"{"kind":""}"#, 422, "kind"),
-        ("POST", "/api/v1/jobs", r#"{"jobs":[{"kind":"a"},{"kind":"b","options":{"max_attempts":"x"}}]}"#, 422, "jobs[1].options.max_attempts"),
+        (
+            "POST",
+            "/api/v1/jobs",
+            r#"{"jobs":[{"kind":"a"},{"kind":"b","options":{"max_attempts":"x"}}]}"#,
+            422,
+            "jobs[1].options.max_attempts",
+        ),
         ("POST", "/api/v1/jobs/actions", r#"{"action":"retry"}"#, 422, "filter"),
         ("POST", "/api/v1/jobs/actions", r#"{"action":"burn","all":true}"#, 422, "action"),
         ("PUT", "/api/v1/jobs", "", 405, ""),
@@ -173,7 +185,8 @@ async fn what_is_wrong_is_told_by_its_field() {
 async fn a_look_that_waits_ends_with_the_job_or_with_the_server() {
     let stage = Stage::new().await;
     let jobs = enqueue(&stage, json!({"jobs": [{"kind": "a"}, {"kind": "a"}]})).await;
-    let look = |job: &Value| stage.request(Method::GET, &format!("/api/v1/jobs/{}?wait=2m", id_of(job))).send();
+    let look =
+        |job: &Value| stage.request(Method::GET, &format!("/api/v1/jobs/{}?wait=2m", id_of(job))).send();
     let (cancelled, never) = (tokio::spawn(look(&jobs[0])), tokio::spawn(look(&jobs[1])));
     stage.send(Method::POST, &format!("/api/v1/jobs/{}/cancel", id_of(&jobs[0])), None).await;
     let shown = json_of(cancelled.await.expect("no panic").expect("an answer")).await;
@@ -201,6 +214,10 @@ async fn verbs_change_one_job_and_say_what_they_did() {
     };
     assert_eq!(verb(Method::DELETE, "").await, (422, String::new()), "it has not ended");
     assert_eq!(verb(Method::POST, "/retry").await, (422, String::new()), "it has not failed");
+    assert_eq!(verb(Method::POST, "/run-now").await, (422, String::new()), "it does not wait for a time");
+    let later = enqueue(&stage, json!({"kind": "a", "delay_ms": 60_000})).await.remove(0);
+    let now = format!("/api/v1/jobs/{}/run-now", id_of(&later));
+    assert_eq!(stage.send(Method::POST, &now, None).await.1["state"], "ready");
     assert_eq!(verb(Method::POST, "/cancel").await, (200, "cancelled".to_owned()));
     assert_eq!(verb(Method::POST, "/cancel").await, (200, "ended".to_owned()));
     assert_eq!(verb(Method::POST, "/retry").await, (200, "retried".to_owned()));
@@ -250,9 +267,8 @@ async fn an_action_walks_over_all_that_match() {
     let deleted = act(json!({"action": "delete", "filter": {"kind": "mine"}})).await;
     assert_eq!(deleted["changed"], 2_500);
     assert_eq!(count(State::Cancelled).await, 10);
-    let (status, action) = stage
-        .send(Method::DELETE, &format!("/api/v1/jobs/actions/{}", id_of(&deleted)), None)
-        .await;
+    let (status, action) =
+        stage.send(Method::DELETE, &format!("/api/v1/jobs/actions/{}", id_of(&deleted)), None).await;
     assert_eq!((status, &action["aborted"]), (StatusCode::OK, &json!(true)));
     stage.stop().await;
 }

@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 use crate::stage::Stage;
 
 fn prompts(count: usize) -> Value {
-    let requests: Vec<Value> =
-        (0..count).map(|number| json!({"custom_id": format!("c{number}"), "prompt": format!("say {number}")})).collect();
+    let requests: Vec<Value> = (0..count)
+        .map(|number| json!({"custom_id": format!("c{number}"), "prompt": format!("say {number}")}))
+        .collect();
     json!({"model": "sim-small", "requests": requests, "mode": "sync", "max_tokens": 16})
 }
 
@@ -25,10 +26,17 @@ async fn ended(stage: &Stage, id: &str) -> Value {
 async fn a_run_is_handed_in_answered_read_and_deleted() {
     let stage = Stage::new().await;
     let (status, estimate) = stage.send(Method::POST, "/api/v1/estimate", Some(prompts(5))).await;
-    assert_eq!((status, &estimate["requests"], &estimate["simulated"]), (StatusCode::OK, &json!(5), &json!(true)));
+    assert_eq!(
+        (status, &estimate["requests"], &estimate["simulated"]),
+        (StatusCode::OK, &json!(5), &json!(true))
+    );
     assert_eq!(stage.get("/api/v1/runs").await["items"], json!([]), "nothing was stored");
     let (status, run) = stage.send(Method::POST, "/api/v1/runs", Some(prompts(5))).await;
-    assert_eq!((status, &run["resumed"], &run["mode"]), (StatusCode::CREATED, &json!(false), &json!("sync")), "{run}");
+    assert_eq!(
+        (status, &run["resumed"], &run["mode"]),
+        (StatusCode::CREATED, &json!(false), &json!("sync")),
+        "{run}"
+    );
     assert_eq!(run["estimate_micros"], estimate["cost_micros"]);
     let id = run["id"].as_str().expect("a name");
     let (status, again) = stage.send(Method::POST, "/api/v1/runs", Some(prompts(5))).await;
@@ -38,7 +46,10 @@ async fn a_run_is_handed_in_answered_read_and_deleted() {
 
     let working = stage.work().await;
     let shown = ended(&stage, id).await;
-    assert_eq!((&shown["progress"]["completed"], &shown["settings"]["model"]), (&json!(5), &json!("sim-small")));
+    assert_eq!(
+        (&shown["progress"]["completed"], &shown["settings"]["model"]),
+        (&json!(5), &json!("sim-small"))
+    );
     let first = stage.get(&format!("/api/v1/runs/{id}/results?limit=3")).await;
     let next = first["next"].as_str().expect("more");
     let second = stage.get(&format!("/api/v1/runs/{id}/results?limit=3&cursor={next}")).await;
@@ -49,7 +60,11 @@ async fn a_run_is_handed_in_answered_read_and_deleted() {
         .collect();
     assert_eq!(names, ["c0", "c1", "c2", "c3", "c4"]);
     let costs = stage.get("/api/v1/costs").await;
-    assert_eq!((&costs["items"][0]["model"], &costs["items"][0]["calls"]), (&json!("sim-small"), &json!(5)), "{costs}");
+    assert_eq!(
+        (&costs["items"][0]["model"], &costs["items"][0]["calls"]),
+        (&json!("sim-small"), &json!(5)),
+        "{costs}"
+    );
     working.drain().await;
     let (status, gone) = stage.send(Method::DELETE, &format!("/api/v1/runs/{id}"), None).await;
     assert_eq!((status, &gone["changed"]), (StatusCode::OK, &json!(6)), "five requests and the run");
@@ -87,7 +102,8 @@ async fn a_run_is_paused_resumed_and_cancelled() {
 async fn a_run_can_be_made_of_an_uploaded_file() {
     let stage = Stage::with(ServerOptions::default(), SimOptions::default()).await;
     let line = |number: usize| {
-        let body = json!({"model": "sim-small", "messages": [{"role": "user", "content": number.to_string()}]});
+        let body =
+            json!({"model": "sim-small", "messages": [{"role": "user", "content": number.to_string()}]});
         json!({"custom_id": format!("c{number}"), "method": "POST", "url": "/v1/chat/completions", "body": body})
             .to_string() + "\n"
     };
@@ -109,7 +125,10 @@ async fn a_run_can_be_made_of_an_uploaded_file() {
     assert_eq!((status, &run["requests"]), (StatusCode::CREATED, &json!(4)), "{run}");
     let working = stage.work().await;
     let shown = ended(&stage, run["id"].as_str().expect("a name")).await;
-    assert_eq!((&shown["progress"]["completed"], &shown["settings"]["source"]["name"]), (&json!(4), &json!("good.jsonl")));
+    assert_eq!(
+        (&shown["progress"]["completed"], &shown["settings"]["source"]["name"]),
+        (&json!(4), &json!("good.jsonl"))
+    );
     working.drain().await;
     stage.stop().await;
 }

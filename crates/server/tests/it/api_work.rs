@@ -44,18 +44,26 @@ async fn a_job_is_claimed_saved_renewed_and_settled() {
     let worker = claims["worker"].as_str().expect("a name was drawn");
     assert_eq!(claims["jobs"].as_array().map(Vec::len), Some(1), "the child waits");
     let claimed = &claims["jobs"][0];
-    assert_eq!((&claimed["id"], &claimed["payload"]), (&json!(parent), &json!({"api_key": "k"})), "whole for workers");
+    assert_eq!(
+        (&claimed["id"], &claimed["payload"]),
+        (&json!(parent), &json!({"api_key": "k"})),
+        "whole for workers"
+    );
     let lease = &claimed["lease"];
     assert_eq!((&lease["fence"], &lease["worker"]), (&json!(1), &json!(worker)));
 
-    let note = json!({"lease": lease, "data": {"page": 2}, "progress": {"done": 2, "total": 9}, "log": ["half"]});
+    let note =
+        json!({"lease": lease, "data": {"page": 2}, "progress": {"done": 2, "total": 9}, "log": ["half"]});
     post(&stage, "save", note).await;
     let renewals = post(&stage, "extend", json!({"leases": [lease], "lease_seconds": 60})).await;
     let renewed = &renewals["leases"][0]["extended"];
     assert_eq!(renewed["cancel_requested"], false);
     assert!(renewed["until"].as_i64() > lease["until"].as_i64(), "{renewals}");
     let shown = stage.get(&format!("/api/v1/jobs/{parent}")).await;
-    assert_eq!((&shown["data"]["page"], &shown["progress"]["total"], &shown["log"][0]["text"]), (&json!(2), &json!(9), &json!("half")));
+    assert_eq!(
+        (&shown["data"]["page"], &shown["progress"]["total"], &shown["log"][0]["text"]),
+        (&json!(2), &json!(9), &json!("half"))
+    );
     let workers = stage.get("/api/v1/workers").await;
     assert_eq!((&workers["items"][0]["id"], &workers["items"][0]["host"]), (&json!(worker), &json!("h")));
 
@@ -131,7 +139,10 @@ async fn a_stale_lease_changes_nothing_and_is_told() {
     assert!(renewals["leases"][1]["extended"].is_object(), "{renewals}");
     let both = json!({"items": [{"lease": old, "outcome": {"fail": {"error": "x"}}}, {"lease": new, "outcome": {"done": 2}}]});
     let settled = post(&stage, "settle", both).await;
-    assert_eq!((&settled["items"][0]["lost_lease"], &settled["items"][1]["applied"]), (&json!(true), &json!("succeeded")));
+    assert_eq!(
+        (&settled["items"][0]["lost_lease"], &settled["items"][1]["applied"]),
+        (&json!(true), &json!("succeeded"))
+    );
     stage.stop().await;
 }
 
@@ -153,6 +164,34 @@ async fn a_claim_waits_for_work_and_a_cancel_reaches_the_worker() {
     assert_eq!(settled["applied"], "cancelled");
     let none = post(&stage, "claim", json!({"queues": ["default"], "wait_seconds": 0.01})).await;
     assert_eq!(none["jobs"], json!([]));
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_parked_job_is_told_by_its_key_and_a_held_one_is_released() {
+    let stage = Stage::new().await;
+    let id = enqueue(&stage, job()).await;
+    let lease = claim(&stage).await["lease"].clone();
+    settle(&stage, &lease, json!({"park": {"key": "k"}})).await;
+    let signal = |body: Value| stage.send(Method::POST, "/api/v1/signals", Some(body));
+    let (_, told) = signal(json!({"key": "k", "signal": {"resume": {"ok": true}}})).await;
+    assert_eq!(told, json!({"jobs": [id], "kept": false}));
+    let claimed = claim(&stage).await;
+    assert_eq!(claimed["wake"], json!({"signal": {"ok": true}}));
+    settle(&stage, &claimed["lease"], json!({"park": {"key": "l"}})).await;
+    let (_, told) = signal(json!({"ids": [id], "signal": {"fail": "no"}})).await;
+    assert_eq!(told["jobs"], json!([id]));
+    assert_eq!(stage.get(&format!("/api/v1/jobs/{id}")).await["error"]["text"], "no");
+    let (_, told) = signal(json!({"key": "early", "signal": {"done": 1}})).await;
+    assert_eq!(told, json!({"jobs": [], "kept": true}));
+    for wrong in [json!({"signal": {"done": 1}}), json!({"ids": [id], "signal": {"done": 1}})] {
+        assert_eq!(signal(wrong).await.0, StatusCode::UNPROCESSABLE_ENTITY);
+    }
+    let child = enqueue(&stage, job().after_with(id, longhaul_queue::job::OnFailure::Hold)).await;
+    let path = format!("/api/v1/jobs/{child}/unhold");
+    let (_, released) = stage.send(Method::POST, &path, None).await;
+    assert_eq!((&released["change"], &released["state"]), (&json!("released"), &json!("ready")));
+    assert_eq!(stage.send(Method::POST, &path, None).await.0, StatusCode::UNPROCESSABLE_ENTITY);
     stage.stop().await;
 }
 
@@ -186,7 +225,11 @@ async fn what_a_worker_gets_wrong_is_told_by_its_field() {
         ("save", json!({"lease": lease, "data": long}), ""),
         ("save", json!({"lease": lease, "progress": {"done": -1}}), "progress.done"),
         ("settle", json!({"items": [{"lease": lease, "outcome": {"explode": 1}}]}), "items[0].outcome"),
-        ("settle", json!({"items": [{"lease": lease, "outcome": {"continue": {"after_seconds": -1}}}]}), "after_seconds"),
+        (
+            "settle",
+            json!({"items": [{"lease": lease, "outcome": {"continue": {"after_seconds": -1}}}]}),
+            "after_seconds",
+        ),
     ];
     for (path, body, field) in rows {
         let (status, problem) = stage.send(Method::POST, &format!("/api/v1/work/{path}"), Some(body)).await;
@@ -197,6 +240,9 @@ async fn what_a_worker_gets_wrong_is_told_by_its_field() {
     let refused = post(&stage, "settle", json!({"items": [item]})).await;
     assert!(refused["items"][0]["refused"].as_str().expect("a reason").contains("kind"), "{refused}");
     let settled = settle(&stage, &lease, json!({"done": long})).await;
-    assert_eq!(settled["applied"], "failed", "a result that cannot be stored fails the job, as in any worker");
+    assert_eq!(
+        settled["applied"], "failed",
+        "a result that cannot be stored fails the job, as in any worker"
+    );
     stage.stop().await;
 }

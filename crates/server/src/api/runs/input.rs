@@ -121,7 +121,9 @@ impl Wanted {
     pub(in crate::api) async fn new(ctx: &Ctx, asked: RunIn) -> Result<Self, Problem> {
         let (prompts, chosen, source) = match (&asked.input_file, asked.requests.is_empty()) {
             (None, true) => return Err(wrong("requests", "send requests, or the input_file that has them")),
-            (Some(_), false) => return Err(wrong("input_file", "requests and input_file exclude each other")),
+            (Some(_), false) => {
+                return Err(wrong("input_file", "requests and input_file exclude each other"));
+            }
             (Some(file), true) => from_file(ctx, file, &asked).await?,
             (None, false) => given(ctx, &asked)?,
         };
@@ -241,8 +243,12 @@ async fn from_file(ctx: &Ctx, file: &str, asked: &RunIn) -> Result<(Prompts, Cho
         let more = if more > 0 { format!("; {more} more faults") } else { String::new() };
         wrong("input_file", format!("{}{more}", told.collect::<Vec<_>>().join("; ")))
     })?;
-    let source =
-        Source { name: record.filename, sha256, requests: summary.requests, form: Form::OpenAi.tag().to_owned() };
+    let source = Source {
+        name: record.filename,
+        sha256,
+        requests: summary.requests,
+        form: Form::OpenAi.tag().to_owned(),
+    };
     Ok((Prompts::File(path), summary.chosen, source))
 }
 

@@ -135,7 +135,8 @@ struct FailIn {
 
 impl OutcomeIn {
     fn event(self) -> Result<Event, Problem> {
-        let after = |seconds: Option<f64>| seconds.map(|seconds| seconds_of("after_seconds", seconds)).transpose();
+        let after =
+            |seconds: Option<f64>| seconds.map(|seconds| seconds_of("after_seconds", seconds)).transpose();
         Ok(Event::Outcome(match self {
             Self::Done(Value(result)) => Outcome::Done(result),
             Self::Continue(ContinueIn { after_seconds, data }) => {
