@@ -7,7 +7,7 @@ use super::*;
 use crate::job::JobOptions;
 use crate::memory::MemoryStore;
 use crate::retry::RetryPolicy;
-use crate::state::{Park, State};
+use crate::state::{OnTimeout, Park, State};
 use crate::store::{ClaimRequest, Settled};
 use crate::{Claimed, Store as _};
 
@@ -43,83 +43,75 @@ fn json(text: &str) -> Json {
     Json::parse(text).expect("JSON")
 }
 
+/// What a worker says, and what becomes of the job.
+struct Row {
+    name: &'static str,
+    options: JobOptions,
+    event: Event,
+    state: State,
+    /// The wait, where there is one.
+    wait_s: Option<u64>,
+    /// Whether follow-ups are stored.
+    keeps: bool,
+}
+
+impl Row {
+    fn new(name: &'static str, options: JobOptions, event: Event, state: State) -> Self {
+        Self { name, options, event, state, wait_s: None, keeps: true }
+    }
+
+    fn wait(self, seconds: u64) -> Self {
+        Self { wait_s: Some(seconds), ..self }
+    }
+
+    fn repeats(self) -> Self {
+        Self { keeps: false, ..self }
+    }
+}
+
+fn once() -> JobOptions {
+    JobOptions { max_attempts: Some(1), ..JobOptions::default() }
+}
+
+fn fixed() -> JobOptions {
+    let retry = RetryPolicy::fixed(Duration::from_secs(5)).without_jitter();
+    JobOptions { retry: Some(retry), delay: Some(Duration::from_secs(3)), ..JobOptions::default() }
+}
+
+fn rows() -> Vec<Row> {
+    let seconds = |seconds| Some(Duration::from_secs(seconds));
+    let park = |key: &str| {
+        let park = Park { key: key.to_owned(), until: None, on_timeout: OnTimeout::Resume };
+        outcome(Outcome::Park { park, data: None })
+    };
+    let go_on = |after, data| outcome(Outcome::Continue { after, data });
+    let give_up = outcome(Outcome::Fail(JobError::new(Reason::Failure, "no")));
+    let done = |result: &Json| outcome(Outcome::Done(result.clone()));
+    let long = json(&format!("{:?}", "x".repeat(30)));
+    let throttle = retry(Reason::Throttle, seconds(2));
+    vec![
+        Row::new("done", once(), done(&json("1")), State::Succeeded),
+        Row::new("a result too long", once(), done(&long), State::Failed),
+        Row::new("a retry", fixed(), retry(Reason::Failure, None), State::Scheduled).wait(5).repeats(),
+        Row::new("a retry with a time", fixed(), retry(Reason::Failure, seconds(9)), State::Scheduled)
+            .wait(9)
+            .repeats(),
+        Row::new("the last retry", once(), retry(Reason::Failure, None), State::Failed).repeats(),
+        Row::new("a throttle costs no attempt", once(), throttle, State::Scheduled).wait(2).repeats(),
+        Row::new("failed for good", fixed(), give_up, State::Failed),
+        Row::new("goes on at once", once(), go_on(None, None), State::Ready),
+        Row::new("goes on by its own delay", fixed(), go_on(None, None), State::Scheduled).wait(3),
+        Row::new("data too long", fixed(), go_on(None, Some(long)), State::Failed),
+        Row::new("parks", fixed(), park("k"), State::Parked),
+        Row::new("parks for nothing", fixed(), park(""), State::Failed),
+        Row::new("released", once(), Event::Release, State::Ready).repeats(),
+        Row::new("cancelled", once(), Event::Cancel, State::Cancelled).repeats(),
+    ]
+}
+
 #[tokio::test]
 async fn remote_ends_are_judged_by_the_one_table() {
-    let once = || JobOptions { max_attempts: Some(1), ..JobOptions::default() };
-    let fixed = || JobOptions {
-        retry: Some(RetryPolicy::fixed(Duration::from_secs(5)).without_jitter()),
-        ..JobOptions::default()
-    };
-    let delayed = || JobOptions { delay: Some(Duration::from_secs(3)), ..JobOptions::default() };
-    let park = |key: &str| Park { key: key.to_owned(), until: None, on_timeout: Default::default() };
-    let long = json(&format!("{:?}", "x".repeat(30)));
-    // The wait in seconds, where there is one, and whether follow-ups are kept.
-    let rows = [
-        ("done", once(), outcome(Outcome::Done(json("1"))), State::Succeeded, None, true),
-        ("a result too long", once(), outcome(Outcome::Done(long.clone())), State::Failed, None, true),
-        ("a retry", fixed(), retry(Reason::Failure, None), State::Scheduled, Some(5), false),
-        (
-            "a retry with a time",
-            fixed(),
-            retry(Reason::Failure, Some(Duration::from_secs(9))),
-            State::Scheduled,
-            Some(9),
-            false,
-        ),
-        ("the last retry", once(), retry(Reason::Failure, None), State::Failed, None, false),
-        (
-            "a throttle costs no attempt",
-            once(),
-            retry(Reason::Throttle, Some(Duration::from_secs(2))),
-            State::Scheduled,
-            Some(2),
-            false,
-        ),
-        (
-            "failed for good",
-            fixed(),
-            outcome(Outcome::Fail(JobError::new(Reason::Failure, "no"))),
-            State::Failed,
-            None,
-            true,
-        ),
-        (
-            "goes on at once",
-            fixed(),
-            outcome(Outcome::Continue { after: None, data: None }),
-            State::Ready,
-            None,
-            true,
-        ),
-        (
-            "goes on by its own delay",
-            delayed(),
-            outcome(Outcome::Continue { after: None, data: None }),
-            State::Scheduled,
-            Some(3),
-            true,
-        ),
-        (
-            "data too long",
-            fixed(),
-            outcome(Outcome::Continue { after: None, data: Some(long) }),
-            State::Failed,
-            None,
-            true,
-        ),
-        ("parks", fixed(), outcome(Outcome::Park { park: park("k"), data: None }), State::Parked, None, true),
-        (
-            "parks for nothing",
-            fixed(),
-            outcome(Outcome::Park { park: park(""), data: None }),
-            State::Failed,
-            None,
-            true,
-        ),
-        ("released", once(), Event::Release, State::Ready, None, false),
-        ("cancelled", once(), Event::Cancel, State::Cancelled, None, false),
-    ];
-    for (name, options, event, state, wait, keeps) in rows {
+    for Row { name, options, event, state, wait_s, keeps } in rows() {
         let store = MemoryStore::new();
         let claimed = claimed(&store, options).await;
         let follow_ups = vec![NewJob::new("next", Json::null())];
@@ -127,7 +119,7 @@ async fn remote_ends_are_judged_by_the_one_table() {
         let item = settle(&claimed.job, ended, &LIMITS, NOW, 0.0).expect(name);
         assert_eq!(item.settlement.state, state, "{name}");
         let waits = item.settlement.run_at.filter(|at| *at > NOW).map(|at| at.since(NOW).as_secs());
-        assert_eq!(waits, wait, "{name}");
+        assert_eq!(waits, wait_s, "{name}");
         assert_eq!(item.follow_ups.len(), usize::from(keeps), "{name}");
         for follow_up in &item.follow_ups {
             assert_eq!(follow_up.options.parent_id, Some(claimed.job.id), "{name}");
