@@ -8,7 +8,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::clock::WallClock;
-use crate::error::{Class, Error, Result};
+use crate::error::Result;
 use crate::http::{Dialect, Http};
 use crate::profile::Profile;
 use crate::provider::*;
@@ -57,12 +57,18 @@ impl Anthropic {
 #[async_trait]
 impl Provider for Anthropic {
     fn caps(&self) -> Caps {
-        let batches =
-            BatchCaps { requests_max: REQUESTS_MAX, bytes_max: BYTES_MAX, tagged: false, window: WINDOW };
+        let batches = BatchCaps {
+            requests_max: REQUESTS_MAX,
+            bytes_max: BYTES_MAX,
+            tagged: false,
+            window: WINDOW,
+            embeddings: None,
+        };
         Caps {
             dialect: "anthropic",
             schema: true,
             embeddings: false,
+            token_inputs: false,
             batches: self.batches.then_some(batches),
             simulated: false,
         }
@@ -79,7 +85,7 @@ impl Provider for Anthropic {
     }
 
     async fn embed(&self, _request: &EmbedRequest) -> Result<Reply<Embeddings>> {
-        Err(Error::new(Class::BadRequest, "anthropic offers no embeddings; choose another profile for them"))
+        Err(no_embeddings("anthropic"))
     }
 
     async fn models(&self) -> Result<Vec<ModelInfo>> {
@@ -94,7 +100,7 @@ impl Provider for Anthropic {
     }
 
     async fn create_batch(&self, input: &BatchInput, _file: Option<&str>) -> Result<BatchStatus> {
-        let call = self.http.post("/v1/messages/batches", wire::create_to_body(&input.items));
+        let call = self.http.post("/v1/messages/batches", wire::create_to_body(&input.items)?);
         let batch = self.http.upload(call, wire::batch_from_json).await;
         batch.map(|reply| reply.value.status()).map_err(creation_failed)
     }

@@ -14,7 +14,7 @@ use tracing::warn;
 
 use crate::error::{Class, Error, Result};
 use crate::file::{FileError, FileResult, LlmFile};
-use crate::types::{Answer, ChatRequest, Stop};
+use crate::types::{Answer, Request, Stop};
 
 mod flights;
 
@@ -84,7 +84,7 @@ pub struct Key([u8; 32]);
 
 impl Key {
     /// The key of a request to a provider.
-    pub fn new(dialect: &str, base_url: &str, request: &ChatRequest) -> Self {
+    pub fn new(dialect: &str, base_url: &str, request: &Request) -> Self {
         let mut hash = HashWriter(Sha256::new());
         // Lengths keep neighbours apart: "ab" + "c" is not "a" + "bc".
         for text in [KEY_VERSION, dialect, base_url.trim_end_matches('/')] {

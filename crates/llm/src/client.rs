@@ -6,6 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::watch;
 use tracing::warn;
 
 use crate::cache::{Cache, CacheMode, Flights};
@@ -22,7 +23,7 @@ use crate::provider::Provider;
 use crate::rate::{Controller, Engine, RouteLimits};
 use crate::route::{Route, RouteNames, SIM_MODEL_PREFIX};
 use crate::schema::Compiled;
-use crate::types::{Answer, ChatRequest};
+use crate::types::{Answer, Request};
 
 mod call;
 mod check;
@@ -103,7 +104,7 @@ pub struct Ask {
     /// Asked when the first gives no usable answer.
     pub fallback: Option<Route>,
     /// What to ask.
-    pub request: ChatRequest,
+    pub request: Request,
     /// What the answer must look like.
     pub schema: Option<Arc<Compiled>>,
     /// Use of the response cache.
@@ -174,6 +175,11 @@ impl Llm {
         &self.inner.options.prices
     }
 
+    /// The last error of the file that keeps what is spent, for as long as it cannot be written: nothing is asked then.
+    pub fn outage(&self) -> watch::Receiver<Option<String>> {
+        self.inner.options.file.outage()
+    }
+
     /// By how much waits for batches are shortened.
     pub fn poll_scale(&self) -> f64 {
         self.inner.options.poll_scale
@@ -182,15 +188,20 @@ impl Llm {
     /// The route to a model of a profile.
     pub async fn route(&self, profile: &str, model: &str) -> Result<Route> {
         let key = (profile.to_owned(), model.to_owned());
-        if let Some(route) = self.routes().get(&key) {
+        if let Some(route) = self.known_routes().get(&key) {
             return Ok(route.clone());
         }
         let route = self.new_route(profile, model).await?;
         // Somebody else may have been faster: there is one route for all.
-        Ok(self.routes().entry(key).or_insert(route).clone())
+        Ok(self.known_routes().entry(key).or_insert(route).clone())
     }
 
-    fn routes(&self) -> MutexGuard<'_, HashMap<(String, String), Route>> {
+    /// All routes that were asked for.
+    pub fn routes(&self) -> Vec<Route> {
+        self.known_routes().values().cloned().collect()
+    }
+
+    fn known_routes(&self) -> MutexGuard<'_, HashMap<(String, String), Route>> {
         self.inner.routes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -237,8 +248,7 @@ impl Llm {
 
     /// Writes down what was learnt of limits, so that the next start does not begin with a stampede.
     pub async fn save_learnt(&self) {
-        let routes: Vec<Route> = self.routes().values().cloned().collect();
-        for route in routes {
+        for route in self.routes() {
             let learnt = route.controller().learnt(self.now_ms());
             let Ok(learnt) = serde_json::to_value(&learnt) else { continue };
             if let Err(error) = self.inner.options.file.put_learnt(route.identity(), &learnt).await {

@@ -9,18 +9,21 @@ use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
+use tokio::sync::watch;
 
 use crate::ledger::Event;
 
 mod error;
 mod events;
 mod learnt;
+mod outage;
 mod writer;
 
 pub use error::{FileError, FileErrorKind, FileResult};
 pub(crate) use writer::Tx;
 
 use events::Events;
+use outage::Outage;
 use writer::Writer;
 
 /// Of the tables. A change of theirs raises it and adds a migration.
@@ -49,6 +52,7 @@ struct Inner {
     // file and remove it.
     readers: Mutex<Vec<Connection>>,
     events: Arc<Events>,
+    outage: Outage,
     writer: Writer,
 }
 
@@ -72,7 +76,15 @@ impl LlmFile {
     fn start(connection: Connection, path: Option<PathBuf>) -> FileResult<Self> {
         let events = Arc::new(Events::default());
         let writer = Writer::spawn(connection, Arc::clone(&events))?;
-        Ok(Self { inner: Arc::new(Inner { path, readers: Mutex::default(), events, writer }) })
+        Ok(Self {
+            inner: Arc::new(Inner {
+                path,
+                readers: Mutex::default(),
+                events,
+                outage: Outage::default(),
+                writer,
+            }),
+        })
     }
 
     /// Where it is; none in memory.
@@ -85,7 +97,15 @@ impl LlmFile {
         &self,
         work: impl FnMut(&mut Tx<'_>) -> FileResult<T> + Send + 'static,
     ) -> FileResult<T> {
-        self.inner.writer.write(work).await.map_err(|error| error.at(self.path()))
+        let written = self.inner.writer.write(work).await.map_err(|error| error.at(self.path()));
+        self.inner.outage.learn(&written);
+        written
+    }
+
+    /// The last error, for as long as the file cannot be written. Who watches tells people of it, and the log leaves
+    /// that to them.
+    pub fn outage(&self) -> watch::Receiver<Option<String>> {
+        self.inner.outage.watch()
     }
 
     /// Runs a read beside the writer; its statements see one state.
@@ -113,7 +133,7 @@ impl LlmFile {
         self.inner.events.add(scope, event, count);
     }
 
-    /// Writes the events that wait, for a reader that must see its own.
+    /// Writes the events that wait, for a reader that wants to see its own.
     pub(crate) async fn flush_events(&self) -> FileResult<()> {
         if self.inner.events.is_empty() { Ok(()) } else { self.write(|_| Ok(())).await }
     }

@@ -14,7 +14,7 @@ use crate::http::{Dialect, Http};
 use crate::profile::Profile;
 use crate::provider::*;
 use crate::search::{Order, Search, creation_failed, id_in_path, line_of};
-use crate::types::{Answer, ChatRequest, Delta, EmbedRequest, Embeddings};
+use crate::types::{Answer, ChatRequest, Delta, EmbedRequest, Embeddings, Endpoint};
 use crate::wire::BatchObject;
 use crate::wire::gemini::{self as wire, GeminiStream, model_path};
 
@@ -55,12 +55,19 @@ impl Gemini {
 #[async_trait]
 impl Provider for Gemini {
     fn caps(&self) -> Caps {
-        let batches =
-            BatchCaps { requests_max: REQUESTS_MAX, bytes_max: BYTES_MAX, tagged: true, window: WINDOW };
+        let batches = BatchCaps {
+            requests_max: REQUESTS_MAX,
+            bytes_max: BYTES_MAX,
+            tagged: true,
+            window: WINDOW,
+            // A line of a batch has one content, and one vector comes back for it.
+            embeddings: Some(EmbedCaps { inputs_max: REQUESTS_MAX, inputs_each_max: 1 }),
+        };
         Caps {
             dialect: "gemini",
             schema: true,
             embeddings: true,
+            token_inputs: false,
             batches: self.batches.then_some(batches),
             simulated: false,
         }
@@ -81,7 +88,7 @@ impl Provider for Gemini {
 
     async fn embed(&self, request: &EmbedRequest) -> Result<Reply<Embeddings>> {
         let path = Self::model_call(&request.model, "batchEmbedContents")?;
-        let body = wire::embed_request_to_json(request).to_string().into_bytes();
+        let body = wire::embed_request_to_json(request)?.to_string().into_bytes();
         let read = |value: &Value| wire::embeddings_from_json(&request.model, value);
         self.http.json(self.http.post(&path, body), read).await
     }
@@ -100,7 +107,7 @@ impl Provider for Gemini {
     async fn upload_batch(&self, input: &BatchInput) -> Result<Option<String>> {
         let mut lines = Vec::new();
         for item in &input.items {
-            lines.extend_from_slice(wire::input_to_json(item).to_string().as_bytes());
+            lines.extend_from_slice(wire::input_to_json(item)?.to_string().as_bytes());
             lines.push(b'\n');
         }
         if input.items.len() <= INLINE_REQUESTS_MAX && lines.len() <= INLINE_BYTES_MAX {
@@ -127,12 +134,15 @@ impl Provider for Gemini {
     }
 
     async fn create_batch(&self, input: &BatchInput, file: Option<&str>) -> Result<BatchStatus> {
-        let empty = || Error::new(Class::BadRequest, "a batch needs at least one request");
-        let model = &input.items.first().ok_or_else(empty)?.request.model;
-        let path = Self::model_call(model, "batchGenerateContent")?;
+        let first = input.first()?;
+        let verb = match first.endpoint() {
+            Endpoint::Chat => "batchGenerateContent",
+            Endpoint::Embeddings => "asyncBatchEmbedContent",
+        };
+        let path = Self::model_call(first.model(), verb)?;
         let body = match file {
             Some(file) => wire::create_of_file_to_json(&input.tag, file).to_string().into_bytes(),
-            None => wire::create_inline_to_body(&input.tag, &input.items),
+            None => wire::create_inline_to_body(&input.tag, &input.items)?,
         };
         let batch = self.http.upload(self.http.post(&path, body), wire::batch_from_json).await;
         batch.map(|reply| reply.value.status()).map_err(creation_failed)

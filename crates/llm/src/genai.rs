@@ -5,14 +5,39 @@ use tracing::field::Empty;
 use tracing::{Span, info_span};
 
 use crate::error::Error;
-use crate::provider::Caps;
-use crate::types::{Answer, ChatRequest, Stop};
+use crate::provider::{BatchState, Caps};
+use crate::types::{Answer, ChatRequest, EmbedRequest, Request, Stop, Usage};
 
 /// An attribute that the conventions want as a list; fields of spans are single values.
 pub const FINISH_REASONS: &str = "gen_ai.response.finish_reasons";
 
-/// The span of one chat call.
-pub fn chat_span(caps: &Caps, request: &ChatRequest) -> Span {
+/// The span of one call.
+pub fn call_span(caps: &Caps, request: &Request) -> Span {
+    match request {
+        Request::Chat(request) => chat_span(caps, request),
+        Request::Embed(request) => embed_span(caps, request),
+    }
+}
+
+fn embed_span(caps: &Caps, request: &EmbedRequest) -> Span {
+    info_span!(
+        "embeddings",
+        otel.name = format!("embeddings {}", request.model),
+        otel.kind = "client",
+        otel.status_code = Empty,
+        gen_ai.operation.name = "embeddings",
+        gen_ai.provider.name = provider_name(caps.dialect),
+        gen_ai.request.model = request.model,
+        gen_ai.embeddings.dimension.count = request.dimensions,
+        gen_ai.response.model = Empty,
+        gen_ai.usage.input_tokens = Empty,
+        error.type = Empty,
+        http.response.status_code = Empty,
+        longhaul.cost.usd = Empty,
+    )
+}
+
+fn chat_span(caps: &Caps, request: &ChatRequest) -> Span {
     info_span!(
         "chat",
         otel.name = format!("chat {}", request.model),
@@ -38,16 +63,54 @@ pub fn chat_span(caps: &Caps, request: &ChatRequest) -> Span {
     )
 }
 
-/// Writes an answer to its span. The conventions count cached tokens as input tokens too.
+/// The span of a call about a batch. The conventions have no names for these yet: the verbs are those of our seam.
+pub fn batch_span(caps: &Caps, verb: &'static str, model: &str, requests: Option<usize>) -> Span {
+    info_span!(
+        "batch",
+        otel.name = format!("{verb} {model}"),
+        otel.kind = "client",
+        otel.status_code = Empty,
+        gen_ai.operation.name = verb,
+        gen_ai.provider.name = provider_name(caps.dialect),
+        gen_ai.request.model = model,
+        gen_ai.usage.input_tokens = Empty,
+        gen_ai.usage.output_tokens = Empty,
+        gen_ai.usage.cache_read.input_tokens = Empty,
+        gen_ai.usage.cache_creation.input_tokens = Empty,
+        gen_ai.usage.reasoning.output_tokens = Empty,
+        error.type = Empty,
+        http.response.status_code = Empty,
+        longhaul.batch.id = Empty,
+        longhaul.batch.requests = requests,
+        longhaul.batch.state = Empty,
+        longhaul.cost.usd = Empty,
+    )
+}
+
+/// Writes which batch a span is about, and where it stands.
+pub fn record_batch(span: &Span, id: &str, state: Option<BatchState>) {
+    span.record("longhaul.batch.id", id);
+    if let Some(state) = state {
+        span.record("longhaul.batch.state", format!("{state:?}").to_lowercase());
+    }
+}
+
+/// Writes an answer to its span, which passes over what it has no field for. The conventions count cached tokens as
+/// input tokens too.
 pub fn record_answer(span: &Span, answer: &Answer, cost_micros: Option<u64>) {
     span.record("gen_ai.response.id", answer.id.as_str());
     span.record("gen_ai.response.model", answer.model.as_str());
     span.record(FINISH_REASONS, finish_reason(answer.stop));
-    span.record("gen_ai.usage.input_tokens", answer.usage.input());
-    span.record("gen_ai.usage.output_tokens", answer.usage.output());
-    span.record("gen_ai.usage.cache_read.input_tokens", answer.usage.cache_read);
-    span.record("gen_ai.usage.cache_creation.input_tokens", answer.usage.cache_write);
-    span.record("gen_ai.usage.reasoning.output_tokens", answer.usage.reasoning);
+    record_usage(span, &answer.usage, cost_micros);
+}
+
+/// Writes tokens and their cost to a span, of one answer or of all in a batch.
+pub fn record_usage(span: &Span, usage: &Usage, cost_micros: Option<u64>) {
+    span.record("gen_ai.usage.input_tokens", usage.input());
+    span.record("gen_ai.usage.output_tokens", usage.output());
+    span.record("gen_ai.usage.cache_read.input_tokens", usage.cache_read);
+    span.record("gen_ai.usage.cache_creation.input_tokens", usage.cache_write);
+    span.record("gen_ai.usage.reasoning.output_tokens", usage.reasoning);
     if let Some(micros) = cost_micros {
         span.record("longhaul.cost.usd", micros as f64 / 1e6);
     }

@@ -19,12 +19,13 @@ use crate::clock::WallClock;
 use crate::error::{Class, Error, Result};
 use crate::profile::{Profile, Secret, Timeouts};
 use crate::provider::{Reply, ResultStream};
+use crate::trace::{self, TRACEPARENT};
 use crate::types::{Answer, Delta};
 use crate::wire::{StreamReader, rate_signals};
 
 use body::{Body, Deltas};
 pub(crate) use client::is_this_machine;
-pub use client::plain_client;
+pub use client::{pinned_client, plain_client};
 
 /// Bytes of an error's body that are read.
 const ERROR_BYTES_MAX: usize = 64 * 1024;
@@ -38,6 +39,7 @@ pub(crate) struct Http {
     client: reqwest::Client,
     /// Where the service is, without a slash at the end.
     base: String,
+    /// With its port: a wrong one is as common a mistake as a wrong name.
     host: String,
     /// Of each call: key, dialect, the profile's own.
     headers: HeaderMap,
@@ -65,7 +67,7 @@ impl Http {
         Ok(Self {
             client: client::build(profile, &url)?,
             base: dialect.base,
-            host: url.host_str().unwrap_or_default().to_owned(),
+            host: host_of(&url),
             headers: client::headers(profile, &dialect.headers)?,
             secrets: client::secrets(profile),
             timeouts: profile.timeouts,
@@ -192,9 +194,17 @@ impl Http {
         Ok(body::lines(self.body(response), self.body_bytes_max, read))
     }
 
+    /// With the trace that the call belongs to, unless the profile has a word of its own on that.
+    fn traced(&self, request: RequestBuilder) -> RequestBuilder {
+        match trace::traceparent() {
+            Some(value) if !self.headers.contains_key(TRACEPARENT) => request.header(TRACEPARENT, value),
+            _ => request,
+        }
+    }
+
     /// Sends, and makes an error of every status that is not a success.
     async fn send(&self, request: RequestBuilder) -> Result<Response> {
-        let response = request.send().await.map_err(|error| self.broken(error))?;
+        let response = self.traced(request).send().await.map_err(|error| self.broken(error))?;
         let status = response.status();
         if status.is_success() {
             return Ok(response);
@@ -257,6 +267,11 @@ impl Http {
         }
         error
     }
+}
+
+fn host_of(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    url.port_or_known_default().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
 /// An error with its causes, in one line.

@@ -23,7 +23,9 @@ use crate::wire::openai::{self as wire, LimitName, OpenAiStream};
 const REQUESTS_MAX: usize = 50_000;
 const BYTES_MAX: usize = 200_000_000;
 const WINDOW: Duration = Duration::from_secs(24 * 3600);
-const ENDPOINT: &str = "/v1/chat/completions";
+/// Texts to embed in a batch, and in one request.
+const INPUTS_MAX: usize = 50_000;
+const INPUTS_EACH_MAX: usize = 2_048;
 
 /// Models behind OpenAI's dialect.
 pub struct OpenAi {
@@ -46,11 +48,7 @@ impl OpenAi {
 
     fn body(&self, request: &ChatRequest) -> Value {
         let mut body = wire::request_to_json(request, self.limit);
-        // Whether an answer is streamed is said by the call, not by the request.
-        if let Some(map) = body.as_object_mut() {
-            map.remove("stream");
-            map.remove("stream_options");
-        }
+        without_stream(&mut body);
         body
     }
 
@@ -73,12 +71,18 @@ impl OpenAi {
 #[async_trait]
 impl Provider for OpenAi {
     fn caps(&self) -> Caps {
-        let batches =
-            BatchCaps { requests_max: REQUESTS_MAX, bytes_max: BYTES_MAX, tagged: true, window: WINDOW };
+        let batches = BatchCaps {
+            requests_max: REQUESTS_MAX,
+            bytes_max: BYTES_MAX,
+            tagged: true,
+            window: WINDOW,
+            embeddings: Some(EmbedCaps { inputs_max: INPUTS_MAX, inputs_each_max: INPUTS_EACH_MAX }),
+        };
         Caps {
             dialect: "openai",
             schema: true,
             embeddings: true,
+            token_inputs: true,
             batches: self.batches.then_some(batches),
             simulated: false,
         }
@@ -119,7 +123,7 @@ impl Provider for OpenAi {
         let mut lines = Vec::new();
         for item in &input.items {
             let mut line = wire::input_to_json(item, self.limit);
-            line["body"] = self.body(&item.request);
+            without_stream(&mut line["body"]);
             lines.extend_from_slice(line.to_string().as_bytes());
             lines.push(b'\n');
         }
@@ -139,7 +143,7 @@ impl Provider for OpenAi {
             || Error::new(Class::BadRequest, "a batch of this service is made from an uploaded file");
         let create = wire::BatchCreate {
             input_file: file.ok_or_else(missing)?.to_owned(),
-            endpoint: ENDPOINT.to_owned(),
+            endpoint: input.first()?.endpoint().url().to_owned(),
             window: "24h".to_owned(),
             metadata: [(TAG_KEY.to_owned(), json!(input.tag))].into_iter().collect(),
         };
@@ -197,6 +201,14 @@ impl Provider for OpenAi {
     async fn cancel_batch(&self, id: &str) -> Result<()> {
         let request = self.http.request(Method::POST, &format!("/batches/{}/cancel", id_in_path(id)?));
         self.http.json(request, |_| Ok(())).await.map(|reply| reply.value)
+    }
+}
+
+/// Whether an answer is streamed is said by the call, not by the request.
+fn without_stream(body: &mut Value) {
+    if let Some(map) = body.as_object_mut() {
+        map.remove("stream");
+        map.remove("stream_options");
     }
 }
 

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use futures_util::Stream;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
-use crate::types::{Answer, ChatRequest, Delta, EmbedRequest, Embeddings};
+use crate::error::{Class, Error, Result};
+use crate::types::{Answer, ChatRequest, Delta, EmbedInput, EmbedRequest, Embeddings, Endpoint, Request};
 
 /// A boxed stream of results.
 pub type ResultStream<T> = Pin<Box<dyn Stream<Item = Result<T>> + Send>>;
@@ -62,6 +62,8 @@ pub struct Caps {
     pub schema: bool,
     /// Whether it embeds texts.
     pub embeddings: bool,
+    /// Whether texts may be given as the numbers of their tokens.
+    pub token_inputs: bool,
     /// Its batch API, if it has one.
     pub batches: Option<BatchCaps>,
     /// Whether its answers are made up.
@@ -79,6 +81,60 @@ pub struct BatchCaps {
     pub tagged: bool,
     /// Within what time it answers.
     pub window: Duration,
+    /// What it takes of texts to embed, if it does.
+    pub embeddings: Option<EmbedCaps>,
+}
+
+/// What a batch API takes of texts to embed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct EmbedCaps {
+    /// Most texts in a batch, all of its requests together.
+    pub inputs_max: usize,
+    /// Most texts in one request.
+    pub inputs_each_max: usize,
+}
+
+impl Caps {
+    /// Its batch API, if it has one for this.
+    pub fn batches_of(&self, endpoint: Endpoint) -> Option<&BatchCaps> {
+        self.batches.as_ref().filter(|batches| endpoint == Endpoint::Chat || batches.embeddings.is_some())
+    }
+
+    /// Refuses what cannot be asked here at all.
+    pub fn check_endpoint(&self, endpoint: Endpoint) -> Result<()> {
+        if endpoint == Endpoint::Embeddings && !self.embeddings {
+            return Err(no_embeddings(self.dialect));
+        }
+        Ok(())
+    }
+
+    /// Refuses what cannot be asked here, alone or in a batch.
+    pub fn check(&self, request: &Request, in_batch: bool) -> Result<()> {
+        self.check_endpoint(request.endpoint())?;
+        let Request::Embed(EmbedRequest { inputs, .. }) = request else { return Ok(()) };
+        let refused = |text: String| Err(Error::new(Class::BadRequest, text));
+        if inputs.is_empty() {
+            return refused("input: there is nothing to embed".to_owned());
+        }
+        if !self.token_inputs && inputs.iter().any(|input| matches!(input, EmbedInput::Tokens(_))) {
+            return refused(format!("{} embeds texts, not tokens", self.dialect));
+        }
+        let batches = self.batches.as_ref().and_then(|batches| batches.embeddings).filter(|_| in_batch);
+        match batches {
+            Some(EmbedCaps { inputs_each_max, .. }) if inputs.len() > inputs_each_max => refused(format!(
+                "{} takes at most {inputs_each_max} texts in a request of a batch, not {}; send them one by one, or as \
+                 requests of their own",
+                self.dialect,
+                inputs.len()
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The error of a provider that embeds nothing.
+pub(crate) fn no_embeddings(dialect: &str) -> Error {
+    Error::new(Class::BadRequest, format!("{dialect} offers no embeddings; choose another profile for them"))
 }
 
 /// An answer with what its headers told.
@@ -136,8 +192,16 @@ pub struct ModelInfo {
 pub struct BatchInput {
     /// Ours, unique: the batch carries it where the provider keeps tags.
     pub tag: String,
-    /// The requests, one model.
+    /// The requests, to one model and of one kind.
     pub items: Vec<BatchItem>,
+}
+
+impl BatchInput {
+    /// What all of its requests ask for, and of which model. A batch needs at least one.
+    pub fn first(&self) -> Result<&Request> {
+        let empty = || Error::new(Class::BadRequest, "a batch needs at least one request");
+        Ok(&self.items.first().ok_or_else(empty)?.request)
+    }
 }
 
 /// One request of a batch.
@@ -145,8 +209,8 @@ pub struct BatchInput {
 pub struct BatchItem {
     /// Ours: 1 to 64 of `[A-Za-z0-9_-]`, unique in the batch.
     pub custom_id: String,
-    /// The request.
-    pub request: ChatRequest,
+    /// The request; all of a batch ask for the same.
+    pub request: Request,
 }
 
 /// What is known of a batch whose creation was not confirmed.

@@ -1,8 +1,8 @@
 //! Rate control: how fast calls go out on a route, which is one provider, address, key and model.
 //!
 //! A call asks for admission and gets a [`Permit`]; when it has ended, the permit is settled with how it went. In between
-//! stand the buckets of the provider's limits (`bucket`, `quota`), the limit on calls under way (`concurrency`, `latency`),
-//! the pause after a 429 and the breaker for overloads (`breaker`). Who is next is decided in `fair`, what a call will cost
+//! stand the buckets of the provider's limits (`bucket`, `quota`), the pace where nobody tells any (`pace`), the limit on calls
+//! under way (`concurrency`, `latency`), the pause after a 429 and the breaker for overloads (`breaker`). Who is next is decided in `fair`, what a call will cost
 //! is guessed in `estimate`, and `route` holds it all together as plain state. Here are only the callers: tasks that wait,
 //! and the one timer that wakes them.
 //!
@@ -10,10 +10,12 @@
 
 mod breaker;
 mod bucket;
+mod choice;
 mod concurrency;
 mod estimate;
 mod fair;
 mod latency;
+mod pace;
 mod quota;
 mod route;
 mod settings;

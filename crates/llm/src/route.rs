@@ -4,12 +4,15 @@
 use std::sync::Arc;
 
 use crate::cache::Key;
+use crate::error::Result;
 use crate::money::MicroUsd;
 use crate::price::Price;
-use crate::provider::{BatchCaps, Caps, Provider};
+use crate::provider::{BatchCaps, Caps, Provider, Reply};
 use crate::rate::Controller;
 use crate::tokens;
-use crate::types::{ChatRequest, Usage};
+use crate::types::{Answer, Endpoint, Request, Usage};
+
+mod batch;
 
 /// Models of the simulator are named so, also where it is asked over HTTP: made-up answers must be told from others.
 pub const SIM_MODEL_PREFIX: &str = "sim-";
@@ -63,7 +66,7 @@ impl Route {
     }
 
     /// The name of an answer in the response cache. Whose key asks does not shape it.
-    pub fn cache_key(&self, request: &ChatRequest) -> Key {
+    pub fn cache_key(&self, request: &Request) -> Key {
         Key::new(self.inner.caps.dialect, &self.inner.names.base_url, request)
     }
 
@@ -92,9 +95,20 @@ impl Route {
         &self.inner.caps
     }
 
-    /// Its batch API's limits, if it has one.
-    pub fn batch_limits(&self) -> Option<&BatchCaps> {
-        self.inner.caps.batches.as_ref()
+    /// Its batch API's limits, if it has one for this.
+    pub fn batch_limits(&self, endpoint: Endpoint) -> Option<&BatchCaps> {
+        self.inner.caps.batches_of(endpoint)
+    }
+
+    /// One call, whatever it asks for. Nothing is booked here.
+    pub(crate) async fn call(&self, request: &Request) -> Result<Reply<Answer>> {
+        match request {
+            Request::Chat(request) => self.inner.provider.complete(request).await,
+            Request::Embed(request) => {
+                let Reply { value, rate } = self.inner.provider.embed(request).await?;
+                Ok(Reply { value: value.into(), rate })
+            }
+        }
     }
 
     /// Whether its answers are made up.
@@ -128,8 +142,8 @@ impl Route {
     }
 
     /// The most that a request can cost.
-    pub fn ceiling(&self, request: &ChatRequest, billing: Billing) -> Option<MicroUsd> {
+    pub fn ceiling(&self, request: &Request, billing: Billing) -> Option<MicroUsd> {
         let price = self.inner.price.as_ref()?;
-        Some(price.ceiling(tokens::estimate(request, 1.0), request.max_tokens, billing == Billing::Batch))
+        Some(price.ceiling(tokens::estimate(request, 1.0), request.max_tokens(), billing == Billing::Batch))
     }
 }

@@ -46,7 +46,7 @@ mod tests;
 pub use answer::{REFUSAL, answer_key};
 pub use batches::{
     ANTHROPIC_BYTES_MAX, ANTHROPIC_REQUESTS_MAX, BATCHES_MAX, Batch, BatchView, CUSTOM_ID_MAX, Door,
-    GEMINI_INLINE_BYTES_MAX, Lines, NewBatch, OPENAI_BYTES_MAX, OPENAI_REQUESTS_MAX,
+    GEMINI_INLINE_BYTES_MAX, Lines, NewBatch, OPENAI_BYTES_MAX, OPENAI_INPUTS_MAX, OPENAI_REQUESTS_MAX,
 };
 pub use content::{BYTES_PER_TOKEN, SLOW_MAX, WORDS_MAX};
 pub use core::{EMBED_INPUTS_MAX, Run, SimCore, Trouble};

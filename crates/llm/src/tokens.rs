@@ -5,7 +5,7 @@ use std::io::Write;
 
 use serde::Serialize;
 
-use crate::types::{ChatRequest, Message, Part, ToolCall};
+use crate::types::{ChatRequest, EmbedInput, EmbedRequest, Message, Part, Request, ToolCall};
 
 /// Bytes of text that make a token.
 const BYTES_PER_TOKEN: u64 = 4;
@@ -18,13 +18,11 @@ const TOKENS_PER_IMAGE: u64 = 1_000;
 
 /// Estimates a request's input tokens. `factor` is the real count divided by this estimate at 1.0, as learnt from earlier
 /// answers; what is no positive number counts as 1.0.
-pub fn estimate(request: &ChatRequest, factor: f64) -> u64 {
-    let messages: u64 = request.messages.iter().map(of_message).sum();
-    let schema = request.schema.as_ref().map_or(0, |schema| of_json(&schema.schema));
-    let tools: u64 = request.tools.iter().map(of_json).sum();
-    // Fields of the provider's own may hold anything, such as documents; each is counted as if it were read.
-    let extra: u64 = request.extra.values().map(of_json).sum();
-    let plain = TOKENS_PER_REQUEST + messages + schema + tools + extra;
+pub fn estimate(request: &Request, factor: f64) -> u64 {
+    let plain = match request {
+        Request::Chat(request) => of_chat(request),
+        Request::Embed(request) => of_embed(request),
+    };
     if !factor.is_finite() || factor <= 0.0 {
         return plain;
     }
@@ -35,6 +33,23 @@ pub fn estimate(request: &ChatRequest, factor: f64) -> u64 {
 /// Estimates a text's tokens.
 pub fn of_text(text: &str) -> u64 {
     of_bytes(text.len())
+}
+
+fn of_embed(request: &EmbedRequest) -> u64 {
+    let input = |input: &EmbedInput| match input {
+        EmbedInput::Text(text) => of_text(text),
+        EmbedInput::Tokens(tokens) => tokens.len() as u64,
+    };
+    request.inputs.iter().map(input).sum()
+}
+
+fn of_chat(request: &ChatRequest) -> u64 {
+    let messages: u64 = request.messages.iter().map(of_message).sum();
+    let schema = request.schema.as_ref().map_or(0, |schema| of_json(&schema.schema));
+    let tools: u64 = request.tools.iter().map(of_json).sum();
+    // Fields of the provider's own may hold anything, such as documents; each is counted as if it were read.
+    let extra: u64 = request.extra.values().map(of_json).sum();
+    TOKENS_PER_REQUEST + messages + schema + tools + extra
 }
 
 fn of_message(message: &Message) -> u64 {
@@ -109,13 +124,20 @@ mod tests {
             (ChatRequest { tools: vec![tool], ..request(vec![]) }, 3 + 8),
         ];
         for (request, tokens) in table {
-            assert_eq!(estimate(&request, 1.0), tokens, "{request:?}");
+            assert_eq!(estimate(&request.clone().into(), 1.0), tokens, "{request:?}");
         }
     }
 
     #[test]
+    fn texts_to_embed_are_counted_without_anything_around_them() {
+        let inputs = vec!["abcde".into(), EmbedInput::Tokens(vec![1, 2, 3])];
+        let request = EmbedRequest { inputs, ..EmbedRequest::default() };
+        assert_eq!(estimate(&request.into(), 1.0), 2 + 3);
+    }
+
+    #[test]
     fn a_factor_scales_and_a_senseless_one_is_ignored() {
-        let request = request(vec![Message::text(Role::User, "x".repeat(372))]);
+        let request = request(vec![Message::text(Role::User, "x".repeat(372))]).into();
         assert_eq!(estimate(&request, 1.0), 100);
         assert_eq!(estimate(&request, 1.255), 126);
         for factor in [0.0, -1.0, f64::NAN, f64::INFINITY] {

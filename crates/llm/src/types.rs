@@ -4,6 +4,12 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+mod embed;
+mod request;
+
+pub use embed::{EmbedInput, EmbedRequest, Embeddings, compact, vector_from_base64, vector_to_base64};
+pub use request::{Endpoint, Request};
+
 /// One chat request.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ChatRequest {
@@ -149,6 +155,9 @@ pub struct Answer {
     /// Calls of tools.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
+    /// Vectors, in the order of the texts that were to be embedded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "compact")]
+    pub vectors: Vec<Vec<f32>>,
     /// Why it ended.
     pub stop: Stop,
     /// What it used.
@@ -211,29 +220,6 @@ impl std::ops::AddAssign for Usage {
         self.out += out;
         self.reasoning += reasoning;
     }
-}
-
-/// Texts to embed.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct EmbedRequest {
-    /// The model.
-    pub model: String,
-    /// The texts.
-    pub inputs: Vec<String>,
-    /// Length of the vectors, where the model can choose.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dimensions: Option<u32>,
-}
-
-/// One vector a text, in the order of the texts.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Embeddings {
-    /// The model that answered.
-    pub model: String,
-    /// The vectors.
-    pub vectors: Vec<Vec<f32>>,
-    /// What it used.
-    pub usage: Usage,
 }
 
 /// A piece of an answer while it is written.

@@ -5,6 +5,7 @@
 //! | Form | Line | A prompt that failed |
 //! |---|---|---|
 //! | JSONL | `{"id","index","answer","stop","model","usage","cost_usd","cached"}` | `{"id","index","error"}`; in the errors file if there is one |
+//! | JSONL of embeddings | the same with `embedding` instead of `answer` and `stop`; `embeddings` where a request has several | the same |
 //! | OpenAI batch | `{"id","custom_id","response","error"}` | the same; in the errors file if there is one |
 //! | CSV, TSV | the columns of the prompt, `answer` or a column a property, `error` | keeps its row, and is in the errors file too |
 //! | text | the answer; in a file `\` and line ends in it are written as `\\`, `\n` and `\r`, so that line n answers prompt n | an empty line, and is in the errors file too |
@@ -12,6 +13,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use longhaul_llm::Endpoint;
+use longhaul_llm::wire::openai::VectorForm;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -21,6 +24,7 @@ use crate::prompts;
 mod render;
 mod sink;
 
+use self::render::Columns;
 use self::sink::Sink;
 
 /// How answers are written.
@@ -75,6 +79,8 @@ pub(crate) struct Options {
     pub(crate) form: Form,
     /// The top-level properties of the answers' schema: a column each in a table. Empty where answers are text.
     pub(crate) properties: Vec<String>,
+    /// What answers are: it names their column.
+    pub(crate) endpoint: Endpoint,
 }
 
 /// Which prompt an answer is for.
@@ -131,6 +137,12 @@ pub(crate) struct Answer {
     /// Calls of tools: `id`, `name` and `arguments` each.
     #[serde(default)]
     pub(crate) tool_calls: Vec<Value>,
+    /// Vectors, where texts were embedded.
+    #[serde(default, with = "longhaul_llm::types::compact")]
+    pub(crate) vectors: Vec<Vec<f32>>,
+    /// How they are wanted.
+    #[serde(default)]
+    pub(crate) encoding_format: VectorForm,
     /// When it was given, in seconds since 1970.
     #[serde(default)]
     pub(crate) created: i64,
@@ -149,7 +161,7 @@ pub(crate) struct Written {
 #[derive(Debug)]
 pub(crate) struct Answers {
     form: Form,
-    properties: Vec<String>,
+    columns: Columns,
     out: Sink,
     errors: Option<Sink>,
     /// The index of the last prompt that was written.
@@ -163,7 +175,7 @@ impl Answers {
         refuse_same(&options.out, options.errors.as_deref())?;
         Ok(Self {
             form: options.form,
-            properties: options.properties,
+            columns: Columns::new(options.endpoint, options.properties),
             out: Sink::open(&options.out)?,
             errors: options.errors.as_deref().map(Sink::open).transpose()?,
             last: None,
@@ -186,7 +198,7 @@ impl Answers {
         let lines = match self.form {
             Form::Jsonl => return self.write_line(outcome, &render::jsonl(item, outcome)?),
             Form::Openai => return self.write_line(outcome, &render::openai(item, outcome)?),
-            Form::Table { delimiter } => render::rows(item, outcome, &self.properties, delimiter, first)?,
+            Form::Table { delimiter } => render::rows(item, outcome, &self.columns, delimiter, first)?,
             Form::Text { escaped } => render::text(outcome, escaped),
         };
         self.out.write(&lines)?;

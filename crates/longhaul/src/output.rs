@@ -185,6 +185,11 @@ impl Output {
     }
 }
 
+/// A number of things: `1 request`, `2,000 requests`.
+pub(crate) fn counted(count: u64, one: &str) -> String {
+    format!("{} {one}{}", grouped(count), if count == 1 { "" } else { "s" })
+}
+
 /// `1,234,567`.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use clap::ValueEnum;
+use longhaul_llm::Endpoint;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -89,16 +90,6 @@ impl Form {
     }
 }
 
-/// What a body is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Endpoint {
-    /// `/v1/chat/completions`.
-    Chat,
-    /// `/v1/embeddings`.
-    Embeddings,
-}
-
 /// How to read a file.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
@@ -106,6 +97,8 @@ pub(crate) struct Options {
     pub(crate) format: Format,
     /// Makes a prompt of the fields of a line.
     pub(crate) template: Option<Template>,
+    /// What lines that do not say so themselves are for.
+    pub(crate) endpoint: Endpoint,
     /// Longest line, or row of a table, in bytes.
     pub(crate) line_bytes_max: usize,
 }
@@ -199,7 +192,7 @@ impl Prompts {
     /// Reads everything once, stores nothing, and refuses the file if a line of it cannot be used.
     pub(crate) fn check(&self) -> Result<Summary> {
         let mut lines = self.read()?;
-        let mut checker = Checker::new(self.shape);
+        let mut checker = Checker::new(self.shape, self.options.endpoint);
         let mut problems = Problems::default();
         while let Some(next) = lines.advance().transpose() {
             match next.and_then(|prompt| checker.take(&prompt)) {
@@ -303,17 +296,18 @@ impl Lines<'_> {
     fn advance(&mut self) -> Result<Option<PromptLine>, Fault> {
         let template = self.prompts.options.template.as_ref();
         if let Some(rows) = &mut self.rows {
-            return rows.next(&mut self.reader, template);
+            return rows.next(&mut self.reader, self.prompts.options.endpoint, template);
         }
         let mut text = String::new();
         let line = match self.reader.next_line(&mut text)? {
             Next::Line(line) => line,
             Next::End => return Ok(None),
         };
+        let endpoint = self.prompts.options.endpoint;
         let read = match self.prompts.shape.form {
             Form::Openai => json::openai_line(&text),
-            Form::Jsonl => json::plain_line(&text, template),
-            Form::Text | Form::Csv | Form::Tsv => json::bare_line(&text, template),
+            Form::Jsonl => json::plain_line(&text, endpoint, template),
+            Form::Text | Form::Csv | Form::Tsv => json::bare_line(&text, endpoint, template),
         };
         let (text, hint) = match read {
             Ok(parsed) => return Ok(Some(PromptLine { line, ..parsed })),

@@ -1,26 +1,42 @@
 //! From settings to a server: where files and tokens are kept, what names of models mean, who may come in.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use anyhow::{Context as _, Result};
 use longhaul_pipelines::bulk::Bulk;
 use longhaul_pipelines::bulk::plan::Strategy;
 use longhaul_queue::Queue;
-use longhaul_server::{Ctx, ServerOptions, Shelf, Tokens};
+use longhaul_server::metrics::{MeteredStore, Meters};
+use longhaul_server::{Ctx, Endpoints, Parts, ServerOptions, Shelf, Tokens};
+use longhaul_stores::StoreUrl;
 
 use crate::app::App;
 use crate::config::list;
 use crate::{models, store};
 
 /// What a server's handlers share, and what batches need of a worker.
-pub(crate) fn context(app: &App, queue: Queue, options: ServerOptions) -> Result<Ctx> {
+pub(crate) fn context(app: &App, queue: &Queue, options: ServerOptions) -> Result<Ctx> {
     let models = models::Setup::new(app, None)?;
-    let bulk = Bulk::new(queue, models.llm(app)?);
+    let meters = Arc::new(Meters::default());
+    let store = MeteredStore::new(Arc::clone(queue.store()), Arc::clone(&meters));
+    let bulk = Bulk::new(Queue::new(Arc::new(store)).with_limits(queue.limits()), models.llm(app)?);
     let mut catalog = models.catalog();
     if options.test_objects {
         // Suites name models of every maker; none of them is to be asked.
         catalog.profiles.retain(|profile| profile.name == "sim");
         catalog.default_profile = Some("sim".to_owned());
     }
-    Ok(Ctx::new(bulk, catalog, shelf(app)?, tokens(app)?, with_settings(app, options)?))
+    Ok(Ctx::new(Parts {
+        bulk,
+        catalog,
+        shelf: shelf(app)?,
+        tokens: tokens(app)?,
+        endpoints: endpoints(app)?,
+        meters,
+        measured: measured(app)?,
+        options: with_settings(app, options)?,
+    }))
 }
 
 fn with_settings(app: &App, options: ServerOptions) -> Result<ServerOptions> {
@@ -57,4 +73,25 @@ pub(crate) fn tokens(app: &App) -> Result<Tokens> {
         }
         None => Ok(Tokens::in_memory()),
     }
+}
+
+/// Who is told of what, beside the store.
+fn endpoints(app: &App) -> Result<Endpoints> {
+    match store::folder(&app.settings)? {
+        Some(folder) => {
+            let path = folder.join("webhooks.json");
+            Endpoints::open(&path).with_context(|| format!("reading {}", path.display()))
+        }
+        None => Ok(Endpoints::in_memory()),
+    }
+}
+
+/// The files of the store.
+fn measured(app: &App) -> Result<Vec<PathBuf>> {
+    Ok(match store::location(&app.settings)? {
+        StoreUrl::Sqlite(path) => {
+            ["", "-wal"].map(|end| PathBuf::from(format!("{}{end}", path.display()))).into()
+        }
+        StoreUrl::Memory => Vec::new(),
+    })
 }

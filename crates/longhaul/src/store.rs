@@ -67,7 +67,7 @@ fn options(settings: &Settings) -> Result<SqliteOptions> {
 }
 
 /// The store and where its name comes from, for errors.
-fn source(settings: &Settings) -> String {
+pub(crate) fn source(settings: &Settings) -> String {
     settings.get("store.url").map_or_else(
         |error| error.to_string(),
         |setting| format!("the store {} (store.url from {})", setting.value, setting.origin),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Result;
+use longhaul_llm::trace;
 use longhaul_queue::TraceContext;
 use tracing::level_filters::LevelFilter;
 use tracing::{Level, Metadata};
@@ -79,17 +80,21 @@ impl Telemetry {
         };
         let level = level(global);
         let terminal = std::io::stderr().is_terminal();
-        let spans = exporter.is_some() || !terminal || level >= LevelFilter::INFO;
-        let trace = TraceLayer::new(root.own, exporter.clone());
-        let wanted = filter_fn(move |metadata| is_wanted(metadata, level, spans))
-            .with_max_level_hint(if spans { level.max(LevelFilter::INFO) } else { level });
+        let layer = TraceLayer::new(root.own, exporter.clone());
+        let wanted = filter_fn(move |metadata| is_wanted(metadata, level))
+            .with_max_level_hint(level.max(LevelFilter::INFO));
         let fmt = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
         let lines = if terminal {
-            fmt.with_ansi(is_colored(global)).boxed()
+            // Who does not ask for more is told what happened, not within what.
+            let shown = filter_fn(move |metadata| !metadata.is_span() || level >= LevelFilter::INFO);
+            fmt.with_ansi(is_colored(global)).with_filter(shown).boxed()
         } else {
             fmt.fmt_fields(lines::NoFields).event_format(lines::JsonLines::new(root.own)).boxed()
         };
-        tracing_subscriber::registry().with(wanted).with(trace).with(lines).init();
+        tracing_subscriber::registry().with(wanted).with(layer).with(lines).init();
+        // What is called outside of any job is the command's own doing.
+        let own = root.own;
+        trace::ask_traceparent(move || Some(spans::current().unwrap_or(own).to_string()));
         Ok(Self { root, exporter, exporting })
     }
 
@@ -142,9 +147,9 @@ fn level(global: &Global) -> LevelFilter {
     }
 }
 
-/// Our own spans are there whatever is logged, since the ids of lines come from them.
-fn is_wanted(metadata: &Metadata<'_>, level: LevelFilter, spans: bool) -> bool {
-    let ours = spans && metadata.is_span() && spans::is_ours(metadata);
+/// Our own spans are there whatever is logged, since the ids of lines and of calls come from them.
+fn is_wanted(metadata: &Metadata<'_>, level: LevelFilter) -> bool {
+    let ours = metadata.is_span() && spans::is_ours(metadata);
     *metadata.level() <= level || ours && *metadata.level() <= Level::INFO
 }
 

@@ -49,6 +49,7 @@ async fn submit(bulk: &Bulk) -> Result<RunId, Box<dyn Error>> {
     let settings = RunSettings {
         profile: "sim".to_owned(),
         model: "sim-small".to_owned(),
+        endpoint: Default::default(),
         defaults: serde_json::Map::from_iter([("max_tokens".to_owned(), 100.into())]),
         schema: None,
         fallback_model: None,

@@ -1,5 +1,6 @@
 //! What Longhaul is used for. A slice registers its kinds and handlers on a worker; slices never know each other.
 
+pub mod addresses;
 pub mod bulk;
 
 /// The programs in the documents compile.

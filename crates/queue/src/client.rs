@@ -14,6 +14,7 @@ use crate::graph;
 use crate::job::{Job, JobDetail, JobId, JobResult, NewJob, ProcessId};
 use crate::limits::{INSERT_MAX, Limits, PAGE_MAX, check_name};
 use crate::logs::{self, SLICE};
+use crate::outage::Outages;
 use crate::state::State;
 use crate::store::{
     CancelReply, Deleted, Enqueued, Filter, ListRequest, Page, ProcessInfo, QueueChange, RetryRequest,
@@ -33,12 +34,13 @@ pub struct Queue {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     limits: Limits,
+    outages: Arc<Outages>,
 }
 
 impl Queue {
     /// A handle with the system clock and default limits.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, clock: Arc::new(SystemClock), limits: Limits::default() }
+        Self { store, clock: Arc::new(SystemClock), limits: Limits::default(), outages: Arc::default() }
     }
 
     /// Uses another clock.
@@ -61,6 +63,16 @@ impl Queue {
     /// The clock.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.clock
+    }
+
+    /// The store's last error, for as long as workers and duties on this handle and its clones cannot reach or write it.
+    /// They try again until they can; who watches this tells people of it, and the log leaves that to them.
+    pub fn outage(&self) -> watch::Receiver<Option<String>> {
+        self.outages.watch()
+    }
+
+    pub(crate) fn outages(&self) -> &Outages {
+        &self.outages
     }
 
     /// What this handle accepts.

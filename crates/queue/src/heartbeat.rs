@@ -15,6 +15,8 @@ use crate::error::{Error, Result};
 use crate::live_run::{LiveRuns, Services, Stop};
 use crate::store::{ExtendRequest, Renewal, WorkerInfo};
 
+/// Its name when the store does not answer.
+const WHO: &str = "heartbeat";
 /// Time between two signs of life.
 const BEAT_EVERY: Duration = Duration::from_secs(10);
 /// Longest wait for the store to answer one call, in real time.
@@ -160,12 +162,14 @@ impl HeartbeatState {
         let mut held = runs.all();
         held.retain(|run| run.is_renewable(now) && run.stop_reason() != Some(Stop::LostLease));
         if held.is_empty() {
+            services.queue.outages().answered(WHO);
             return true;
         }
         let leases = held.iter().map(|run| run.lease.clone()).collect();
         let request = ExtendRequest { leases, lease_for: *lease, now };
         match within_wait(services.queue.store().extend(request)).await {
             Ok(renewals) => {
+                services.queue.outages().answered(WHO);
                 for (run, renewal) in held.iter().zip(renewals) {
                     match renewal {
                         Renewal::Extended { cancel_requested: false, .. } => {}
@@ -176,7 +180,12 @@ impl HeartbeatState {
                 true
             }
             Err(error) => {
-                warn!(%error, leases = held.len(), "leases could not be renewed, trying again soon");
+                match error.is_transient() {
+                    true => services.queue.outages().failed(WHO, &error),
+                    false => {
+                        warn!(%error, leases = held.len(), "leases could not be renewed, trying again soon");
+                    }
+                }
                 false
             }
         }

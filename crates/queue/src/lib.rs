@@ -25,6 +25,7 @@ mod logs;
 pub mod maintenance;
 pub mod memory;
 mod notes;
+mod outage;
 pub mod remote;
 pub mod retry;
 pub mod shutdown;

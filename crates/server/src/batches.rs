@@ -8,14 +8,16 @@
 
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use longhaul_llm::Usage;
 use longhaul_llm::provider::BatchState;
-use longhaul_pipelines::bulk::RunId;
+use longhaul_pipelines::bulk::{RunId, manage};
 use longhaul_queue::job::Retention;
 use longhaul_queue::store::{Filter, ListRequest, Page, Signal};
 use longhaul_queue::{Job, JobDetail, JobId, Json, NewJob, Queue, State, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
 
 use crate::ctx::Ctx;
 use crate::problem::Problem;
@@ -38,6 +40,9 @@ const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 /// How often and how long a cancel waits for a batch that is being checked or submitted.
 const TELL_TRIES_MAX: u32 = 100;
 const TELL_WAIT: Duration = Duration::from_millis(100);
+/// A creation that is repeated within this time, among so many batches, is recognised.
+const REPEATED_WITHIN: Duration = Duration::from_secs(15 * 60);
+const REPEATED_LOOKED_AT_MAX: usize = 200;
 
 /// Whose form a batch has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -68,6 +73,8 @@ pub struct BatchPayload {
     pub endpoint: String,
     /// The uploaded file with a request a line.
     pub input_file: String,
+    /// What the client sent, by which a repeated creation is known: the file it names, or a digest of its requests.
+    pub fingerprint: String,
     /// The window as the client wrote it.
     pub window: String,
     /// When the window has passed.
@@ -109,6 +116,8 @@ pub struct Ended {
     pub counts: Counts,
     /// What the answers used.
     pub usage: Usage,
+    /// Bytes of the lines with an answer, and of those without.
+    pub bytes: (u64, u64),
     /// What it remembered.
     pub kept: Kept,
 }
@@ -147,14 +156,74 @@ fn key_of(id: JobId) -> String {
     format!("{KIND}/{id}")
 }
 
-/// The job of a new batch.
-pub fn new_job(id: JobId, payload: &BatchPayload) -> Result<NewJob, Problem> {
-    let job = NewJob::new(KIND, Json::of(payload)?)
+/// A batch to be created.
+#[derive(Debug, Clone)]
+pub struct NewBatch {
+    /// What it is.
+    pub payload: BatchPayload,
+    /// The client's own name for this creation: repeating it creates nothing.
+    pub idempotency_key: Option<String>,
+    /// The client says that it has sent this before, and does not know what became of it.
+    pub is_repeated: bool,
+}
+
+/// Creates a batch, or answers the one that the same call created before. No SDK makes its creation repeatable by itself, and all
+/// of them repeat it when an answer is lost.
+pub async fn create(ctx: &Ctx, new: NewBatch) -> Result<Batch, Problem> {
+    let _one_at_a_time = ctx.creating.lock().await;
+    let NewBatch { payload, idempotency_key, is_repeated } = new;
+    let now = ctx.queue().clock().now();
+    let id = match &idempotency_key {
+        Some(key) => id_of_key(payload.form, key),
+        None => JobId::generate(now, fastrand::u128(..)),
+    };
+    if idempotency_key.is_some()
+        && let Some(detail) = ctx.queue().store().get(vec![id]).await?.pop()
+    {
+        let batch = of(ctx, detail).await?;
+        return match is_same(&batch.payload, &payload) {
+            true => Ok(batch),
+            false => Err(Problem::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "idempotency_key_reused",
+                "this Idempotency-Key was used for another batch: draw a new one",
+            )),
+        };
+    }
+    if is_repeated && let Some(batch) = find_recent(ctx, &payload, now).await? {
+        return Ok(batch);
+    }
+    let job = NewJob::new(KIND, Json::of(&payload)?)
         .id(id)
         .queue(QUEUE)
         .tag(payload.form.tag())
         .retention(Retention::Keep { succeeded: KEPT, failed: KEPT });
-    Ok(job)
+    ctx.queue().enqueue(job).await?;
+    get(ctx, id, payload.form).await
+}
+
+fn id_of_key(form: Form, key: &str) -> JobId {
+    let digest = Sha256::digest(format!("{}\n{key}", form.tag()));
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&digest[..16]);
+    JobId::from_bytes(bytes)
+}
+
+/// Whether two creations ask for the same; the end of the window differs between them.
+fn is_same(one: &BatchPayload, other: &BatchPayload) -> bool {
+    let same = |payload: &BatchPayload| BatchPayload {
+        expires_at: Timestamp::default(),
+        input_file: String::new(),
+        ..payload.clone()
+    };
+    same(one) == same(other)
+}
+
+/// The newest batch that the same call may have created.
+async fn find_recent(ctx: &Ctx, payload: &BatchPayload, now: Timestamp) -> Result<Option<Batch>, Problem> {
+    let page = list(ctx, payload.form, Newer::Older(None), REPEATED_LOOKED_AT_MAX).await?;
+    let recent = |batch: &Batch| now.since(batch.created_at) <= REPEATED_WITHIN;
+    Ok(page.items.into_iter().take_while(recent).find(|batch| is_same(&batch.payload, payload)))
 }
 
 /// A batch as clients see it.
@@ -174,6 +243,8 @@ pub struct Batch {
     pub counts: Counts,
     /// What the answers used, once it has ended.
     pub usage: Option<Usage>,
+    /// Bytes of the lines with an answer, and of those without, once it has ended.
+    pub bytes: (u64, u64),
     /// Lines that could not be read, or why it failed as a whole.
     pub faults: Vec<LineFault>,
     /// What it remembers.
@@ -191,16 +262,60 @@ pub async fn get(ctx: &Ctx, id: JobId, form: Form) -> Result<Batch, Problem> {
     if batch.payload.form == form { Ok(batch) } else { Err(missing()) }
 }
 
-/// Batches of a form, newest first; `after` is the place of the last one of the page before.
-pub async fn list(ctx: &Ctx, form: Form, after: Option<i64>, limit: usize) -> Result<Page<Batch>, Problem> {
+/// Which page of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Newer {
+    /// Those that are older than this one, or the newest.
+    Older(Option<JobId>),
+    /// Those that are newer than this one.
+    Newer(JobId),
+}
+
+/// Batches of a form, newest first.
+pub async fn list(ctx: &Ctx, form: Form, from: Newer, limit: usize) -> Result<Page<Batch>, Problem> {
+    let (newest_first, from) = match from {
+        Newer::Older(from) => (true, from),
+        Newer::Newer(from) => (false, Some(from)),
+    };
+    let cursor = match from {
+        Some(id) => Some(ctx.queue().get(id).await?.job.seq),
+        None => None,
+    };
     let filter = Filter { tag: Some(form.tag().to_owned()), ..Filter::default() };
-    let page = ctx.queue().list(ListRequest { filter, newest_first: true, cursor: after, limit }).await?;
-    let ids = page.items.iter().map(|job| job.id).collect();
+    let page = ctx.queue().list(ListRequest { filter, newest_first, cursor, limit }).await?;
+    let mut ids: Vec<JobId> = page.items.iter().map(|job| job.id).collect();
+    if !newest_first {
+        ids.reverse();
+    }
     let mut items = Vec::with_capacity(page.items.len());
     for detail in ctx.queue().store().get(ids).await? {
         items.push(of(ctx, detail).await?);
     }
     Ok(Page { items, next: page.next })
+}
+
+/// Whether the answers of a batch are still there.
+pub async fn has_results(ctx: &Ctx, batch: &Batch) -> Result<bool, Problem> {
+    Ok(ctx.queue().store().process(run_of(batch.id).process()).await?.is_some())
+}
+
+/// Deletes the answers of a batch that has ended.
+pub async fn delete_results(ctx: &Ctx, batch: &Batch) -> Result<(), Problem> {
+    if !batch.state.is_terminal() {
+        return Err(Problem::invalid("the batch has not ended: cancel it first"));
+    }
+    if has_results(ctx, batch).await? {
+        manage::consume(&ctx.bulk, &run_of(batch.id)).await?;
+    }
+    Ok(())
+}
+
+/// Deletes a batch that has ended, its answers and its input for good.
+pub async fn delete(ctx: &Ctx, batch: &Batch) -> Result<(), Problem> {
+    delete_results(ctx, batch).await?;
+    ctx.queue().consume(vec![batch.id]).await?;
+    ctx.shelf.delete(&batch.payload.input_file).await.map_err(Problem::unavailable)?;
+    Ok(())
 }
 
 /// Asks a batch to end. What has been answered by then is kept.
@@ -245,12 +360,13 @@ async fn of(ctx: &Ctx, detail: JobDetail) -> Result<Batch, Problem> {
         ended_at: job.finished_at,
         counts: Counts::default(),
         usage: None,
+        bytes: (0, 0),
         faults: Vec::new(),
         kept: Kept::default(),
     };
     if let Some(result) = result {
-        let Ended { state, faults, counts, usage, kept } = result.to()?;
-        return Ok(Batch { state, faults, counts, usage: Some(usage), kept, ..base });
+        let Ended { state, faults, counts, usage, bytes, kept } = result.to()?;
+        return Ok(Batch { state, faults, counts, usage: Some(usage), bytes, kept, ..base });
     }
     match job.state {
         State::Cancelled => Ok(Batch { state: BatchState::Cancelled, ..base }),
@@ -266,6 +382,12 @@ async fn of(ctx: &Ctx, detail: JobDetail) -> Result<Batch, Problem> {
         | State::Parked
         | State::Succeeded => under_way(ctx, base, &job, data).await,
     }
+}
+
+/// The batch as it will be once this is its end.
+async fn with_end(ctx: &Ctx, id: JobId, ended: &Ended) -> Result<Batch, Problem> {
+    let detail = ctx.queue().get(id).await?;
+    of(ctx, JobDetail { result: Some(Json::of(ended)?), ..detail }).await
 }
 
 async fn under_way(ctx: &Ctx, base: Batch, job: &Job, data: Option<Json>) -> Result<Batch, Problem> {

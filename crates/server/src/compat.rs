@@ -9,9 +9,45 @@ use serde_json::json;
 use crate::ctx::Ctx;
 use crate::problem::Problem;
 
+mod batches;
+mod files;
+mod message_batches;
+mod reading;
+pub(crate) mod test_objects;
+
 /// The routes.
 pub(crate) fn routes() -> Router<Ctx> {
-    Router::new()
+    Router::new().merge(files::routes()).merge(batches::routes()).merge(message_batches::routes())
+}
+
+/// A problem as OpenAI's clients read it.
+pub(crate) struct OpenAiError(pub(crate) Problem);
+
+/// A problem as Anthropic's clients read it.
+pub(crate) struct AnthropicError(pub(crate) Problem);
+
+impl<E: Into<Problem>> From<E> for OpenAiError {
+    fn from(error: E) -> Self {
+        Self(error.into())
+    }
+}
+
+impl<E: Into<Problem>> From<E> for AnthropicError {
+    fn from(error: E) -> Self {
+        Self(error.into())
+    }
+}
+
+impl IntoResponse for OpenAiError {
+    fn into_response(self) -> Response {
+        Dialect::OpenAi.refusal(&self.0)
+    }
+}
+
+impl IntoResponse for AnthropicError {
+    fn into_response(self) -> Response {
+        Dialect::Anthropic.refusal(&self.0)
+    }
 }
 
 /// Whose clients speak.

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use longhaul_llm::Llm;
@@ -14,8 +15,12 @@ use tokio::sync::watch;
 
 use crate::api::{Actions, Fleet};
 use crate::catalog::Catalog;
+use crate::compat::test_objects::TestObjects;
+use crate::events::Streams;
+use crate::metrics::Meters;
 use crate::shelf::Shelf;
 use crate::tokens::Tokens;
+use crate::webhooks::{self, Endpoints};
 
 /// How a server behaves. Every field has a default that is safe on this machine alone.
 #[derive(Debug, Clone)]
@@ -86,6 +91,18 @@ pub struct Inner {
     pub tokens: Tokens,
     /// How it behaves.
     pub options: ServerOptions,
+    /// Who is told of what.
+    pub endpoints: Arc<Endpoints>,
+    /// What the store's calls are measured by.
+    pub(crate) meters: Arc<Meters>,
+    /// Files whose size is told.
+    pub(crate) measured: Vec<PathBuf>,
+    /// Open streams of events.
+    pub(crate) streams: Arc<Streams>,
+    /// One batch is created at a time, so that a repeated creation finds the first.
+    pub(crate) creating: tokio::sync::Mutex<()>,
+    /// Objects under fixed names.
+    pub(crate) test_objects: OnceLock<TestObjects>,
     /// Becomes true when the server is asked to end: streams end, waits return.
     pub draining: watch::Sender<bool>,
     /// Verbs under way for many jobs.
@@ -94,12 +111,49 @@ pub struct Inner {
     pub(crate) fleet: Fleet,
 }
 
+/// What a server is made of.
+pub struct Parts {
+    /// Runs of prompts; the queue and the models with it.
+    pub bulk: Bulk,
+    /// What names of models mean.
+    pub catalog: Catalog,
+    /// Uploaded files.
+    pub shelf: Shelf,
+    /// Who may come in.
+    pub tokens: Tokens,
+    /// Who is told of what.
+    pub endpoints: Endpoints,
+    /// What the store's calls are measured by.
+    pub meters: Arc<Meters>,
+    /// Files whose size is told.
+    pub measured: Vec<PathBuf>,
+    /// How it behaves.
+    pub options: ServerOptions,
+}
+
 impl Ctx {
-    /// The parts of a server.
-    pub fn new(bulk: Bulk, catalog: Catalog, shelf: Shelf, tokens: Tokens, options: ServerOptions) -> Self {
+    /// A server of these parts.
+    pub fn new(parts: Parts) -> Self {
+        let Parts { bulk, catalog, shelf, tokens, endpoints, meters, measured, options } = parts;
+        let endpoints = Arc::new(endpoints);
+        let bulk = webhooks::tell_of_runs(bulk, Arc::clone(&endpoints));
         let draining = watch::Sender::new(false);
-        let (actions, fleet) = Default::default();
-        Self(Arc::new(Inner { bulk, catalog, shelf, tokens, options, draining, actions, fleet }))
+        Self(Arc::new(Inner {
+            bulk,
+            catalog,
+            shelf,
+            tokens,
+            endpoints,
+            meters,
+            measured,
+            options,
+            creating: tokio::sync::Mutex::default(),
+            streams: Arc::default(),
+            test_objects: OnceLock::new(),
+            draining,
+            actions: Actions::default(),
+            fleet: Fleet::default(),
+        }))
     }
 
     /// The queue.

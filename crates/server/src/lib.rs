@@ -17,23 +17,28 @@
 pub mod batches;
 pub mod catalog;
 pub mod guard;
+pub mod metrics;
 pub mod problem;
 pub mod serve;
 pub mod shelf;
 pub mod tokens;
+pub mod webhooks;
 
 mod api;
 mod compat;
 mod ctx;
+mod events;
 mod ops;
+mod private_file;
 mod router;
 
 pub use catalog::Catalog;
-pub use ctx::{Ctx, ServerOptions};
+pub use ctx::{Ctx, Parts, ServerOptions};
 pub use problem::Problem;
 pub use serve::Server;
 pub use shelf::Shelf;
 pub use tokens::{Scope, Tokens};
+pub use webhooks::Endpoints;
 
 /// The description of `/api/v1` for programs: OpenAPI 3.1 as JSON.
 pub fn openapi() -> String {

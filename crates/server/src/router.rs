@@ -12,7 +12,7 @@ use futures_util::StreamExt as _;
 use tracing::info;
 
 use crate::ctx::Ctx;
-use crate::{api, compat, guard, ops};
+use crate::{api, compat, events, guard, metrics, ops, webhooks};
 
 /// Under both names: SDKs of OpenAI read the first, those of Anthropic the second.
 const REQUEST_IDS: [&str; 2] = ["x-request-id", "request-id"];
@@ -21,8 +21,11 @@ const REQUEST_IDS: [&str; 2] = ["x-request-id", "request-id"];
 pub(crate) fn router(ctx: Ctx) -> Router {
     Router::new()
         .merge(api::routes())
+        .merge(events::routes())
+        .merge(webhooks::routes())
         .merge(compat::routes())
         .merge(ops::routes())
+        .merge(metrics::routes())
         .fallback(not_found)
         .layer(from_fn_with_state(ctx.clone(), patience))
         .layer(from_fn_with_state(ctx.clone(), guard::check))

@@ -39,6 +39,9 @@ impl Server {
     ) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
+        if ctx.options.test_objects {
+            crate::compat::test_objects::seed(&ctx).await.map_err(io::Error::other)?;
+        }
         let ctx_draining = ctx.draining.clone();
         let task = tokio::spawn(accept(listener, ctx, tls.map(TlsAcceptor::from)));
         Ok(Self { address, ctx_draining, task })

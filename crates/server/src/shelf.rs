@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
 use longhaul_queue::{JobId, Timestamp};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncWriteExt as _;
 
 /// Names of files begin so.
@@ -61,6 +62,29 @@ pub enum ShelfError {
     Disk(#[from] io::Error),
 }
 
+/// Content that has come, and is gone again unless it is kept.
+#[derive(Debug)]
+pub struct Upload {
+    id: String,
+    at: Timestamp,
+    /// Where it lies.
+    pub path: PathBuf,
+    /// How much of it there is.
+    pub bytes: u64,
+    /// Its digest, in hex.
+    pub sha256: String,
+    kept: bool,
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if !self.kept {
+            // What cannot be removed now goes at the next start.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
 /// All uploaded files. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Shelf {
@@ -94,32 +118,36 @@ impl Shelf {
         Ok(Self { inner: Arc::new(Inner { folder, known: Mutex::new(known) }) })
     }
 
-    /// Stores a file as it comes, piece by piece; nothing of it stays when it does not come whole.
-    pub async fn put<E: std::fmt::Display>(
+    /// Takes in content as it comes, piece by piece. Nothing of it stays when it does not come whole, or is not kept.
+    pub async fn receive<E: std::fmt::Display>(
         &self,
-        new: NewFile,
         bytes_max: u64,
         now: Timestamp,
         content: impl Stream<Item = Result<Bytes, E>>,
-    ) -> Result<FileRecord, ShelfError> {
-        let id =
-            format!("{FILE_PREFIX}{}", JobId::generate(now, fastrand::u128(..)).to_string().replace('-', ""));
-        let path = self.path(&id, CONTENT);
-        let written = write(&path, bytes_max, content).await;
-        let bytes = match written {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                let _ = tokio::fs::remove_file(&path).await;
-                return Err(error);
-            }
-        };
+    ) -> Result<Upload, ShelfError> {
+        let mut upload = self.new_upload(now);
+        write(&mut upload, bytes_max, content).await?;
+        Ok(upload)
+    }
+
+    /// Content that is yet to come.
+    pub fn new_upload(&self, now: Timestamp) -> Upload {
+        let id = JobId::generate(now, fastrand::u128(..)).to_string().replace('-', "");
+        let id = format!("{FILE_PREFIX}{id}");
+        Upload { path: self.path(&id, CONTENT), id, at: now, bytes: 0, sha256: String::new(), kept: false }
+    }
+
+    /// Keeps what was received.
+    pub async fn keep(&self, mut upload: Upload, new: NewFile) -> Result<FileRecord, ShelfError> {
         let NewFile { filename, purpose, expires_at } = new;
-        let record = FileRecord { id: id.clone(), bytes, created_at: now, filename, purpose, expires_at };
-        let part = self.path(&id, PART);
+        let (id, bytes, created_at) = (upload.id.clone(), upload.bytes, upload.at);
+        let record = FileRecord { id, bytes, created_at, filename, purpose, expires_at };
+        let part = self.path(&record.id, PART);
         tokio::fs::write(&part, serde_json::to_vec(&record).map_err(io::Error::from)?).await?;
         tokio::fs::File::open(&part).await?.sync_all().await?;
-        tokio::fs::rename(&part, self.path(&id, ABOUT)).await?;
-        self.known().insert(id, record.clone());
+        tokio::fs::rename(&part, self.path(&record.id, ABOUT)).await?;
+        upload.kept = true;
+        self.known().insert(record.id.clone(), record.clone());
         Ok(record)
     }
 
@@ -175,28 +203,32 @@ fn is_over(record: &FileRecord, now: Timestamp) -> bool {
 }
 
 async fn write<E: std::fmt::Display>(
-    path: &Path,
+    upload: &mut Upload,
     bytes_max: u64,
     content: impl Stream<Item = Result<Bytes, E>>,
-) -> Result<u64, ShelfError> {
-    let mut file = tokio::fs::File::create(path).await?;
-    let mut bytes = 0;
+) -> Result<(), ShelfError> {
+    let mut file = tokio::fs::File::create(&upload.path).await?;
+    let mut digest = Sha256::new();
     let mut content = std::pin::pin!(content);
     while let Some(piece) = content.next().await {
         let piece = piece.map_err(|error| ShelfError::Broken(error.to_string()))?;
-        bytes += piece.len() as u64;
-        if bytes > bytes_max {
+        upload.bytes += piece.len() as u64;
+        if upload.bytes > bytes_max {
             return Err(ShelfError::TooLarge(bytes_max));
         }
+        digest.update(&piece);
         file.write_all(&piece).await?;
     }
     file.flush().await?;
     file.sync_all().await?;
-    Ok(bytes)
+    upload.sha256 = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     const NOW: Timestamp = Timestamp::from_millis(1_000);
@@ -215,11 +247,13 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let shelf = Shelf::open(folder.path()).expect("opened");
         let new = NewFile { filename: "a.jsonl".to_owned(), purpose: "batch".to_owned(), expires_at: None };
-        let stored = shelf.put(new.clone(), 100, NOW, pieces(&["one\n", "two\n"])).await.expect("stored");
+        let upload = shelf.receive(100, NOW, pieces(&["one\n", "two\n"])).await.expect("received");
+        let stored = shelf.keep(upload, new).await.expect("stored");
         assert_eq!(stored.bytes, 8);
         let broken = pieces(&["half"]).chain(futures_util::stream::iter([Err("gone".to_owned())]));
-        assert!(matches!(shelf.put(new.clone(), 100, NOW, broken).await, Err(ShelfError::Broken(_))));
-        assert!(matches!(shelf.put(new, 3, NOW, pieces(&["four"])).await, Err(ShelfError::TooLarge(3))));
+        assert!(matches!(shelf.receive(100, NOW, broken).await, Err(ShelfError::Broken(_))));
+        assert!(matches!(shelf.receive(3, NOW, pieces(&["four"])).await, Err(ShelfError::TooLarge(3))));
+        drop(shelf.receive(100, NOW, pieces(&["not kept"])).await.expect("received"));
         assert_eq!(left_in(folder.path()), 2, "the content and the description of the first");
         // What a crash in the middle of an upload leaves.
         std::fs::write(folder.path().join("file-x.content"), "half").expect("written");
@@ -239,7 +273,8 @@ mod tests {
         let shelf = Shelf::open(folder.path()).expect("opened");
         let expires_at = Some(Timestamp::from_millis(2_000));
         let new = NewFile { expires_at, ..NewFile::default() };
-        let stored = shelf.put(new, 100, NOW, pieces(&["x"])).await.expect("stored");
+        let upload = shelf.receive(100, NOW, pieces(&["x"])).await.expect("received");
+        let stored = shelf.keep(upload, new).await.expect("stored");
         let later = Timestamp::from_millis(2_000);
         assert!(shelf.get(&stored.id, NOW).is_some());
         assert!(shelf.get(&stored.id, later).is_none() && shelf.list(later).is_empty());

@@ -1,11 +1,7 @@
 //! Tokens of clients: random, shown once, stored as a digest, each with what it may do.
 
-use std::fs;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::io;
+use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -13,6 +9,8 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq as _;
+
+use crate::private_file::PrivateFile;
 
 /// Tokens begin so, which lets scanners find one that leaked.
 pub const TOKEN_PREFIX: &str = "lh_";
@@ -73,117 +71,73 @@ impl Token {
     }
 }
 
-/// All tokens, in a file that only its owner can read. Other processes may change it.
+/// All tokens, in a file that only its owner can read. One that is added or removed by another process counts at once.
 #[derive(Debug)]
 pub struct Tokens {
-    path: Option<PathBuf>,
-    known: Mutex<Known>,
-}
-
-#[derive(Debug, Default)]
-struct Known {
-    tokens: Vec<Token>,
-    /// When the file was written that they were read from.
-    written_at: Option<SystemTime>,
+    file: PrivateFile<Vec<Token>>,
 }
 
 impl Tokens {
     /// Those of a file; there are none where there is no file.
-    pub fn open(path: impl Into<PathBuf>) -> std::io::Result<Self> {
-        let path = path.into();
-        let known = Known { tokens: read(&path)?, written_at: written_at(&path) };
-        Ok(Self { path: Some(path), known: Mutex::new(known) })
+    pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
+        Ok(Self { file: PrivateFile::open(path.into())? })
     }
 
     /// None, and none can be added that outlives the process.
     pub fn in_memory() -> Self {
-        Self { path: None, known: Mutex::default() }
+        Self { file: PrivateFile::in_memory() }
     }
 
     /// All of them.
     pub fn list(&self) -> Vec<Token> {
-        self.known().tokens.clone()
+        self.file.get()
     }
 
     /// Adds one and answers it: it cannot be had again. One of the same name is replaced.
-    pub fn add(&self, name: &str, scopes: &[Scope]) -> std::io::Result<String> {
-        let mut random = [0; TOKEN_BYTES];
-        let no_random = |_| std::io::Error::other("the system gives no random numbers");
-        SystemRandom::new().fill(&mut random).map_err(no_random)?;
-        let secret = format!("{TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(random));
+    pub fn add(&self, name: &str, scopes: &[Scope]) -> io::Result<String> {
+        let secret = format!("{TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(random::<TOKEN_BYTES>()?));
         let token = Token { name: name.to_owned(), scopes: scopes.to_vec(), sha256: digest(&secret) };
-        let known = &mut self.known().tokens;
-        known.retain(|known| known.name != name);
-        if known.len() >= TOKENS_MAX {
-            return Err(std::io::Error::other(format!("there are {TOKENS_MAX} tokens: remove one first")));
-        }
-        known.push(token);
-        self.write(known)?;
+        self.file.change(|tokens| {
+            tokens.retain(|known| known.name != name);
+            if tokens.len() >= TOKENS_MAX {
+                return Err(io::Error::other(format!("there are {TOKENS_MAX} tokens: remove one first")));
+            }
+            tokens.push(token);
+            Ok(())
+        })?;
         Ok(secret)
     }
 
     /// Removes one; false when there was none.
-    pub fn remove(&self, name: &str) -> std::io::Result<bool> {
-        let known = &mut self.known().tokens;
-        let before = known.len();
-        known.retain(|known| known.name != name);
-        let removed = known.len() < before;
-        if removed {
-            self.write(known)?;
-        }
-        Ok(removed)
+    pub fn remove(&self, name: &str) -> io::Result<bool> {
+        self.file.change(|tokens| {
+            let before = tokens.len();
+            tokens.retain(|known| known.name != name);
+            Ok(tokens.len() < before)
+        })
     }
 
     /// The token that a client presents, if it is one of these. Takes the same time for every wrong one.
     pub fn find(&self, presented: &str) -> Option<Token> {
         let digest = digest(presented);
-        let mut found = None;
-        for token in &self.known().tokens {
-            if bool::from(token.sha256.as_bytes().ct_eq(digest.as_bytes())) {
-                found = Some(token.clone());
+        self.file.with(|tokens| {
+            let mut found = None;
+            for token in tokens {
+                if bool::from(token.sha256.as_bytes().ct_eq(digest.as_bytes())) {
+                    found = Some(token.clone());
+                }
             }
-        }
-        found
-    }
-
-    /// What the file says now: a token that was added or removed elsewhere counts at once.
-    fn known(&self) -> MutexGuard<'_, Known> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(path) = &self.path
-            && written_at(path) != known.written_at
-            // One that cannot be read is being replaced, or broken: what was known goes on to count.
-            && let Ok(tokens) = read(path)
-        {
-            *known = Known { tokens, written_at: written_at(path) };
-        }
-        known
-    }
-
-    /// Appears whole, or not at all.
-    fn write(&self, tokens: &[Token]) -> std::io::Result<()> {
-        let Some(path) = &self.path else { return Ok(()) };
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder)?;
-        }
-        let part = path.with_extension("part");
-        let mut file =
-            fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&part)?;
-        file.write_all(&serde_json::to_vec_pretty(tokens)?)?;
-        file.sync_all()?;
-        fs::rename(&part, path)
+            found
+        })
     }
 }
 
-fn written_at(path: &Path) -> Option<SystemTime> {
-    fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
-}
-
-fn read(path: &Path) -> std::io::Result<Vec<Token>> {
-    match fs::read(path) {
-        Ok(text) => Ok(serde_json::from_slice(&text)?),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(error),
-    }
+/// Bytes that nobody can guess.
+pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    let none = |_| io::Error::other("the system gives no random numbers");
+    SystemRandom::new().fill(&mut bytes).map_err(none)?;
+    Ok(bytes)
 }
 
 fn digest(text: &str) -> String {
@@ -192,6 +146,8 @@ fn digest(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

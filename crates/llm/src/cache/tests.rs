@@ -3,7 +3,7 @@ use std::sync::atomic::AtomicUsize;
 use serde_json::json;
 
 use super::*;
-use crate::types::{Message, Role, Usage};
+use crate::types::{ChatRequest, Message, Role, Usage};
 
 const NOW: i64 = 1_763_190_000_000;
 const HOUR_MS: i64 = 60 * 60 * 1_000;
@@ -17,7 +17,7 @@ fn request(text: &str) -> ChatRequest {
 }
 
 fn key(text: &str) -> Key {
-    Key::new("openai", "http://localhost", &request(text))
+    Key::new("openai", "http://localhost", &request(text).into())
 }
 
 fn answer(text: &str) -> Answer {
@@ -27,6 +27,7 @@ fn answer(text: &str) -> Answer {
         model: "m".into(),
         text: text.into(),
         tool_calls: vec![],
+        vectors: Vec::new(),
         stop: Stop::End,
         usage,
     }
@@ -48,17 +49,17 @@ async fn put(cache: &Cache, text: &str, now_ms: i64) {
 #[test]
 fn a_key_holds_all_that_shapes_an_answer() {
     let base = key("hello");
-    assert_eq!(base, Key::new("openai", "http://localhost/", &request("hello")));
+    assert_eq!(base, Key::new("openai", "http://localhost/", &request("hello").into()));
     let with = |change: fn(&mut ChatRequest)| {
         let mut request = request("hello");
         change(&mut request);
-        Key::new("openai", "http://localhost", &request)
+        Key::new("openai", "http://localhost", &request.into())
     };
     let others = [
         key("hello "),
-        Key::new("sim", "http://localhost", &request("hello")),
-        Key::new("openai", "http://localhost:1", &request("hello")),
-        Key::new("openaih", "ttp://localhost", &request("hello")),
+        Key::new("sim", "http://localhost", &request("hello").into()),
+        Key::new("openai", "http://localhost:1", &request("hello").into()),
+        Key::new("openaih", "ttp://localhost", &request("hello").into()),
         with(|request| request.model = "n".into()),
         with(|request| request.max_tokens = Some(1)),
         with(|request| request.temperature = Some(0.0)),
@@ -77,7 +78,7 @@ fn a_key_does_not_go_by_the_order_of_fields() {
     let with = |text: &str| {
         let mut request = request("hello");
         request.extra = serde_json::from_str(text).expect("an object");
-        Key::new("openai", "", &request)
+        Key::new("openai", "", &request.into())
     };
     assert_eq!(
         with(r#"{"a": {"x": 1, "y": [1, 2]}, "b": 2}"#),

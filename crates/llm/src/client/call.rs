@@ -9,6 +9,7 @@ use tracing::Instrument as _;
 
 use super::{Answered, Ask, Llm, Stop, check};
 use crate::error::{Class, Error, Result};
+use crate::file::FileResult;
 use crate::genai;
 use crate::ledger::{Event, LedgerError, Reservation, Scope, Spent};
 use crate::money::MicroUsd;
@@ -16,7 +17,7 @@ use crate::rate::{self, Settled};
 use crate::repair;
 use crate::route::{Billing, Route};
 use crate::tokens;
-use crate::types::{Answer, ChatRequest, Usage};
+use crate::types::{Answer, Request, Usage};
 
 /// Times that a model is asked again because its answer had the wrong shape.
 const REASKS_MAX: u32 = 2;
@@ -26,6 +27,8 @@ const THROTTLES_MAX: u32 = 20;
 const THROTTLE_WAIT_MAX: Duration = Duration::from_secs(60);
 /// How often to look whether calls under way have left room in a budget.
 const BUDGET_WAIT: Duration = Duration::from_millis(100);
+/// How often to try a file that cannot be written.
+const FILE_WAIT: Duration = Duration::from_millis(500);
 /// How often to look before the wait is left to the caller.
 const BUDGET_LOOKS_MAX: u32 = 300;
 
@@ -65,7 +68,7 @@ impl Llm {
         let mut first = first;
         let mut last = None;
         for route in std::iter::once(&ask.route).chain(&ask.fallback) {
-            let mut request = ChatRequest { model: model_for(ask, route), ..ask.request.clone() };
+            let mut request = ask.request.with_model(model_for(ask, route));
             for _ in 0..=REASKS_MAX {
                 let (answer, cost) = match first.take() {
                     Some(paid) => paid,
@@ -96,7 +99,9 @@ impl Llm {
                     }
                     Err(error) if error.class == Class::BadShape => {
                         self.count(&ask.scopes, Event::Repaired);
-                        request = repair::reask(&request, &answer.text, &error.message);
+                        if let Request::Chat(chat) = &request {
+                            request = repair::reask(chat, &answer.text, &error.message).into();
+                        }
                         last = Some(error.with_answer(answer));
                     }
                     Err(error) => {
@@ -114,14 +119,14 @@ impl Llm {
         &self,
         ask: &Ask,
         route: &Route,
-        request: &ChatRequest,
+        request: &Request,
         number: u32,
         stop: &mut Stop<'_>,
     ) -> Result<Paid> {
         let mut tries = 0;
         loop {
             let turn = rate::Ask {
-                max_tokens: request.max_tokens,
+                max_tokens: request.max_tokens(),
                 again: tries > 0,
                 ..rate::Ask::new(ask.run.clone(), tokens::estimate(request, 1.0))
             };
@@ -130,13 +135,13 @@ impl Llm {
                 () = &mut *stop => return Err(Error::new(Class::Stopped, "given up before it was sent")),
             };
             let name = format!("{}.{tries}", ask.call.name(number));
-            if let Err(error) = self.reserve(ask, route, request, &name).await {
+            if let Err(error) = self.reserve(ask, route, request, &name, stop).await {
                 permit.settle(&Settled::Failed { sent: false });
                 return Err(error);
             }
-            let span = genai::chat_span(route.caps(), request);
+            let span = genai::call_span(route.caps(), request);
             let started = Instant::now();
-            let reply = route.provider().complete(request).instrument(span.clone()).await;
+            let reply = route.call(request).instrument(span.clone()).await;
             let error = match reply {
                 Ok(reply) => {
                     let (answer, latency) = (reply.value, started.elapsed());
@@ -144,7 +149,8 @@ impl Llm {
                     permit.settle(&Settled::Answered { usage: answer.usage, rate: reply.rate, latency });
                     genai::record_answer(&span, &answer, cost.map(|cost| cost.0));
                     drop(span); // The call is over; booking it is no part of it.
-                    self.ledger().settle(&name, Spent { usage: answer.usage, cost, answers: 1 }).await?;
+                    let spent = Spent { usage: answer.usage, cost, answers: 1 };
+                    until_written(&mut never(), || self.ledger().settle(&name, spent)).await?;
                     return Ok((answer, cost));
                 }
                 Err(error) => error,
@@ -168,8 +174,16 @@ impl Llm {
         }
     }
 
-    /// Books a call at its ceiling. Where only calls under way stand in the way, waits for them.
-    async fn reserve(&self, ask: &Ask, route: &Route, request: &ChatRequest, name: &str) -> Result<()> {
+    /// Books a call at its ceiling. Where only calls under way stand in the way, waits for them; and for a file that
+    /// cannot be written, since what is not booked is not sent.
+    async fn reserve(
+        &self,
+        ask: &Ask,
+        route: &Route,
+        request: &Request,
+        name: &str,
+        stop: &mut Stop<'_>,
+    ) -> Result<()> {
         let reservation = Reservation {
             call: name.to_owned(),
             job: ask.call.job.clone(),
@@ -182,7 +196,7 @@ impl Llm {
             allow_unpriced: false,
         };
         for _ in 0..BUDGET_LOOKS_MAX {
-            if self.book(reservation.clone()).await? {
+            if until_written(stop, || self.book(reservation.clone())).await? {
                 return Ok(());
             }
             tokio::time::sleep(BUDGET_WAIT).await;
@@ -211,23 +225,23 @@ impl Llm {
             model: route.model().to_owned(),
             allow_unpriced: false,
         };
-        self.book(reservation).await
+        Ok(self.book(reservation).await?)
     }
 
     /// Books once. False where only calls under way stand in the way.
-    async fn book(&self, mut reservation: Reservation) -> Result<bool> {
+    async fn book(&self, mut reservation: Reservation) -> Result<bool, LedgerError> {
         let now_ms = self.now_ms();
         self.cap_day(now_ms).await?;
         reservation.scopes.extend([Scope::day(now_ms), Scope::all()]);
         match self.ledger().reserve(reservation, now_ms).await {
             Ok(_) => Ok(true),
             Err(LedgerError::OverBudget(over)) if over.may_fit_later() => Ok(false),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         }
     }
 
     /// Each day has a cap of its own.
-    async fn cap_day(&self, now_ms: i64) -> Result<()> {
+    async fn cap_day(&self, now_ms: i64) -> FileResult<()> {
         let Some(cap) = self.inner.options.day_cap else { return Ok(()) };
         let day = Scope::day(now_ms);
         let known = self.inner.capped.lock().unwrap_or_else(PoisonError::into_inner).as_ref() == Some(&day);
@@ -242,14 +256,40 @@ impl Llm {
     async fn unbook(&self, name: &str, route: &Route, error: &Error) -> Result<()> {
         if let Some(answer) = &error.answer {
             let cost = route.cost(&answer.usage, Billing::Sync);
-            self.ledger().settle(name, Spent { usage: answer.usage, cost, answers: 0 }).await?;
+            let spent = Spent { usage: answer.usage, cost, answers: 0 };
+            until_written(&mut never(), || self.ledger().settle(name, spent)).await?;
         } else if error.maybe_billed {
-            self.ledger().mark_unknown(name, self.now_ms()).await?;
+            let unknown = || async { Ok(self.ledger().mark_unknown(name, self.now_ms()).await?) };
+            until_written(&mut never(), unknown).await?;
         } else {
-            self.ledger().release(name, self.now_ms()).await?;
+            let release = || async { Ok(self.ledger().release(name, self.now_ms()).await?) };
+            until_written(&mut never(), release).await?;
         }
         Ok(())
     }
+}
+
+/// Writes to the ledger, again and again while its file cannot be written, until `stop`. What a call brought is in memory
+/// only until it is booked: giving up would mean to pay for it twice. Whose patience ends drops the future.
+async fn until_written<T, F>(stop: &mut Stop<'_>, write: impl Fn() -> F) -> Result<T>
+where
+    F: Future<Output = Result<T, LedgerError>>,
+{
+    loop {
+        match write().await {
+            Err(LedgerError::File(error)) if error.is_transient() => {}
+            written => return Ok(written?),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(FILE_WAIT) => {}
+            () = &mut *stop => return Err(Error::new(Class::Stopped, "given up before it was sent")),
+        }
+    }
+}
+
+/// For what was sent: there is no way back.
+fn never() -> Stop<'static> {
+    Box::pin(std::future::pending())
 }
 
 /// The answer of an error that says that its shape is wrong.
@@ -260,5 +300,6 @@ fn wrong_shape(error: Error) -> Option<Box<Answer>> {
 /// Requests may name a model of their own; the other model is asked under its own name.
 fn model_for(ask: &Ask, route: &Route) -> String {
     let own = route.model() == ask.route.model();
-    if own && !ask.request.model.is_empty() { ask.request.model.clone() } else { route.model().to_owned() }
+    let named = ask.request.model();
+    if own && !named.is_empty() { named.to_owned() } else { route.model().to_owned() }
 }

@@ -9,6 +9,11 @@ use crate::types::{Answer, Stop};
 
 /// The answer as JSON if a schema was asked for, or what is wrong with it.
 pub(super) fn check(ask: &Ask, answer: &Answer) -> Result<Option<Value>> {
+    let (asked, given) = (ask.request.vectors(), answer.vectors.len());
+    if asked != given {
+        let text = format!("the answer has {given} vectors for {asked} texts");
+        return Err(Error::new(Class::Truncated, text));
+    }
     let Some(schema) = &ask.schema else {
         return match answer.stop {
             Stop::Refused => Err(refused(answer)),

@@ -36,6 +36,8 @@ pub enum FileErrorKind {
     Newer,
     /// What was asked is wrong.
     Invalid,
+    /// Its writer is gone: only a restart helps.
+    Stopped,
 }
 
 fn place(path: &Option<PathBuf>) -> String {
@@ -62,7 +64,21 @@ impl FileError {
 
     /// The writer is gone, and nothing brings it back.
     pub(super) fn stopped() -> Self {
-        Self::new(FileErrorKind::Unavailable, "its writer has stopped; restart the program")
+        Self::new(FileErrorKind::Stopped, "its writer has stopped; restart the program")
+    }
+
+    /// Whether the same command may succeed later, without a restart.
+    pub fn is_transient(&self) -> bool {
+        match self.kind {
+            FileErrorKind::Busy
+            | FileErrorKind::DiskFull
+            | FileErrorKind::ReadOnly
+            | FileErrorKind::Unavailable => true,
+            FileErrorKind::Corrupt
+            | FileErrorKind::Newer
+            | FileErrorKind::Invalid
+            | FileErrorKind::Stopped => false,
+        }
     }
 }
 
@@ -88,7 +104,7 @@ impl From<rusqlite::Error> for FileError {
                 "it is damaged or no file of ours ({error}); move it away, and a new one is made: what was cached, learnt and \
                  spent is then unknown"
             )),
-            _ => Self::new(FileErrorKind::Unavailable, format!("it does not answer: {error}")),
+            _ => Self::new(FileErrorKind::Unavailable, format!("the disk does not take or give it: {error}")),
         }
     }
 }

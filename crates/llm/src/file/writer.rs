@@ -236,9 +236,11 @@ fn may_spare_others(error: &FileError) -> bool {
     match error.kind {
         FileErrorKind::DiskFull | FileErrorKind::Corrupt | FileErrorKind::Unavailable => true,
         // These waited long already, or are as true for each.
-        FileErrorKind::Busy | FileErrorKind::ReadOnly | FileErrorKind::Newer | FileErrorKind::Invalid => {
-            false
-        }
+        FileErrorKind::Busy
+        | FileErrorKind::ReadOnly
+        | FileErrorKind::Newer
+        | FileErrorKind::Invalid
+        | FileErrorKind::Stopped => false,
     }
 }
 

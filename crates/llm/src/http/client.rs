@@ -1,5 +1,6 @@
 //! Makes the client of a profile: TLS, proxy, headers.
 
+use std::net::SocketAddr;
 use std::sync::Once;
 use std::time::Duration;
 
@@ -47,6 +48,14 @@ pub fn plain_client(url: &str, limit: Duration) -> Result<Client> {
         builder = builder.no_proxy();
     }
     builder.build().map_err(|error| wrong(super::chain(&error)))
+}
+
+/// A client for a service that is no model, whose name leads to these addresses and to no others.
+pub fn pinned_client(host: &str, addresses: &[SocketAddr], limit: Duration) -> Result<Client> {
+    let builder = base().timeout(limit).no_proxy().resolve_to_addrs(host, addresses);
+    builder
+        .build()
+        .map_err(|error| Error::new(Class::BadRequest, format!("{host}: {}", super::chain(&error))))
 }
 
 /// What all clients have in common.

@@ -2,6 +2,7 @@
 
 use rusqlite::{OptionalExtension, Row};
 use serde::Serialize;
+use tracing::debug;
 
 use super::sheet::micros;
 use super::{Ledger, Scope};
@@ -92,7 +93,7 @@ impl Ledger {
 
     /// A scope with its cap and sums; none when nobody has used or capped it.
     pub async fn scope(&self, scope: &Scope) -> FileResult<Option<ScopeTotals>> {
-        self.file.flush_events().await?;
+        self.try_flush().await;
         let name = scope.as_str().to_owned();
         self.file
             .read(move |connection| {
@@ -104,7 +105,7 @@ impl Ledger {
 
     /// All scopes whose name begins so, such as `run:`, by name; the newest ten thousand where there are more.
     pub async fn list(&self, prefix: &str) -> FileResult<Vec<ScopeTotals>> {
-        self.file.flush_events().await?;
+        self.try_flush().await;
         let prefix = prefix.to_owned();
         self.file
             .read(move |connection| {
@@ -117,6 +118,13 @@ impl Ledger {
                 Ok(found)
             })
             .await
+    }
+
+    /// Counts that cannot be written now are missing from the sums; they wait, and nobody must wait for them.
+    async fn try_flush(&self) {
+        if let Err(error) = self.file.flush_events().await {
+            debug!(%error, "counts are not written yet");
+        }
     }
 
     /// What each model cost on each day from `first` to `last`, both as `2026-11-15` and both included.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::bucket::{Bucket, Told};
+use super::pace::{Mark, Pace, Refusal};
 use super::{Learnt, OutputCharge, RouteLimits};
 use crate::provider::{RateSignals, RateWindow};
 
@@ -17,6 +18,9 @@ const RESET_MAX: Duration = Duration::from_secs(120);
 /// Headers explain a refusal if they leave less than this many times what we think the call costs: the provider may
 /// think otherwise.
 const SHORTAGE: f64 = 2.0;
+
+/// The pace of the last while is taken over no less than this.
+const RECENT_MIN: Duration = Duration::from_secs(4);
 
 /// What a provider counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -51,6 +55,10 @@ impl Charge {
         Self { requests: 1.0, input: input as f64, output: output as f64 }
     }
 
+    fn all(self) -> [f64; 4] {
+        Meter::ALL.map(|meter| self.of(meter))
+    }
+
     fn of(self, meter: Meter) -> f64 {
         match meter {
             Meter::Requests => self.requests,
@@ -69,21 +77,18 @@ pub(super) struct Reservation {
     sent: [f64; 4],
 }
 
-/// What headers said.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Heard {
-    /// They told a limit.
-    pub limits: bool,
-    /// They show less left than the call needed: that is why it was refused.
-    pub shortage: bool,
-}
-
-/// All buckets of a route. Which there are depends on configuration and on what headers tell.
+/// All buckets of a route, and the paces where only refusals tell of a limit. Which there are depends on configuration
+/// and on what the provider tells.
 #[derive(Debug)]
 pub(super) struct Quota {
     buckets: [Option<Bucket>; 4],
+    paces: Vec<Pace>,
     /// All that was ever charged, a meter: a difference of two such sums is what was sent in between.
     sent: [f64; 4],
+    /// The same without what was refused.
+    passed: [f64; 4],
+    /// Two moments of the last while: for a first refusal, which has nothing to be measured from.
+    recent: [Mark; 2],
 }
 
 impl Quota {
@@ -91,22 +96,37 @@ impl Quota {
         let ceilings = [limits.rpm, limits.tpm, limits.input_tpm, limits.output_tpm];
         let told = [learnt.requests, learnt.tokens, learnt.input_tokens, learnt.output_tokens];
         let buckets = std::array::from_fn(|index| Bucket::new(ceilings[index], told[index], now));
-        Self { buckets, sent: [0.0; 4] }
+        let start = Mark { at: now, sent: [0.0; 4] };
+        let found =
+            learnt.found.iter().map(|(meter, limit)| Pace::known(*meter, *limit as f64 / 60.0, start));
+        Self { buckets, paces: found.collect(), sent: start.sent, passed: start.sent, recent: [start; 2] }
     }
 
     /// When all buckets have room for a call, and which is the last to have it; `None`: now.
     pub(super) fn ready_at(&mut self, charge: Charge, now: Instant) -> Option<(Instant, Meter)> {
-        let waits = self.buckets.iter_mut().zip(Meter::ALL).filter_map(|(bucket, meter)| {
+        let paced = self.paces.iter().filter_map(|pace| {
+            let ready_at = pace.ready_at(charge.of(pace.meter), now)?;
+            Some((ready_at, pace.meter))
+        });
+        let filled = self.buckets.iter_mut().zip(Meter::ALL).filter_map(|(bucket, meter)| {
             let ready_at = bucket.as_mut()?.ready_at(charge.of(meter), now)?;
             Some((ready_at, meter))
         });
-        waits.max_by_key(|(ready_at, _)| *ready_at)
+        filled.chain(paced).max_by_key(|(ready_at, _)| *ready_at)
     }
 
     /// Reserves for a call.
     pub(super) fn reserve(&mut self, charge: Charge, now: Instant) -> Reservation {
+        let before = Mark { at: now, sent: self.passed };
+        if now.saturating_duration_since(self.recent[1].at) >= RECENT_MIN {
+            self.recent = [self.recent[1], before];
+        }
+        for pace in &mut self.paces {
+            pace.take(charge.of(pace.meter), before);
+        }
         for meter in Meter::ALL {
             self.sent[meter as usize] += charge.of(meter);
+            self.passed[meter as usize] += charge.of(meter);
             if let Some(bucket) = &mut self.buckets[meter as usize] {
                 bucket.take(charge.of(meter), now);
             }
@@ -117,12 +137,16 @@ impl Quota {
     /// Gives back what the provider did not charge. It stays in the sums of what was sent: with several calls refused at
     /// once, their order is unknown, and this errs on the safe side.
     pub(super) fn give_back(&mut self, charge: Charge, now: Instant) {
-        self.each_bucket(|bucket, meter| bucket.add(charge.of(meter), now));
+        for meter in Meter::ALL {
+            self.add(meter, charge.of(meter), now);
+        }
     }
 
-    /// A call was refused and nobody says why.
-    pub(super) fn drain(&mut self, now: Instant) {
-        self.each_bucket(|bucket, _| bucket.drain(now));
+    fn add(&mut self, meter: Meter, amount: f64, now: Instant) {
+        if let Some(bucket) = &mut self.buckets[meter as usize] {
+            bucket.add(amount, now);
+        }
+        self.paces.iter_mut().filter(|pace| pace.meter == meter).for_each(|pace| pace.add(amount));
     }
 
     /// Corrects a reservation by what the call truly used.
@@ -137,34 +161,74 @@ impl Quota {
         };
         for (meter, window) in windows(rate) {
             self.sent[meter as usize] -= refund.of(meter);
-            if let Some(bucket) = &mut self.buckets[meter as usize] {
-                // Headers have counted the true input since the call was admitted; the refund happens only now.
-                let error = if window.is_some() { 0.0 } else { estimate_error.of(meter) };
-                bucket.add(refund.of(meter) + error, now);
-            }
+            // Headers have counted the true input since the call was admitted; the refund happens only now.
+            let error = if window.is_some() { 0.0 } else { estimate_error.of(meter) };
+            self.add(meter, refund.of(meter) + error, now);
         }
     }
 
-    /// Takes in the headers of an answer or a refusal.
-    pub(super) fn learn(&mut self, call: &Reservation, rate: &RateSignals, now: Instant) -> Heard {
-        let mut heard = Heard { limits: false, shortage: false };
+    /// Takes in the headers of an answer; whether they told a limit.
+    pub(super) fn learn(&mut self, call: &Reservation, rate: &RateSignals, now: Instant) -> bool {
         for (meter, window) in windows(rate) {
-            let Some(window) = window else { continue };
-            heard.limits |= window.limit.is_some();
-            heard.shortage |=
-                window.remaining.is_some_and(|left| (left as f64) < SHORTAGE * call.charge.of(meter));
-            let bucket = &mut self.buckets[meter as usize];
-            if bucket.is_none() {
-                *bucket = Bucket::new(None, window.limit, now);
-            }
-            if let Some(bucket) = bucket {
-                let sent_since = self.sent[meter as usize] - call.sent[meter as usize];
-                let (limit, remaining) = (window.limit, window.remaining.map(|left| left as f64));
-                let limit = limit.filter(|limit| *limit > 0).map(|limit| limit as f64);
-                bucket.learn(Told { limit, remaining, admitted_at: call.at, sent_since }, now);
+            if let Some(window) = window {
+                self.learn_window(call, meter, window, now);
             }
         }
-        heard
+        windows(rate).iter().any(|(_, window)| window.is_some_and(|window| window.limit.is_some()))
+    }
+
+    fn learn_window(&mut self, call: &Reservation, meter: Meter, window: RateWindow, now: Instant) {
+        let bucket = &mut self.buckets[meter as usize];
+        if bucket.is_none() {
+            *bucket = Bucket::new(None, window.limit, now);
+        }
+        if let Some(bucket) = bucket {
+            let sent_since = self.sent[meter as usize] - call.sent[meter as usize];
+            let (limit, remaining) = (window.limit, window.remaining.map(|left| left as f64));
+            let limit = limit.filter(|limit| *limit > 0).map(|limit| limit as f64);
+            bucket.learn(Told { limit, remaining, admitted_at: call.at, sent_since }, now);
+        }
+    }
+
+    /// Takes in a refusal, and how long nobody sends because of it. Headers may show that too little was left. If not, the
+    /// limit that was met has to be paced: the one that the refusal names, or else one of requests.
+    pub(super) fn refused(&mut self, call: &Reservation, rate: &RateSignals, pause: Duration, now: Instant) {
+        let mut explained = false;
+        let mut named = Vec::new();
+        for (meter, window) in windows(rate) {
+            match window {
+                Some(window @ RateWindow { remaining: Some(left), .. }) => {
+                    explained |= (left as f64) < SHORTAGE * call.charge.of(meter);
+                    self.learn_window(call, meter, window, now);
+                }
+                Some(RateWindow { limit: Some(limit @ 1..), .. }) => named.push(Some((meter, limit))),
+                Some(_) | None => {}
+            }
+        }
+        let cost = call.charge.all();
+        let now_sent = Mark { at: now, sent: self.passed };
+        self.passed = std::array::from_fn(|index| self.passed[index] - cost[index]);
+        if explained {
+            return;
+        }
+        self.buckets.iter_mut().flatten().for_each(|bucket| bucket.drain(now));
+        if named.is_empty() {
+            named.push(None);
+        }
+        for told in named {
+            self.pace(Refusal { admitted_at: call.at, now: now_sent, cost, told, pause });
+        }
+    }
+
+    fn pace(&mut self, refusal: Refusal) {
+        match self.paces.iter_mut().find(|pace| pace.is_of(refusal.told)) {
+            Some(pace) => pace.refuse(refusal),
+            None => {
+                let [older, newer] = self.recent;
+                let far = refusal.now.at.saturating_duration_since(newer.at) >= RECENT_MIN / 2;
+                self.paces.push(Pace::new(refusal, if far { newer } else { older }));
+            }
+        }
     }
 
     /// The limits told by the provider, a minute, by meter.
@@ -172,18 +236,19 @@ impl Quota {
         self.buckets.each_ref().map(|bucket| bucket.as_ref().and_then(Bucket::told))
     }
 
-    /// The limits in force, a minute.
-    pub(super) fn limits(&self) -> Vec<(Meter, u64)> {
-        let limits = self.buckets.iter().zip(Meter::ALL);
-        limits.filter_map(|(bucket, meter)| Some((meter, bucket.as_ref()?.limit()))).collect()
+    /// The limits found by being refused, a minute.
+    pub(super) fn found(&self) -> Vec<(Meter, u64)> {
+        self.paces.iter().map(|pace| (pace.meter, pace.limit())).collect()
     }
 
-    fn each_bucket(&mut self, mut act: impl FnMut(&mut Bucket, Meter)) {
-        for (bucket, meter) in self.buckets.iter_mut().zip(Meter::ALL) {
-            if let Some(bucket) = bucket {
-                act(bucket, meter);
-            }
-        }
+    /// The limits in force, a minute.
+    pub(super) fn limits(&self) -> Vec<(Meter, u64)> {
+        let limit = |meter: Meter| {
+            let bucket = self.buckets[meter as usize].as_ref().map(Bucket::limit);
+            let paces = self.paces.iter().filter(|pace| pace.meter == meter).map(Pace::limit);
+            Some((meter, paces.chain(bucket).min()?))
+        };
+        Meter::ALL.into_iter().filter_map(limit).collect()
     }
 }
 
@@ -246,7 +311,7 @@ mod tests {
         for (rate, limits) in table {
             let (mut quota, now) = (unknown(), Instant::now());
             let call = quota.reserve(Charge::call(10, 10), now);
-            assert_eq!(quota.learn(&call, &rate, now).limits, !limits.is_empty());
+            assert_eq!(quota.learn(&call, &rate, now), !limits.is_empty());
             assert_eq!(quota.limits(), limits, "{rate:?}");
         }
     }
@@ -260,7 +325,8 @@ mod tests {
             let call = quota.reserve(Charge::call(10, 10), now);
             let (requests, tokens) = (window(requests.0, requests.1), window(tokens.0, tokens.1));
             let rate = RateSignals { requests, tokens, ..RateSignals::default() };
-            assert_eq!(quota.learn(&call, &rate, now).shortage, shortage, "{rate:?}");
+            quota.refused(&call, &rate, Duration::ZERO, now);
+            assert_eq!(quota.found().is_empty(), shortage, "{rate:?}");
         }
     }
 

@@ -12,7 +12,7 @@ use super::concurrency::{Concurrency, Sample};
 use super::estimate::Estimator;
 use super::fair::{Entry, Waiting};
 use super::quota::{Charge, Correction, Quota, Reservation};
-use super::{Ask, Gate, Held, Learnt, Permit, RouteLimits, RouteStats, Settled, Totals};
+use super::{Ask, Engine, Gate, Held, Learnt, Permit, RouteLimits, RouteStats, Settled, Totals};
 use crate::error::{Error, Result};
 use crate::provider::RateSignals;
 use crate::types::Usage;
@@ -133,9 +133,6 @@ impl Route {
         if self.in_flight >= self.concurrency.limit() {
             return Some((Gate::Concurrency, None));
         }
-        if let Some(next_at) = self.concurrency.next_at(now) {
-            return Some((Gate::Concurrency, Some(next_at)));
-        }
         let (ready_at, meter) = self.quota.ready_at(charge, now)?;
         Some((Gate::Quota(meter), Some(ready_at)))
     }
@@ -143,7 +140,6 @@ impl Route {
     fn start(&mut self, ask: &Ask, charge: Charge, now: Instant) -> Call {
         self.in_flight += 1;
         self.totals.admitted += 1;
-        self.concurrency.admit(now);
         Call {
             run: ask.run.clone(),
             input_estimated: ask.input_tokens,
@@ -163,8 +159,8 @@ impl Route {
                 self.totals.answered += 1;
                 self.throttles_in_a_row = 0;
                 self.breaker.answered();
-                if self.quota.learn(&call.reservation, rate, now).limits {
-                    self.concurrency.told();
+                if self.quota.learn(&call.reservation, rate, now) {
+                    self.concurrency.lift();
                 }
                 self.correct(call, usage, rate, now);
                 self.concurrency.answered(sample(call, usage, *latency, in_flight), now);
@@ -173,11 +169,12 @@ impl Route {
                 self.totals.throttled += 1;
                 self.breaker.answered();
                 self.quota.give_back(Charge { requests: 0.0, ..charge }, now);
-                if !self.quota.learn(&call.reservation, rate, now).shortage {
-                    self.quota.drain(now);
-                    self.concurrency.refused(call.reservation.at, in_flight, now);
+                let pause = self.throttle(*retry_after, now);
+                // Known slots are no matter of pace.
+                if !matches!(self.limits.engine, Engine::Local { slots: Some(_) }) {
+                    self.quota.refused(&call.reservation, rate, pause, now);
+                    self.concurrency.lift();
                 }
-                self.throttle(*retry_after, now);
             }
             // No word about limits: the buckets get their tokens back and the pace stays.
             Settled::Overloaded => {
@@ -207,8 +204,8 @@ impl Route {
         }
     }
 
-    /// Stops all new calls: one pause for the whole route, however many were refused.
-    fn throttle(&mut self, retry_after: Option<Duration>, now: Instant) {
+    /// Stops all new calls: one pause for the whole route, however many were refused. How long it is.
+    fn throttle(&mut self, retry_after: Option<Duration>, now: Instant) -> Duration {
         let usual = PAUSE.saturating_mul(2_u32.saturating_pow(self.throttles_in_a_row));
         if self.paused_until.is_none_or(|until| until <= now) {
             self.throttles_in_a_row += 1;
@@ -216,6 +213,7 @@ impl Route {
         let wait = retry_after.unwrap_or(usual.min(PAUSE * 60)).clamp(PAUSE_MIN, PAUSE_MAX);
         let jitter = wait.mul_f64(JITTER_SHARE * self.rng.f64()).min(JITTER_MAX);
         self.pause_until(now + wait + jitter);
+        wait + jitter
     }
 
     /// Admits nobody before a time; a longer pause stands.
@@ -273,6 +271,7 @@ impl Route {
             tokens,
             input_tokens,
             output_tokens,
+            found: self.quota.found(),
             concurrency: self.concurrency.learnt(),
             seconds_per_token: self.concurrency.seconds_per_token(),
             input_ratio: Some(self.estimator.input_ratio()),

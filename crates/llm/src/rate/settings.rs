@@ -82,7 +82,9 @@ pub struct Learnt {
     pub input_tokens: Option<u64>,
     /// Output tokens a minute, as told.
     pub output_tokens: Option<u64>,
-    /// Calls under way at a time, where nobody tells limits.
+    /// Limits a minute that nobody tells but by refusing calls.
+    pub found: Vec<(Meter, u64)>,
+    /// Calls that a local engine works on at a time.
     pub concurrency: Option<usize>,
     /// A local engine's seconds a token without load.
     pub seconds_per_token: Option<f64>,
@@ -96,7 +98,8 @@ pub struct Learnt {
 
 impl Learnt {
     pub(super) fn has_limits(&self) -> bool {
-        [self.requests, self.tokens, self.input_tokens, self.output_tokens].iter().any(Option::is_some)
+        let told = [self.requests, self.tokens, self.input_tokens, self.output_tokens];
+        !self.found.is_empty() || told.iter().any(Option::is_some)
     }
 }
 

@@ -77,6 +77,7 @@ fn a_cut_off_or_declined_answer_is_not_touched() {
         model: "m".into(),
         text: "{\"a\": 1}".into(),
         tool_calls: Vec::new(),
+        vectors: Vec::new(),
         stop,
         usage: Usage::default(),
     };

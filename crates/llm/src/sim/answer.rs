@@ -112,6 +112,7 @@ pub(crate) fn answer(request: &ChatRequest, content: &Content, attempt: u32, mad
         model: model_name(&request.model).to_owned(),
         text,
         tool_calls,
+        vectors: Vec::new(),
         stop,
         usage: Usage { fresh_in: content.input_tokens, ..Usage::default() },
     };

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use super::content::Content;
+use super::content::{Content, embed_content};
 use super::core::{SimCore, Trouble, bad_request, not_found, server_error};
 use super::draw::{Draw, Purpose, hash_of};
 use super::fault::Fault;
@@ -19,7 +19,7 @@ use super::ledger::{CallKind, Count, LogEntry};
 use super::options::Faults;
 use crate::error::Error;
 use crate::provider::{BatchItem, BatchState};
-use crate::types::{Answer, Stop};
+use crate::types::{Answer, Request, Stop};
 
 pub use life::Lines;
 use life::{Life, Plan};
@@ -28,6 +28,8 @@ use life::{Life, Plan};
 pub const BATCHES_MAX: usize = 10_000;
 /// Most requests in a batch of OpenAI.
 pub const OPENAI_REQUESTS_MAX: usize = 50_000;
+/// Most texts to embed in a batch of OpenAI.
+pub const OPENAI_INPUTS_MAX: usize = 50_000;
 /// Most bytes in a batch file of OpenAI.
 pub const OPENAI_BYTES_MAX: usize = 200 * 1000 * 1000;
 /// Most requests in a batch of Anthropic.
@@ -84,6 +86,8 @@ pub struct Batch {
     sequence: u64,
     hashes: Vec<u64>,
     input_tokens: u64,
+    /// The trace that its creation came with.
+    traceparent: Option<String>,
     /// Places of the items, in the order in which they are run and come back.
     order: Vec<u32>,
     plan: Plan,
@@ -225,6 +229,7 @@ impl SimCore {
                         attempt,
                         delivered: true,
                         usage: answer.usage,
+                        traceparent: batch.traceparent.clone(),
                     };
                     self.ledger.executed(hash, entry, &answer.usage, CallKind::Batch);
                 }
@@ -245,6 +250,13 @@ impl SimCore {
         if draw.unit() < self.options.batch.rate_line_failed {
             return Err(server_error(500));
         }
+        let request = match request {
+            Request::Chat(request) => request,
+            Request::Embed(request) => {
+                let tokens = embed_content(request).1;
+                return Ok((super::embed::embeddings(seed, request, tokens).into(), None));
+            }
+        };
         let content = Content::of(request);
         let made = super::answer::compose(seed, request, &content);
         let mut answer = super::answer::answer(request, &content, attempt, made);

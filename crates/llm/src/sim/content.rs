@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::draw::ContentHash;
-use crate::types::{ChatRequest, EmbedRequest, Message, Part, Role, ToolChoice};
+use crate::types::{ChatRequest, EmbedInput, EmbedRequest, Message, Part, Request, Role, ToolChoice};
 
 /// Bytes of text that count as one token.
 pub const BYTES_PER_TOKEN: u64 = 4;
@@ -42,16 +42,37 @@ pub(crate) fn tokens(bytes: u64) -> u64 {
     (bytes / BYTES_PER_TOKEN).max(1)
 }
 
+/// Hash and tokens of a request, under which it is counted.
+pub(crate) fn counted(request: &Request) -> (u64, u64) {
+    match request {
+        Request::Chat(request) => {
+            let content = Content::of(request);
+            (content.request, content.input_tokens)
+        }
+        Request::Embed(request) => embed_content(request),
+    }
+}
+
 /// Hash and tokens of texts to embed.
 pub(crate) fn embed_content(request: &EmbedRequest) -> (u64, u64) {
     let mut hash = ContentHash::new();
     hash.field(b"embed");
     hash.field(model_name(&request.model).as_bytes());
+    let mut counted = 0;
     for input in &request.inputs {
-        hash.field(input.as_bytes());
+        match input {
+            EmbedInput::Text(text) => {
+                hash.field(text.as_bytes());
+                counted += tokens(text.len() as u64);
+            }
+            EmbedInput::Tokens(tokens) => {
+                tokens.iter().for_each(|token| hash.push(&token.to_le_bytes()));
+                hash.end();
+                counted += tokens.len() as u64;
+            }
+        }
     }
-    let bytes: usize = request.inputs.iter().map(String::len).sum();
-    (hash.value(), tokens(bytes as u64))
+    (hash.value(), counted)
 }
 
 /// A model's name without the folder that Gemini puts before it.

@@ -10,17 +10,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use super::answer::{self, Made};
 use super::batches::Batches;
 use super::buckets::Buckets;
-use super::content::{Content, embed_content, model_name, tokens};
+use super::content::{Content, counted, embed_content, model_name, tokens};
 use super::draw::{Draw, Purpose};
-use super::embed::embedding;
+use super::embed::embeddings;
 use super::fault::Fault;
 use super::files::Files;
-use super::ledger::{CallKind, Count, Ledger, LogEntry, Stats};
+use super::ledger::{CallKind, Count, Ledger, LogEntry, Stats, traceparent};
 use super::options::{Faults, HANG_MAX, Limits, SimOptions};
 use crate::clock::{SystemWallClock, WallClock};
 use crate::error::{Class, Error};
 use crate::provider::RateSignals;
-use crate::types::{Answer, ChatRequest, EmbedRequest, Embeddings, Usage};
+use crate::types::{Answer, ChatRequest, EmbedRequest, Embeddings, Request};
 
 /// Most texts in one call for embeddings.
 pub const EMBED_INPUTS_MAX: usize = 2048;
@@ -178,9 +178,9 @@ impl SimCore {
     }
 
     /// How often a request was executed, alone or in batches.
-    pub fn times_executed(&self, request: &ChatRequest) -> u32 {
+    pub fn times_executed(&self, request: &Request) -> u32 {
         self.settle_batches();
-        self.ledger.times_executed(Content::of(request).request)
+        self.ledger.times_executed(counted(request).0)
     }
 
     /// Ends all waiting: hanging calls return at once from now on.
@@ -268,7 +268,7 @@ impl SimCore {
         let (hash, input_tokens) = embed_content(request);
         let model = model_name(&request.model);
         let ticket = self.admit(model, hash, input_tokens).await?;
-        let usage = Usage { fresh_in: input_tokens, ..Usage::default() };
+        let answer = embeddings(self.options.seed, request, input_tokens);
         let lost = matches!(ticket.fault, Some(Fault::CutOff | Fault::Hang { .. }));
         let entry = || LogEntry {
             id: format!("embd_{hash:016x}_{}", ticket.attempt),
@@ -277,18 +277,17 @@ impl SimCore {
             kind: CallKind::Embed,
             attempt: ticket.attempt,
             delivered: !lost,
-            usage,
+            usage: answer.usage,
+            traceparent: traceparent(),
         };
-        self.ledger.executed(hash, entry, &usage, CallKind::Embed);
+        self.ledger.executed(hash, entry, &answer.usage, CallKind::Embed);
         self.wait(self.latency(hash).0).await;
         if let Some(fault) = ticket.fault.filter(|_| lost) {
             self.ledger.fault(fault);
             return Err(if fault == Fault::CutOff { Trouble::Dropped } else { self.hang().await });
         }
-        let seed = self.options.seed;
-        let vectors = request.inputs.iter().map(|text| embedding(seed, text, request.dimensions)).collect();
         self.ledger.count(Count::Answered);
-        Ok((Embeddings { model: model.to_owned(), vectors, usage }, ticket.rate))
+        Ok((answer, ticket.rate))
     }
 
     /// Limits, then the faults that keep a call from being executed, then a slot.
@@ -343,6 +342,7 @@ impl SimCore {
             attempt: ticket.attempt,
             delivered: !matches!(ticket.fault, Some(Fault::CutOff | Fault::Hang { .. })),
             usage: answer.usage,
+            traceparent: traceparent(),
         };
         self.ledger.executed(hash, entry, &answer.usage, CallKind::Sync);
     }

@@ -1,6 +1,8 @@
 //! Vectors of texts: unit length, the same for the same text, nearer the more words two texts share.
 
+use super::content::model_name;
 use super::draw::{Draw, Purpose, hash_of};
+use crate::types::{EmbedInput, EmbedRequest, Embeddings, Usage};
 
 /// Length of a vector when none is asked for.
 pub const EMBED_DIMENSIONS: usize = 256;
@@ -8,6 +10,21 @@ pub const EMBED_DIMENSIONS: usize = 256;
 pub const EMBED_DIMENSIONS_MAX: usize = 4096;
 /// In how many places a word leaves its mark. Few enough that two words seldom meet.
 const PLACES: usize = 8;
+
+/// What a request is answered with.
+pub(crate) fn embeddings(seed: u64, request: &EmbedRequest, input_tokens: u64) -> Embeddings {
+    // Tokens are words of a language that only the simulator speaks.
+    let words = |input: &EmbedInput| match input {
+        EmbedInput::Text(text) => text.clone(),
+        EmbedInput::Tokens(tokens) => format!("{tokens:?}"),
+    };
+    let vector = |input: &EmbedInput| embedding(seed, &words(input), request.dimensions);
+    Embeddings {
+        model: model_name(&request.model).to_owned(),
+        vectors: request.inputs.iter().map(vector).collect(),
+        usage: Usage { fresh_in: input_tokens, ..Usage::default() },
+    }
+}
 
 /// The vector of a text.
 pub fn embedding(seed: u64, text: &str, dimensions: Option<u32>) -> Vec<f32> {

@@ -50,6 +50,19 @@ pub struct LogEntry {
     pub delivered: bool,
     /// What it used.
     pub usage: Usage,
+    /// The trace that it came with over HTTP; of a line, that of its batch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
+}
+
+tokio::task_local! {
+    /// The trace that the call under way came with.
+    pub(super) static TRACEPARENT: Option<String>;
+}
+
+/// The trace of the caller, where there is one.
+pub(super) fn traceparent() -> Option<String> {
+    TRACEPARENT.try_with(Clone::clone).ok().flatten()
 }
 
 /// Sums since the start.

@@ -6,12 +6,12 @@ use async_trait::async_trait;
 use futures_util::stream;
 use serde_json::Map;
 
-use super::batches::{Batch, Door, NewBatch, OPENAI_BYTES_MAX, OPENAI_REQUESTS_MAX};
-use super::core::{Run, SimCore, Trouble, bad_request};
+use super::batches::{Batch, Door, NewBatch, OPENAI_BYTES_MAX, OPENAI_INPUTS_MAX, OPENAI_REQUESTS_MAX};
+use super::core::{EMBED_INPUTS_MAX, Run, SimCore, Trouble, bad_request};
 use crate::error::{Error, Result};
 use crate::provider::{
-    BatchCaps, BatchInput, BatchLine, BatchProbe, BatchStatus, Caps, FoundBatch, ModelInfo, Provider, Reply,
-    ResultStream,
+    BatchCaps, BatchInput, BatchLine, BatchProbe, BatchStatus, Caps, EmbedCaps, FoundBatch, ModelInfo,
+    Provider, Reply, ResultStream,
 };
 use crate::types::{Answer, ChatRequest, Delta, EmbedRequest, Embeddings};
 
@@ -65,12 +65,17 @@ impl Provider for SimProvider {
             dialect: "sim",
             schema: true,
             embeddings: true,
+            token_inputs: true,
             // A local engine has no batch API.
             batches: self.core.options().slots.is_none().then(|| BatchCaps {
                 requests_max: OPENAI_REQUESTS_MAX,
                 bytes_max: OPENAI_BYTES_MAX,
                 tagged: true,
                 window: self.core.options().batch.window(),
+                embeddings: Some(EmbedCaps {
+                    inputs_max: OPENAI_INPUTS_MAX,
+                    inputs_each_max: EMBED_INPUTS_MAX,
+                }),
             }),
             simulated: true,
         }

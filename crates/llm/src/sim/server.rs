@@ -27,9 +27,12 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::core::SimCore;
+use super::ledger::TRACEPARENT;
 use super::options::SimOptions;
 use connection::{Connection, Gate};
 use wire::Wire;
+
+use crate::trace;
 
 /// Largest body of a request: the largest batch that a provider takes, and some room around it.
 pub const BODY_BYTES_MAX: usize = 300 * 1000 * 1000;
@@ -148,8 +151,10 @@ fn router(core: Arc<SimCore>) -> Router {
 
 async fn check_key(State(core): State<Arc<SimCore>>, request: Request, next: Next) -> Response {
     let wire = Wire::of(request.uri().path(), request.headers());
+    let trace = request.headers().get(trace::TRACEPARENT).and_then(|value| value.to_str().ok());
+    let trace = trace.map(str::to_owned);
     match core.authorize(wire.key(request.uri(), request.headers())) {
-        Ok(()) => next.run(request).await,
+        Ok(()) => TRACEPARENT.scope(trace, next.run(request)).await,
         Err(error) => wire.refusal(&core, &error),
     }
 }

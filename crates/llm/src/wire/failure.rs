@@ -7,6 +7,7 @@ use reqwest::header::HeaderMap;
 use serde_json::Value;
 
 use crate::error::{Class, Error};
+use crate::provider::RateSignals;
 
 use super::rate::{go_duration, rate_signals, retry_after};
 
@@ -20,6 +21,8 @@ pub(super) struct Told {
     pub(super) code: Option<String>,
     pub(super) message: Option<String>,
     pub(super) retry_after: Option<Duration>,
+    /// Limits, where the body tells them.
+    pub(super) rate: RateSignals,
 }
 
 /// The answer around an error.
@@ -39,7 +42,8 @@ pub(super) fn error_of(around: &Around<'_>, told: Told) -> Error {
     let mut error = Error::new(class, message).with_status(status);
     error.code = told.code;
     error.retry_after = wait.or_else(|| (class == Class::Throttled).then(|| wait_in_text(&error.message))?);
-    error.rate = Box::new(rate_signals(headers, now_ms));
+    let by_headers = rate_signals(headers, now_ms);
+    error.rate = Box::new(if by_headers == RateSignals::default() { told.rate } else { by_headers });
     // Somebody on the way gave up waiting, or what came is no answer: the provider may well have done the work.
     error.maybe_billed = matches!(status, 200..=299 | 408 | 504 | 522 | 524);
     error

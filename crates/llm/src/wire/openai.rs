@@ -15,6 +15,7 @@ pub use batch::{
 };
 pub use embed::{
     VectorForm, embed_request_from_json, embed_request_to_json, embeddings_from_json, embeddings_to_json,
+    vector_to_json, vectors_to_json,
 };
 pub use error::{error_from, error_to_json};
 pub use request::{LimitName, request_from_json, request_to_json};

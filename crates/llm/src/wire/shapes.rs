@@ -78,6 +78,12 @@ pub(super) fn text(value: &Value) -> Option<String> {
     value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
+/// A vector as numbers, each with no more digits than it takes to read the same 32 bits again.
+pub(super) fn numbers(vector: &[f32]) -> Value {
+    let number = |number: &f32| number.to_string().parse::<f64>().map_or(Value::Null, Value::from);
+    vector.iter().map(number).collect()
+}
+
 /// Seconds since the epoch of an RFC 3339 time.
 pub(super) fn seconds_of(time: &Value) -> Option<i64> {
     Some(time.as_str()?.parse::<jiff::Timestamp>().ok()?.as_second())

@@ -71,6 +71,7 @@ fn answers(usage: Usage) -> Vec<Answer> {
         model: "m-1".to_owned(),
         text: "Größe: 日本語, and a text that is longer than one piece of a stream.".to_owned(),
         tool_calls: Vec::new(),
+        vectors: Vec::new(),
         stop: Stop::End,
         usage,
     };

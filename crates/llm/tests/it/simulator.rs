@@ -12,7 +12,9 @@ use longhaul_llm::provider::{
 use longhaul_llm::sim::{
     BatchOptions, Faults, Limits, SimCore, SimOptions, SimProvider, SimServer, answer_key, embedding,
 };
-use longhaul_llm::types::{ChatRequest, Delta, EmbedRequest, Message, OutputSchema, Role};
+use longhaul_llm::types::{
+    ChatRequest, Delta, EmbedInput, EmbedRequest, Endpoint, Message, OutputSchema, Role,
+};
 use longhaul_llm::{Class, Profile, ProviderKind, Secret, connect};
 use serde_json::json;
 
@@ -73,7 +75,8 @@ fn ask_json(client: &str, number: usize) -> ChatRequest {
 }
 
 fn input(client: &str, count: usize) -> BatchInput {
-    let item = |number| BatchItem { custom_id: format!("line-{number}"), request: ask(client, number) };
+    let item =
+        |number| BatchItem { custom_id: format!("line-{number}"), request: ask(client, number).into() };
     BatchInput { tag: format!("chunk-{client}-{count}"), items: (0..count).map(item).collect() }
 }
 
@@ -111,16 +114,60 @@ async fn every_client_gets_the_right_answer() {
 #[tokio::test]
 async fn every_client_that_can_embeds() {
     let site = Site::new(SimOptions::default()).await;
+    let texts = ["boats in the harbour", "revenue"];
     let request = EmbedRequest {
         model: "sim-embed".to_owned(),
-        inputs: vec!["boats in the harbour".to_owned(), "revenue".to_owned()],
+        inputs: texts.map(EmbedInput::from).to_vec(),
         dimensions: Some(32),
+        ..EmbedRequest::default()
     };
-    let expected: Vec<_> = request.inputs.iter().map(|text| embedding(1, text, Some(32))).collect();
+    let expected: Vec<_> = texts.iter().map(|text| embedding(1, text, Some(32))).collect();
     for (name, client) in site.clients.iter().filter(|(_, client)| client.caps().embeddings) {
         let embeddings = client.embed(&request).await.expect("vectors").value;
         assert_eq!(embeddings.vectors, expected, "{name}");
         assert!(embeddings.usage.fresh_in > 0, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn every_client_that_can_embeds_in_batches_small_and_large() {
+    let site = Site::new(SimOptions { batch: at_once(), ..SimOptions::default() }).await;
+    let text = |name: &str, number: usize| format!("{name} text {number}");
+    let input = |name: &str, count: usize| {
+        let item = |number| {
+            let inputs = vec![EmbedInput::Text(text(name, number))];
+            let request = EmbedRequest {
+                model: "sim-embed".to_owned(),
+                inputs,
+                dimensions: Some(8),
+                ..Default::default()
+            };
+            BatchItem { custom_id: format!("line-{number}"), request: request.into() }
+        };
+        BatchInput { tag: format!("embed-{name}-{count}"), items: (0..count).map(item).collect() }
+    };
+    for (name, client) in &site.clients {
+        if client.caps().batches_of(Endpoint::Embeddings).is_none() {
+            let error = client.create_batch(&input(name, 2), None).await.expect_err("no embeddings");
+            assert_eq!(error.message, "anthropic offers no embeddings; choose another profile for them");
+            continue;
+        }
+        for count in [3, 150] {
+            let input = input(name, count);
+            let file = client.upload_batch(&input).await.expect("uploaded");
+            let id = client.create_batch(&input, file.as_deref()).await.expect("created").id;
+            assert_eq!(client.poll_batch(&id).await.expect("told").state, BatchState::Completed, "{name}");
+            let lines = client.batch_results(&id).await.expect("results");
+            let lines: Vec<BatchLine> = lines.try_collect().await.expect("lines");
+            assert_eq!(lines.len(), count, "{name}");
+            for line in lines {
+                let id = line.custom_id.expect("a name");
+                let number = id.strip_prefix("line-").and_then(|number| number.parse().ok()).expect("ours");
+                let LineOutcome::Answered(answer) = line.outcome else { panic!("{name}: {id}") };
+                assert_eq!(answer.vectors, [embedding(1, &text(name, number), Some(8))], "{name}");
+                assert!(answer.usage.fresh_in > 0 && answer.usage.output() == 0, "{name}");
+            }
+        }
     }
 }
 

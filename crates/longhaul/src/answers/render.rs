@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, Result};
+use longhaul_llm::Endpoint;
+use longhaul_llm::wire::openai;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -10,6 +12,8 @@ use super::{Answer, ErrorInfo, Item, Outcome};
 
 /// The column of answers that are not taken apart.
 const ANSWER: &str = "answer";
+/// The column of vectors.
+const EMBEDDING: &str = "embedding";
 /// The column that says why there is no answer.
 const ERROR: &str = "error";
 /// Millionths in a dollar.
@@ -34,16 +38,35 @@ pub(super) fn jsonl(item: &Item, outcome: &Outcome) -> Result<String> {
         cached: bool,
     }
     #[derive(Serialize)]
+    struct Embedded<'a> {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        embedding: Option<Value>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        embeddings: Option<Value>,
+        model: &'a str,
+        usage: &'a Value,
+        cost_usd: Option<f64>,
+        cached: bool,
+    }
+    #[derive(Serialize)]
     struct Bad<'a> {
         error: &'a ErrorInfo,
     }
     let (id, index) = (item.custom_id.as_deref(), item.index);
     let line = match outcome {
         Outcome::Answer(answer) => {
-            let Answer { stop, model, usage, cached, .. } = &**answer;
-            let cost_usd = answer.cost_micros.map(|micros| micros as f64 / MICROS);
-            let rest = Good { answer: value_of(answer), stop, model, usage, cost_usd, cached: *cached };
-            serde_json::to_string(&Line { id, index, rest })
+            let Answer { stop, model, usage, cached, vectors, .. } = &**answer;
+            let (cost_usd, cached) = (answer.cost_micros.map(|micros| micros as f64 / MICROS), *cached);
+            let value = value_of(answer);
+            if vectors.is_empty() {
+                let rest = Good { answer: value, stop, model, usage, cost_usd, cached };
+                serde_json::to_string(&Line { id, index, rest })
+            } else {
+                let (embedding, embeddings) =
+                    if vectors.len() == 1 { (Some(value), None) } else { (None, Some(value)) };
+                let rest = Embedded { embedding, embeddings, model, usage, cost_usd, cached };
+                serde_json::to_string(&Line { id, index, rest })
+            }
         }
         Outcome::Error(error) => serde_json::to_string(&Line { id, index, rest: Bad { error } }),
     };
@@ -62,7 +85,8 @@ pub(super) fn openai(item: &Item, outcome: &Outcome) -> Result<String> {
     let id = format!("batch_req_{}", item.index);
     let (response, error) = match outcome {
         Outcome::Answer(answer) => {
-            (json!({"status_code": 200, "request_id": id, "body": completion(item, answer)}), Value::Null)
+            let body = if answer.vectors.is_empty() { completion(item, answer) } else { embeddings(answer) };
+            (json!({"status_code": 200, "request_id": id, "body": body}), Value::Null)
         }
         Outcome::Error(ErrorInfo { class, message }) => {
             (Value::Null, json!({"code": class, "message": message}))
@@ -70,6 +94,11 @@ pub(super) fn openai(item: &Item, outcome: &Outcome) -> Result<String> {
     };
     let line = Line { id, custom_id: item.custom_id.as_deref(), response, error };
     Ok(serde_json::to_string(&line).context("writing an answer as JSON")? + "\n")
+}
+
+fn embeddings(answer: &Answer) -> Value {
+    let usage = serde_json::from_value(answer.usage.clone()).unwrap_or_default();
+    openai::vectors_to_json(&answer.model, &answer.vectors, &usage, answer.encoding_format)
 }
 
 fn completion(item: &Item, answer: &Answer) -> Value {
@@ -112,20 +141,40 @@ fn openai_usage(usage: &Value) -> Value {
     })
 }
 
+/// The columns of answers in a table.
+#[derive(Debug)]
+pub(super) struct Columns {
+    /// A column for each, where there is a schema.
+    properties: Vec<String>,
+    /// The only one, where there is none.
+    answer: &'static str,
+}
+
+impl Columns {
+    pub(super) fn new(endpoint: Endpoint, properties: Vec<String>) -> Self {
+        let answer = match endpoint {
+            Endpoint::Chat => ANSWER,
+            Endpoint::Embeddings => EMBEDDING,
+        };
+        Self { properties, answer }
+    }
+}
+
 /// A row of a table, after the header if it is the first.
 pub(super) fn rows(
     item: &Item,
     outcome: &Outcome,
-    properties: &[String],
+    columns: &Columns,
     delimiter: u8,
     first: bool,
 ) -> Result<String> {
+    let Columns { properties, answer: answer_column } = columns;
     let known = known_columns(item);
     let mut text = String::new();
     if first {
         let mut names: Vec<String> = known.iter().map(|(name, _)| name.clone()).collect();
         let answers = if properties.is_empty() {
-            vec![ANSWER]
+            vec![*answer_column]
         } else {
             properties.iter().map(String::as_str).collect()
         };
@@ -183,8 +232,9 @@ fn row(fields: &[String], delimiter: u8) -> Result<String> {
 /// The answer, followed by a line end.
 pub(super) fn text(outcome: &Outcome, escaped: bool) -> String {
     let answer = match outcome {
-        Outcome::Answer(answer) => answer.text.as_str(),
-        Outcome::Error(_) => "",
+        Outcome::Answer(answer) if answer.vectors.is_empty() => answer.text.clone(),
+        Outcome::Answer(answer) => field_of(Some(&value_of(answer))),
+        Outcome::Error(_) => String::new(),
     };
     let mut line = String::with_capacity(answer.len() + 1);
     for letter in answer.chars() {
@@ -200,8 +250,14 @@ pub(super) fn text(outcome: &Outcome, escaped: bool) -> String {
     line
 }
 
-/// The value where a schema was asked for, else the text.
+/// The value where a schema was asked for, else the text; of embeddings the vector, or a list of them.
 fn value_of(answer: &Answer) -> Value {
+    let vector = |vector: &Vec<f32>| openai::vector_to_json(vector, answer.encoding_format);
+    match &answer.vectors[..] {
+        [] => {}
+        [only] => return vector(only),
+        several => return several.iter().map(vector).collect(),
+    }
     answer.json.clone().unwrap_or_else(|| Value::String(answer.text.clone()))
 }
 

@@ -38,6 +38,7 @@ impl Place {
             errors: errors.then(|| self.path("errors")),
             form,
             properties: properties.iter().map(|name| (*name).to_owned()).collect(),
+            endpoint: Endpoint::Chat,
         }
     }
 
@@ -120,6 +121,45 @@ fn calls_of_tools_are_part_of_a_batch_line() {
 }
 
 #[test]
+fn vectors_are_written_in_every_form() {
+    let place = Place::new();
+    let usage = json!({"fresh_in": 3});
+    // 0.1 and -2.5; the second answers two texts, and its caller wants the compact form.
+    let one = json!({"text": "", "vectors": ["zczMPQAAIMA="], "stop": "end", "model": "e", "usage": usage, "cost_micros": 2});
+    let two = json!({"text": "", "vectors": ["zczMPQAAIMA=", "AAAAPw=="], "stop": "end", "model": "e", "usage": usage,
+        "encoding_format": "base64", "cached": true});
+    let error = json!({"class": "throttled", "message": "429"});
+    let outcomes: Vec<(Item, Outcome)> = (0..)
+        .zip([one, two, error])
+        .map(|(index, value)| {
+            let item = Item { index, custom_id: Some(format!("t{index}")), columns: None };
+            (item, serde_json::from_value(value).expect("an outcome"))
+        })
+        .collect();
+    let write = |form| {
+        let options = Options { endpoint: Endpoint::Embeddings, ..place.options(form, true, &[]) };
+        place.write(options, &outcomes)
+    };
+    assert_eq!(
+        write(Form::Jsonl),
+        "{\"id\":\"t0\",\"index\":0,\"embedding\":[0.1,-2.5],\"model\":\"e\",\"usage\":{\"fresh_in\":3},\"cost_usd\":2e-6,\"cached\":false}\n\
+         {\"id\":\"t1\",\"index\":1,\"embeddings\":[\"zczMPQAAIMA=\",\"AAAAPw==\"],\"model\":\"e\",\"usage\":{\"fresh_in\":3},\"cost_usd\":null,\"cached\":true}\n"
+    );
+    let lines = write(Form::Openai);
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(
+        lines[0]["response"]["body"],
+        json!({"object": "list", "model": "e", "usage": {"prompt_tokens": 3, "total_tokens": 3},
+            "data": [{"object": "embedding", "index": 0, "embedding": [0.1, -2.5]}]})
+    );
+    assert_eq!(lines[1]["response"]["body"]["data"][1]["embedding"], "AAAAPw==");
+    let table = write(Form::Table { delimiter: b';' });
+    assert_eq!(table.lines().next(), Some("index;id;embedding;error"));
+    assert_eq!(table.lines().nth(1), Some("0;t0;[0.1,-2.5];"));
+    assert_eq!(write(Form::Text { escaped: true }).lines().next(), Some("[0.1,-2.5]"));
+}
+
+#[test]
 fn a_table_keeps_its_columns_and_every_row() {
     let place = Place::new();
     let mut outcomes = outcomes();
@@ -136,6 +176,7 @@ fn a_table_keeps_its_columns_and_every_row() {
     let options = prompts::Options {
         format: prompts::Format::Csv,
         template: Some("{{answer_2}}".parse().expect("a template")),
+        endpoint: Endpoint::Chat,
         line_bytes_max: 1000,
     };
     let read = prompts::Prompts::open(&place.path("out"), options).expect("a table");

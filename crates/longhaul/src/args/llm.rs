@@ -14,6 +14,7 @@ Examples:
   longhaul run prompts.txt --profile sim --model sim-small --out answers.jsonl
   longhaul run tickets.csv --template 'Classify: {{text}}' --schema label.json --out labels.csv
   longhaul run batch.jsonl --batch --max-cost 5 --watch
+  longhaul run texts.txt --embed --model text-embedding-3-small --out vectors.jsonl
   cat prompts.jsonl | longhaul run - --model gpt-5-mini --by 06:00 --detach
 
 The same file and options go on with the same run: after Ctrl-C, a crash or a reboot, repeat the command.";
@@ -29,8 +30,14 @@ pub(crate) struct PromptArgs {
     /// Text with {{column}} places, filled from each row.
     #[arg(long, value_name = "TEXT")]
     pub(crate) template: Option<String>,
+    /// Embed texts instead of asking prompts: a vector each.
+    #[arg(long)]
+    pub(crate) embed: bool,
+    /// Length of the vectors, where the model can choose.
+    #[arg(long, value_name = "N")]
+    pub(crate) dimensions: Option<u32>,
     /// Model for prompts that name none; default the profile's.
-    #[arg(long, value_name = "MODEL")]
+    #[arg(long, short, value_name = "MODEL")]
     pub(crate) model: Option<String>,
     /// Instructions before each prompt that has none of its own.
     #[arg(long, value_name = "TEXT")]

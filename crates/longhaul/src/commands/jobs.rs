@@ -1,6 +1,7 @@
 //! `jobs …`: list, show, explain, log, and the changes by id or by filter.
 
 use anyhow::Result;
+use longhaul_pipelines::bulk::manage;
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::state::{JobError, Reason};
 use longhaul_queue::store::{CancelReply, Filter, ListRequest, RetryRequest, Signal};
@@ -212,9 +213,15 @@ async fn cancel(app: &App, queue: &Queue, args: &BulkArgs) -> Result<Code> {
     if args.ids.is_empty() {
         let filter = narrowed(args, &State::ALL, |state| !state.is_terminal());
         confirm_bulk(app, queue, "cancel", &filter).await?;
-        return print_bulk(app, "cancelled", queue.cancel_where(filter).await?);
+        let outcome = manage::cancel_where(queue, filter).await?;
+        for run in &outcome.kept {
+            app.out.warn(format_args!("batches of {run} are not cancelled: requests wait for them"));
+            app.out.hint(format_args!("end the whole run: longhaul runs cancel {run}"));
+        }
+        return print_bulk(app, "cancelled", outcome.cancelled);
     }
     let ids = resolve_all(queue, &args.ids).await?;
+    refuse_batches(queue, &ids).await?;
     let replies = queue.store().cancel(ids.clone(), SystemClock.now()).await?;
     let change = |(id, reply)| match reply {
         CancelReply::Cancelled => Change::done(id, "cancelled"),
@@ -224,6 +231,23 @@ async fn cancel(app: &App, queue: &Queue, args: &BulkArgs) -> Result<Code> {
     };
     let changes: Vec<Change> = ids.into_iter().zip(replies).map(change).collect();
     print_changes(app, &changes)
+}
+
+/// Somebody waits for a batch: it ends with its run.
+async fn refuse_batches(queue: &Queue, ids: &[JobId]) -> Result<()> {
+    for page in ids.chunks(PAGE_MAX) {
+        for detail in queue.store().get(page.to_vec()).await? {
+            if let Some(run) = manage::cancelled_with(&detail.job) {
+                let id = detail.job.id;
+                let text =
+                    format!("job {id} is a batch of {run}, and requests wait for it; nothing was cancelled");
+                return Err(Failure::new(Code::Failure, text)
+                    .hint(format_args!("end the whole run: longhaul runs cancel {run}"))
+                    .into());
+            }
+        }
+    }
+    Ok(())
 }
 
 async fn rm(app: &App, queue: &Queue, args: &BulkArgs) -> Result<Code> {

@@ -39,7 +39,7 @@ pub(crate) async fn run(app: &App) -> Result<Code> {
             profile: profile.clone(),
             input_usd_per_million: route.price().map(|price| dollars(price.rates.input.0)),
             output_usd_per_million: route.price().map(|price| dollars(price.rates.output.0)),
-            batches: route.batch_limits().is_some(),
+            batches: route.caps().batches.is_some(),
             model: model.id,
         });
     }

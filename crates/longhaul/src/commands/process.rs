@@ -1,7 +1,8 @@
 //! `process …`: groups of jobs of one caller. `consume` is here too: it ends a process for good.
 
 use anyhow::Result;
-use longhaul_queue::store::ProcessInfo;
+use longhaul_pipelines::bulk::batch;
+use longhaul_queue::store::{Filter, ListRequest, ProcessInfo};
 use longhaul_queue::{ProcessId, Queue, State};
 use serde::Serialize;
 
@@ -133,10 +134,29 @@ async fn cancel(app: &App, queue: &Queue, id: &ProcessId) -> Result<Code> {
     if count == 0 {
         return Err(Failure::new(Code::NothingMatched, format!("process {id} has no unfinished jobs")).into());
     }
+    refuse_run_with_batches(queue, id).await?;
     app.confirm(&format!("cancel {count} unfinished jobs of process {id}"))?;
     let cancelled = queue.cancel_process(id.clone()).await?;
     app.out.one(&serde_json::json!({ "cancelled": cancelled }), || format!("{cancelled} cancelled"))?;
     Ok(Code::Ok)
+}
+
+/// Batches go on at the provider unless they are ended there.
+async fn refuse_run_with_batches(queue: &Queue, id: &ProcessId) -> Result<()> {
+    let filter = Filter {
+        states: State::ALL.into_iter().filter(|state| !state.is_terminal()).collect(),
+        kind: Some(batch::KIND.to_owned()),
+        process_id: Some(id.clone()),
+        ..Filter::default()
+    };
+    let request = ListRequest { filter, newest_first: false, cursor: None, limit: 1 };
+    if queue.list(request).await?.items.is_empty() {
+        return Ok(());
+    }
+    let text = format!("{id} is a run with batches at its provider; nothing was cancelled");
+    Err(Failure::new(Code::Failure, text)
+        .hint(format_args!("end it there too: longhaul runs cancel {id}"))
+        .into())
 }
 
 /// `consume ID`.

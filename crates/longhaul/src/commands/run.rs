@@ -10,25 +10,30 @@ use longhaul_pipelines::bulk::{Bulk, NewRequest, Run, RunId, Submission};
 use crate::app::App;
 use crate::args::RunArgs;
 use crate::exit::{Code, Failure};
-use crate::prompts::{Endpoint, Prompts, Summary};
+use crate::output::counted;
+use crate::prompts::Prompts;
 use crate::{answers, models, parse};
 
 pub(crate) mod estimate;
 mod finish;
 mod follow;
+mod interrupts;
+mod outage;
 mod settings;
 mod working;
 
 pub(crate) use finish::{Answers, print_summary, spending, way_out, write_answers};
 pub(crate) use follow::{Shown, code_of, show};
 
+use interrupts::{EndAtOnce, Interrupts};
 use working::Working;
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
+    let mut interrupts = Interrupts::new()?;
+    let reading = EndAtOnce::start(&app.out)?;
     let prompts = open(app, args)?;
     let summary = prompts.check()?;
-    refuse_embeddings(&summary)?;
     answers::check_places(args.out.as_deref(), args.errors.as_deref())?;
     let max_cost =
         args.max_cost.as_deref().map(parse::money).transpose().map_err(|problem| usage(&problem))?;
@@ -44,6 +49,7 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
         let scope = longhaul_llm::Scope::run(id.as_str());
         bulk.llm().ledger().set_cap(&scope, max_cost).await?;
     }
+    drop(reading);
     let submission = Submission::begin(&bulk, wanted).await?;
     settings::introduce(app, &submission, max_cost);
     if submission.is_resumed() {
@@ -55,21 +61,27 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
         true => None,
         false => Some(Working::start(app, args, &bulk, &id)?),
     };
-    submit(&prompts, args, submission).await?;
+    tokio::select! {
+        stored = submit(&prompts, args, submission) => stored?,
+        () = interrupts.next() => {
+            if let Some(working) = &mut working {
+                interrupts.drain(app, working).await;
+            }
+            return half_stored(app, &bulk, &id, working).await;
+        }
+    }
     if args.detach {
         return detached(app, &id);
     }
     let run = Run::get(bulk.queue(), &id).await?;
-    let ended = follow::until_the_end(app, &bulk, &run, working.as_mut()).await;
-    if let Some(working) = working {
-        working.stop().await?;
-    }
+    let ended = follow::until_the_end(app, &bulk, &run, working.as_mut(), &mut interrupts).await;
+    let unstored = stop(working).await?;
     bulk.llm().save_learnt().await;
     match ended? {
         Shown::Ended(progress) => {
             finish::finish(app, args, &bulk, (&run, &prompts), &progress, started).await
         }
-        Shown::Interrupted => Ok(interrupted(app, &id)),
+        Shown::Interrupted => Ok(interrupted(app, &id, unstored)),
         Shown::WorkerEnded => Err(worker_ended(&id).into()),
     }
 }
@@ -77,18 +89,6 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
 fn open(app: &App, args: &RunArgs) -> Result<Prompts> {
     let limits = app.limits()?;
     settings::prompts(&args.prompts, limits.value_bytes_max)
-}
-
-fn refuse_embeddings(summary: &Summary) -> Result<()> {
-    match summary.endpoint {
-        Endpoint::Chat => Ok(()),
-        Endpoint::Embeddings => {
-            let text = "the file asks for embeddings, and `run` answers chat requests only";
-            Err(Failure::new(Code::Usage, text)
-                .hint("use lines with \"url\": \"/v1/chat/completions\"")
-                .into())
-        }
-    }
 }
 
 fn usage(problem: &str) -> Failure {
@@ -119,8 +119,36 @@ fn detached(app: &App, id: &RunId) -> Result<Code> {
     Ok(Code::Ok)
 }
 
-fn interrupted(app: &App, id: &RunId) -> Code {
-    app.out.note(format_args!("interrupted; nothing is lost, {id} is stored"));
+/// Ends the worker, if there is one. Answers how many answers it could not store.
+async fn stop(working: Option<Working>) -> Result<u64> {
+    match working {
+        Some(working) => Ok(working.stop().await?.unstored),
+        None => Ok(0),
+    }
+}
+
+/// Somebody does not want to wait until all requests are stored.
+async fn half_stored(app: &App, bulk: &Bulk, id: &RunId, working: Option<Working>) -> Result<Code> {
+    let unstored = stop(working).await?;
+    let stored = bulk.queue().process(&id.process()).await?.total();
+    app.out.note(format_args!("{} of {id} are stored so far", counted(stored, "request")));
+    if unstored > 0 {
+        return Ok(interrupted(app, id, unstored));
+    }
+    app.out.note("interrupted; nothing is lost");
+    app.out.hint("go on with the same command");
+    Ok(Code::Interrupted)
+}
+
+/// `unstored` answers came while nothing could be stored.
+fn interrupted(app: &App, id: &RunId, unstored: u64) -> Code {
+    match unstored {
+        0 => app.out.note(format_args!("interrupted; nothing is lost, {id} is stored")),
+        _ => app.out.warn(format_args!(
+            "interrupted; {} could not be stored: asked again, they may be billed twice; the rest of {id} is stored",
+            counted(unstored, "answer")
+        )),
+    }
     app.out.hint(format_args!("go on with the same command, or in the background: longhaul work"));
     Code::Interrupted
 }

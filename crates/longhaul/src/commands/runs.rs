@@ -1,17 +1,21 @@
 //! `runs …`: runs that are stored, by whatever process they were submitted.
 
+use std::path::Path;
+
 use anyhow::Result;
 use longhaul_llm::Scope;
-use longhaul_pipelines::bulk::batch::{BatchTold, Step};
+use longhaul_pipelines::bulk::batch::{BatchTold, Refused, Step};
 use longhaul_pipelines::bulk::{Bulk, Progress, Run, RunId, manage};
+use longhaul_queue::{Job, State};
 use serde::Serialize;
 
 use super::run::{Answers, code_of, print_summary, show, write_answers};
 use crate::app::App;
 use crate::args::{Decision, RunsCommand};
 use crate::exit::{Code, Failure};
-use crate::output::{Cell, Table, dollars, grouped};
-use crate::{models, parse};
+use crate::output::{Cell, Table, counted, dollars, grouped};
+use crate::prompts::Form;
+use crate::{answers, models, parse};
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, command: &RunsCommand) -> Result<Code> {
@@ -45,7 +49,8 @@ pub(crate) async fn run(app: &App, command: &RunsCommand) -> Result<Code> {
             let run = found(&bulk, id).await?;
             app.confirm(&format!("cancel {}", run.id))?;
             let cancelled = manage::cancel(&bulk, &run.id).await?;
-            let text = format!("{cancelled} requests of {} cancelled; answers so far are kept", run.id);
+            let text =
+                format!("{} of {} cancelled; answers so far are kept", counted(cancelled, "request"), run.id);
             said(app, &run.id, "cancelled", text)
         }
         RunsCommand::RetryFailed { id } => {
@@ -57,12 +62,18 @@ pub(crate) async fn run(app: &App, command: &RunsCommand) -> Result<Code> {
                 );
             }
             app.out.hint("answer them with longhaul work --drain");
-            said(app, &run.id, "retried", format!("{retried} requests of {} are asked again", run.id))
+            said(
+                app,
+                &run.id,
+                "retried",
+                format!("to be asked again: {} of {}", counted(retried, "request"), run.id),
+            )
         }
         RunsCommand::Results { id, out, errors, consume } => {
             let run = found(&bulk, id).await?;
             let answers = Answers { out: out.as_deref(), errors: errors.as_deref(), prompts: None };
             let written = write_answers(app, &bulk, &run, &answers).await?;
+            tell_lost_columns(app, &run, out.as_deref());
             if *consume {
                 manage::consume(&bulk, &run.id).await?;
             }
@@ -73,7 +84,7 @@ pub(crate) async fn run(app: &App, command: &RunsCommand) -> Result<Code> {
             let run = found(&bulk, id).await?;
             app.confirm(&format!("delete {} with its answers", run.id))?;
             let deleted = manage::consume(&bulk, &run.id).await?;
-            said(app, &run.id, "deleted", format!("{} is deleted ({deleted} jobs)", run.id))
+            said(app, &run.id, "deleted", format!("{} is deleted ({})", run.id, counted(deleted, "job")))
         }
     }
 }
@@ -92,6 +103,21 @@ async fn found(bulk: &Bulk, name: &str) -> Result<Run> {
             .hint("list runs with: longhaul runs ls")
             .into()),
     }
+}
+
+/// A table's other columns are in its file, not in the store.
+fn tell_lost_columns(app: &App, run: &Run, out: Option<&Path>) {
+    let source = &run.settings.source;
+    let form = Form::named(&source.form);
+    let written = answers::Form::choose(out.unwrap_or(Path::new("-")), form, None);
+    if !(matches!(form, Form::Csv | Form::Tsv) && matches!(written, answers::Form::Table { .. })) {
+        return;
+    }
+    let name = &source.name;
+    app.out.warn(format_args!("the columns of {name} are not stored, so they are not beside the answers"));
+    app.out.hint(format_args!(
+        "the command that began the run writes them too, with --out, and asks nothing again: longhaul run {name} …"
+    ));
 }
 
 /// A run in a list.
@@ -169,14 +195,18 @@ fn cost(progress: &Progress) -> String {
 async fn show_one(app: &App, bulk: &Bulk, run: &Run) -> Result<Code> {
     let progress = Progress::of(bulk, &run.id, &run.settings).await?;
     let mut batches = Vec::new();
-    for (detail, payload) in manage::batches(bulk, &run.id).await? {
-        let step: Step = detail.data.and_then(|data| data.to().ok()).unwrap_or_default();
-        batches.push((payload, detail.job, step));
+    let mut found = manage::batches(bulk, &run.id).await?;
+    found.extend(manage::refused_batches(bulk, &run.id).await?);
+    for (detail, payload) in found {
+        let step: Step = detail.data.as_ref().and_then(|data| data.to().ok()).unwrap_or_default();
+        let refused: Refused = detail.data.and_then(|data| data.to().ok()).unwrap_or_default();
+        batches.push((payload, detail.job, step, refused));
     }
     let view = serde_json::json!({
         "id": run.id.as_str(), "settings": run.settings, "progress": progress, "created_at": run.job.created_at,
-        "batches": batches.iter().map(|(payload, job, step)| serde_json::json!({
+        "batches": batches.iter().map(|(payload, job, step, refused)| serde_json::json!({
             "job_id": job.id, "chunk": payload.chunk, "round": payload.round, "requests": payload.len(), "at": step,
+            "refusals": refused.refusals, "reason": reason(job, refused),
         })).collect::<Vec<_>>(),
     });
     app.out.one(&view, || {
@@ -185,7 +215,11 @@ async fn show_one(app: &App, bulk: &Bulk, run: &Run) -> Result<Code> {
         let mut lines = vec![
             format!("run          {}", run.id),
             format!("status       {}", status_word(&progress)),
-            format!("file         {} ({} requests)", settings.source.name, grouped(settings.source.requests)),
+            format!(
+                "file         {} ({})",
+                settings.source.name,
+                counted(settings.source.requests, "request")
+            ),
             format!("model        {} by profile {}", settings.model, settings.profile),
             format!("mode         {}", settings.mode),
             format!("started      {}", app.out.detail_time(run.job.created_at, now)),
@@ -200,8 +234,18 @@ async fn show_one(app: &App, bulk: &Bulk, run: &Run) -> Result<Code> {
         ];
         lines.extend(super::run::spending(&progress));
         lines.extend(progress.message.iter().map(|message| format!("note         {message}")));
-        for (payload, job, step) in &batches {
-            lines.push(format!("batch        {} requests, {}", grouped(payload.len()), step_text(step, job)));
+        for (payload, job, step, refused) in &batches {
+            let what = match reason(job, refused) {
+                Some(reason) if job.state == State::Failed => reason.to_owned(),
+                Some(reason) if *step == Step::Prepare => {
+                    format!(
+                        "refused {}, to be sent again: {reason}",
+                        counted(refused.refusals.into(), "time")
+                    )
+                }
+                Some(_) | None => step_text(step, job),
+            };
+            lines.push(format!("batch        {}, {what}", counted(payload.len(), "request")));
         }
         lines.join("\n")
     })?;
@@ -211,12 +255,23 @@ async fn show_one(app: &App, bulk: &Bulk, run: &Run) -> Result<Code> {
     Ok(Code::Ok)
 }
 
-fn step_text(step: &Step, job: &longhaul_queue::Job) -> String {
+/// Why the provider did not take a batch.
+fn reason<'a>(job: &'a Job, refused: &'a Refused) -> Option<&'a str> {
+    match &job.error {
+        Some(error) if job.state == State::Failed => Some(&error.text),
+        _ => refused.refused.as_deref(),
+    }
+}
+
+fn step_text(step: &Step, job: &Job) -> String {
     match step {
         Step::Prepare => format!("not sent yet ({})", job.state),
         Step::Uploaded { .. } => "uploaded".to_owned(),
         Step::Submitting { candidates, .. } if candidates.is_empty() => "asked for, not confirmed".to_owned(),
         Step::Submitting { candidates, .. } => format!("ambiguous: may be {}", candidates.join(" or ")),
+        Step::Submitted { id, missing: Some(missing), .. } => {
+            format!("{id}: the provider no longer knows it (asked {})", counted(missing.looks.into(), "time"))
+        }
         Step::Submitted { id, completed, .. } => {
             let done = completed.map_or_else(String::new, |count| format!(", {} answered", grouped(count)));
             format!("{id} at the provider{done}")
@@ -235,7 +290,7 @@ async fn resume(app: &App, bulk: &Bulk, id: &str, max_cost: Option<&str>) -> Res
     }
     let opened = manage::resume(bulk, &run.id).await?;
     app.out.hint("answer it with longhaul work --drain");
-    said(app, &run.id, "resumed", format!("{} goes on ({opened} jobs were held)", run.id))
+    said(app, &run.id, "resumed", format!("{} goes on (of its jobs, {opened} were held)", run.id))
 }
 
 async fn resolve(app: &App, bulk: &Bulk, id: &str, decision: &Decision) -> Result<Code> {
@@ -250,5 +305,5 @@ async fn resolve(app: &App, bulk: &Bulk, id: &str, decision: &Decision) -> Resul
         let text = format!("no batch of {} waits for a decision", run.id);
         return Err(Failure::new(Code::NothingMatched, text).into());
     }
-    said(app, &run.id, "resolved", format!("{count} batches of {} go on as you decided", run.id))
+    said(app, &run.id, "resolved", format!("of the batches of {}, {count} go on as you decided", run.id))
 }

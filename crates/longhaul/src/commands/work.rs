@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use longhaul_llm::Llm;
 use longhaul_pipelines::bulk::serve;
 use longhaul_queue::{KindOptions, Queue, QueueShare, Shutdown, State, Worker, WorkerOptions, WorkerReport};
-use longhaul_server::{Ctx, ServerOptions, batches};
+use longhaul_server::{Ctx, ServerOptions, batches, webhooks};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 
@@ -84,9 +84,10 @@ impl Runs {
     ) -> Result<Self> {
         ctx.bulk.register(worker);
         batches::register(ctx, worker);
+        webhooks::register(ctx, worker);
         models::set_budgets(app, ctx.llm()).await?;
         let mut always = options.queues.clone();
-        always.push(QueueShare::from(batches::QUEUE));
+        always.extend([batches::QUEUE, webhooks::QUEUE].map(QueueShare::from));
         serve::look(ctx.queue(), &worker.control(), &always).await;
         let serving = tokio::spawn(serve::all_runs(ctx.queue().clone(), worker.control(), always));
         Ok(Self { llm: ctx.llm().clone(), serving })
@@ -110,7 +111,7 @@ async fn serve_runs(
     if args.exec.is_some() || !wanted {
         return Ok(None);
     }
-    let ctx = server::context(app, queue.clone(), ServerOptions::default())?;
+    let ctx = server::context(app, queue, ServerOptions::default())?;
     Ok(Some(Runs::serve(app, &ctx, worker, options).await?))
 }
 
@@ -230,6 +231,7 @@ pub(crate) fn summarise(app: &App, report: &WorkerReport) -> Result<()> {
         ("cancelled", report.cancelled),
         ("given back", report.released),
         ("lost", report.lost_leases),
+        ("not stored", report.unstored),
     ];
     let present: Vec<String> = counts
         .iter()

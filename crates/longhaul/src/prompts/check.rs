@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use anyhow::Result;
+use longhaul_llm::Endpoint;
 
 use super::detect::Shape;
 use super::ids::Ids;
 use super::source::Source;
-use super::{Duplicates, Endpoint, Fault, Form, Problem, PromptLine, Summary, json, refused};
+use super::{Duplicates, Fault, Form, Problem, PromptLine, Summary, json, refused};
 use crate::exit::{Code, Failure};
 
 /// Faults that a refusal lists; the rest is counted.
@@ -22,6 +23,7 @@ const EXTRA_FIELDS_MAX: usize = 20;
 #[derive(Debug)]
 pub(super) struct Checker {
     shape: Shape,
+    wanted: Endpoint,
     ids: Ids,
     prompts: u64,
     endpoint: Option<(Endpoint, u64)>,
@@ -31,9 +33,10 @@ pub(super) struct Checker {
 }
 
 impl Checker {
-    pub(super) fn new(shape: Shape) -> Self {
+    pub(super) fn new(shape: Shape, wanted: Endpoint) -> Self {
         Self {
             shape,
+            wanted,
             ids: Ids::default(),
             prompts: 0,
             endpoint: None,
@@ -58,6 +61,12 @@ impl Checker {
                 "put chat completions and embeddings into files of their own",
             )
             .into());
+        }
+        if self.wanted == Endpoint::Embeddings && prompt.endpoint != self.wanted {
+            let text = "`url` asks for a chat, and --embed for embeddings";
+            return Err(
+                Problem::new(prompt.line, text, "leave --embed away: the lines say what they are").into()
+            );
         }
         self.without_model += u64::from(prompt.body.get("model").is_none());
         for name in json::extra_fields(&prompt.body) {

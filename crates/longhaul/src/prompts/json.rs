@@ -1,9 +1,10 @@
 //! One line of JSON, or of text, as a request. What a line leaves open the run fills in; what it says beyond the fields
 //! known here goes to the provider as it is.
 
+use longhaul_llm::Endpoint;
 use serde_json::{Map, Value, json};
 
-use super::{Endpoint, PROMPT, PromptLine, Template};
+use super::{PROMPT, PromptLine, Template};
 use crate::jobspec::describe;
 
 /// Longest id that a caller may give a line.
@@ -28,6 +29,8 @@ const KNOWN: [(&str, Kind); 13] = [
     ("tool_choice", Kind::Any),
     ("messages", Kind::Any),
 ];
+/// The field of what is to be embedded.
+const INPUT: &str = "input";
 /// Fields of a request for embeddings.
 const KNOWN_OF_EMBEDDINGS: [&str; 3] = ["input", "dimensions", "encoding_format"];
 
@@ -35,6 +38,7 @@ const HINT_OPENAI: &str =
     r#"a line is {"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"messages":[…]}}"#;
 const HINT_PLAIN: &str =
     r#"a line is "a prompt", {"prompt":"…"} or {"messages":[…]}; --template makes a prompt of other fields"#;
+const HINT_EMBED: &str = r#"a line to embed has one text, {"input":"…"}, or several, {"input":["…","…"]}"#;
 const HINT_ARRAY: &str = "write one value a line: jq -c '.[]' FILE | longhaul run -";
 const HINT_FIELD: &str = "correct the field, or leave it away to use what the run sets";
 const HINT_URL: &str = "there are /v1/chat/completions and /v1/embeddings";
@@ -88,11 +92,11 @@ pub(super) fn openai_line(text: &str) -> Result<PromptLine, Wrong> {
     if let Some(method) = line.get("method").filter(|method| *method != "POST") {
         return Err(wrong(format!("`method` is {method}, and must be \"POST\"")));
     }
-    let endpoint = match line.get("url").and_then(Value::as_str) {
-        Some("/v1/chat/completions") => Endpoint::Chat,
-        Some("/v1/embeddings") => Endpoint::Embeddings,
-        Some(other) => return Err((format!("`url` is {other:?}, which a run cannot serve"), HINT_URL)),
-        None => return Err(("`url` is missing".to_owned(), HINT_URL)),
+    let Some(url) = line.get("url").and_then(Value::as_str) else {
+        return Err(("`url` is missing".to_owned(), HINT_URL));
+    };
+    let Some(endpoint) = Endpoint::of_url(url) else {
+        return Err((format!("`url` is {url:?}, which a run cannot serve"), HINT_URL));
     };
     let Some(Value::Object(body)) = line.remove("body") else {
         return Err(wrong("`body` must be an object".to_owned()));
@@ -102,25 +106,29 @@ pub(super) fn openai_line(text: &str) -> Result<PromptLine, Wrong> {
         Endpoint::Chat => check_messages(body.get("messages"))
             .map_err(|(text, hint)| (text.replacen("`messages`", "`body.messages`", 1), hint))?,
         Endpoint::Embeddings => {
-            if !body.get("input").is_some_and(|input| input.is_string() || input.is_array()) {
-                return Err(wrong("`body.input` must be a text or a list".to_owned()));
-            }
+            check_input(&body).map_err(|(text, hint)| (text.replacen("`input`", "`body.input`", 1), hint))?;
         }
     }
     Ok(PromptLine { line: 0, custom_id: Some(custom_id), endpoint, body: Value::Object(body), columns: None })
 }
 
 /// A text, or an object with a prompt, with messages or with the fields of a template.
-pub(super) fn plain_line(text: &str, template: Option<&Template>) -> Result<PromptLine, Wrong> {
+pub(super) fn plain_line(
+    text: &str,
+    endpoint: Endpoint,
+    template: Option<&Template>,
+) -> Result<PromptLine, Wrong> {
     match parse(text, HINT_PLAIN)? {
-        Value::String(prompt) => bare_line(&prompt, template),
+        Value::String(prompt) => bare_line(&prompt, endpoint, template),
         Value::Object(mut line) => {
             let custom_id = take_id(&mut line)?;
-            let body = match template {
-                Some(template) => user_body(&fill(template, &line)?),
-                None => request(line)?,
-            };
-            Ok(chat(custom_id, body))
+            if let Some(template) = template {
+                return Ok(of_text(custom_id, endpoint, &fill(template, &line)?));
+            }
+            match endpoint {
+                Endpoint::Chat => chat_line(custom_id, line),
+                Endpoint::Embeddings => embed_line(custom_id, line),
+            }
         }
         Value::Array(_) => Err(("a JSON list is not a prompt".to_owned(), HINT_ARRAY)),
         Value::Null | Value::Bool(_) | Value::Number(_) => {
@@ -130,7 +138,11 @@ pub(super) fn plain_line(text: &str, template: Option<&Template>) -> Result<Prom
 }
 
 /// A bare prompt. A template knows it as the field `prompt`.
-pub(super) fn bare_line(text: &str, template: Option<&Template>) -> Result<PromptLine, Wrong> {
+pub(super) fn bare_line(
+    text: &str,
+    endpoint: Endpoint,
+    template: Option<&Template>,
+) -> Result<PromptLine, Wrong> {
     if text.trim().is_empty() {
         return Err(("the prompt is empty".to_owned(), HINT_PLAIN));
     }
@@ -140,25 +152,31 @@ pub(super) fn bare_line(text: &str, template: Option<&Template>) -> Result<Promp
             .map_err(|name| missing(&name, [PROMPT].into_iter()))?,
         None => text.to_owned(),
     };
-    Ok(chat(None, user_body(&prompt)))
+    Ok(of_text(None, endpoint, &prompt))
 }
 
-/// A chat request with one turn of the user.
-pub(super) fn user_body(prompt: &str) -> Map<String, Value> {
-    Map::from_iter([("messages".to_owned(), json!([{"role": "user", "content": prompt}]))])
+/// A request for one text: a turn of the user, or what is to be embedded.
+pub(super) fn of_text(custom_id: Option<String>, endpoint: Endpoint, text: &str) -> PromptLine {
+    prompt_line(custom_id, endpoint, text_body(endpoint, text))
 }
 
-/// Puts instructions before what a body says.
-pub(super) fn with_system(mut body: Map<String, Value>, system: &str) -> Map<String, Value> {
-    if let Some(Value::Array(messages)) = body.get_mut("messages") {
+fn text_body(endpoint: Endpoint, text: &str) -> Map<String, Value> {
+    Map::from_iter([match endpoint {
+        Endpoint::Chat => ("messages".to_owned(), json!([{"role": "user", "content": text}])),
+        Endpoint::Embeddings => (INPUT.to_owned(), json!(text)),
+    }])
+}
+
+fn prompt_line(custom_id: Option<String>, endpoint: Endpoint, body: Map<String, Value>) -> PromptLine {
+    PromptLine { line: 0, custom_id, endpoint, body: Value::Object(body), columns: None }
+}
+
+/// Puts instructions before what a body says; texts to embed have none.
+pub(super) fn with_system(mut line: PromptLine, system: &str) -> PromptLine {
+    if let Some(Value::Array(messages)) = line.body.get_mut("messages") {
         messages.insert(0, json!({"role": "system", "content": system}));
     }
-    body
-}
-
-/// A prompt for a chat.
-pub(super) fn chat(custom_id: Option<String>, body: Map<String, Value>) -> PromptLine {
-    PromptLine { line: 0, custom_id, endpoint: Endpoint::Chat, body: Value::Object(body), columns: None }
+    line
 }
 
 /// A caller's id, if it can be one.
@@ -236,8 +254,37 @@ fn text_of(value: &Value) -> String {
     }
 }
 
+/// The request of an object with `prompt` or `input`.
+fn embed_line(custom_id: Option<String>, mut line: Map<String, Value>) -> Result<PromptLine, Wrong> {
+    for name in ["id", "custom_id"] {
+        line.remove(name);
+    }
+    match (line.remove(PROMPT), line.contains_key(INPUT)) {
+        (Some(_), true) => return Err(("`prompt` and `input` exclude each other".to_owned(), HINT_EMBED)),
+        (Some(prompt), false) => drop(line.insert(INPUT.to_owned(), prompt)),
+        (None, true) => {}
+        (None, false) => {
+            let there = list(line.keys().map(String::as_str));
+            return Err((format!("there is neither `prompt` nor `input`, but {there}"), HINT_EMBED));
+        }
+    }
+    check_input(&line)?;
+    check_body(&line)?;
+    Ok(prompt_line(custom_id, Endpoint::Embeddings, line))
+}
+
+/// What can be embedded: a text, or a list of texts or tokens.
+fn check_input(body: &Map<String, Value>) -> Result<(), Wrong> {
+    let fits = match body.get(INPUT) {
+        Some(Value::String(text)) => !text.trim().is_empty(),
+        Some(Value::Array(inputs)) => !inputs.is_empty(),
+        _ => false,
+    };
+    if fits { Ok(()) } else { Err(("`input` must be a text or a list".to_owned(), HINT_EMBED)) }
+}
+
 /// The request of an object with `prompt` or `messages`.
-fn request(mut line: Map<String, Value>) -> Result<Map<String, Value>, Wrong> {
+fn chat_line(custom_id: Option<String>, mut line: Map<String, Value>) -> Result<PromptLine, Wrong> {
     for name in ["id", "custom_id"] {
         line.remove(name);
     }
@@ -245,7 +292,9 @@ fn request(mut line: Map<String, Value>) -> Result<Map<String, Value>, Wrong> {
         (Some(_), true) => {
             return Err(("`prompt` and `messages` exclude each other".to_owned(), HINT_PLAIN));
         }
-        (Some(Value::String(prompt)), false) if !prompt.trim().is_empty() => user_body(&prompt),
+        (Some(Value::String(prompt)), false) if !prompt.trim().is_empty() => {
+            text_body(Endpoint::Chat, &prompt)
+        }
         (Some(Value::String(_)), false) => return Err(("`prompt` is empty".to_owned(), HINT_PLAIN)),
         (Some(_), false) => {
             return Err((
@@ -262,7 +311,9 @@ fn request(mut line: Map<String, Value>) -> Result<Map<String, Value>, Wrong> {
     line.extend(messages);
     check_messages(line.get("messages"))?;
     check_body(&line)?;
-    match line.remove("system") {
+    let system = line.remove("system");
+    let line = prompt_line(custom_id, Endpoint::Chat, line);
+    match system {
         None | Some(Value::Null) => Ok(line),
         Some(Value::String(system)) => Ok(with_system(line, &system)),
         Some(_) => Err(("`system` must be a text".to_owned(), HINT_FIELD)),

@@ -3,6 +3,8 @@
 
 use std::io::{self, Read};
 
+use longhaul_llm::Endpoint;
+
 use super::json::{self, Wrong};
 use super::lines::{LineReader, Next};
 use super::{Fault, PROMPT, Problem, PromptLine, Template};
@@ -69,6 +71,7 @@ impl Table {
     pub(super) fn next(
         &mut self,
         reader: &mut LineReader,
+        endpoint: Endpoint,
         template: Option<&Template>,
     ) -> Result<Option<PromptLine>, Fault> {
         while let Some((line, record)) = next_record(reader, self.delimiter)? {
@@ -87,14 +90,19 @@ impl Table {
                 return Err(Problem::new(line, text, HINT_COUNT).into());
             }
             let columns: Vec<_> = self.names.iter().cloned().zip(values).collect();
-            let row = row(&columns, template).map_err(|(text, hint)| Problem::new(line, text, hint))?;
+            let row =
+                row(&columns, endpoint, template).map_err(|(text, hint)| Problem::new(line, text, hint))?;
             return Ok(Some(PromptLine { line, columns: Some(columns), ..row }));
         }
         Ok(None)
     }
 }
 
-fn row(columns: &[(String, String)], template: Option<&Template>) -> Result<PromptLine, Wrong> {
+fn row(
+    columns: &[(String, String)],
+    endpoint: Endpoint,
+    template: Option<&Template>,
+) -> Result<PromptLine, Wrong> {
     let value = |name: &str| columns.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str());
     let given = |name: &str| value(name).filter(|value| !value.trim().is_empty());
     let custom_id = given("custom_id").or_else(|| given("id")).map(str::to_owned);
@@ -104,22 +112,17 @@ fn row(columns: &[(String, String)], template: Option<&Template>) -> Result<Prom
     if let Some(template) = template {
         let prompt = template.fill(|name| value(name).map(str::to_owned));
         let names = columns.iter().map(|(name, _)| name.as_str());
-        return Ok(json::chat(
-            custom_id,
-            json::user_body(&prompt.map_err(|name| json::missing(&name, names))?),
-        ));
+        let prompt = prompt.map_err(|name| json::missing(&name, names))?;
+        return Ok(json::of_text(custom_id, endpoint, &prompt));
     }
     let Some(prompt) = given(PROMPT) else {
         return Err((format!("the column `{PROMPT}` is empty"), "write a prompt, or take the row away"));
     };
-    let body = json::user_body(prompt);
-    Ok(json::chat(
-        custom_id,
-        match given("system") {
-            Some(system) => json::with_system(body, system),
-            None => body,
-        },
-    ))
+    let line = json::of_text(custom_id, endpoint, prompt);
+    Ok(match given("system") {
+        Some(system) => json::with_system(line, system),
+        None => line,
+    })
 }
 
 /// The text of the next row, which may have line breaks in quotes, with the number of its first line.

@@ -18,10 +18,11 @@ struct Input<'a> {
     content: &'a [u8],
     format: Format,
     template: Option<&'a str>,
+    endpoint: Endpoint,
 }
 
 fn input<'a>(name: &'a str, content: &'a (impl AsRef<[u8]> + ?Sized)) -> Input<'a> {
-    Input { name, content: content.as_ref(), format: Format::Auto, template: None }
+    Input { name, content: content.as_ref(), format: Format::Auto, template: None, endpoint: Endpoint::Chat }
 }
 
 impl<'a> Input<'a> {
@@ -35,9 +36,19 @@ impl<'a> Input<'a> {
         self
     }
 
+    fn embed(mut self) -> Self {
+        self.endpoint = Endpoint::Embeddings;
+        self
+    }
+
     fn open(&self) -> Result<Prompts> {
         let template = self.template.map(|text| text.parse().expect("a template"));
-        let options = Options { format: self.format, template, line_bytes_max: LINE_BYTES_MAX };
+        let options = Options {
+            format: self.format,
+            template,
+            endpoint: self.endpoint,
+            line_bytes_max: LINE_BYTES_MAX,
+        };
         if self.name == "-" {
             let source = Source::spool("stdin", self.content)?;
             let shape = detect::shape(Path::new("-"), &source, &options)?;

@@ -8,10 +8,10 @@ use longhaul_queue::TraceContext;
 use serde::Serialize;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Metadata, Subscriber};
-use tracing_subscriber::Layer;
+use tracing::{Dispatch, Metadata, Span, Subscriber};
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{Layer, Registry};
 
 use super::export::Exporter;
 
@@ -105,6 +105,15 @@ pub(super) struct Closed {
 /// Whether a span is of this program and not of a library in it.
 pub(super) fn is_ours(metadata: &Metadata<'_>) -> bool {
     metadata.target().starts_with("longhaul")
+}
+
+/// The place of the span around the caller.
+pub(super) fn current() -> Option<TraceContext> {
+    let place = |(id, dispatch): (&Id, &Dispatch)| {
+        let span = dispatch.downcast_ref::<Registry>()?.span(id)?;
+        span.extensions().get::<Open>().map(|open| open.own)
+    };
+    Span::current().with_subscriber(place)?
 }
 
 /// The layer.

@@ -2,14 +2,17 @@
 //! where a moment has to be hit, a relay between them that stops there.
 
 mod relay;
-mod sim;
+pub(crate) mod sim;
 
 mod batch;
 mod consume;
+mod embed;
 mod faults;
+mod full_disk;
 mod inputs;
 mod keys;
 mod local;
 mod money;
 mod runs;
+mod submission;
 mod sync;

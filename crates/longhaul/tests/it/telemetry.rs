@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::llm::sim::Sim;
 use crate::place::{Place, Ran};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -132,6 +133,69 @@ fn a_run_is_one_trace_from_the_caller_to_the_calls() {
         assert!(reasons[0]["stringValue"].is_string(), "{call}");
         let nanos = |key: &str| call[key].as_str().and_then(|nanos| nanos.parse::<u64>().ok());
         assert!(nanos("startTimeUnixNano") < nanos("endTimeUnixNano"), "{call}");
+    }
+}
+
+/// Over HTTP: what the provider was sent belongs to the spans that the collector was sent.
+#[test]
+fn calls_and_batches_tell_the_provider_their_place_in_the_trace() {
+    let collector = Collector::start(false);
+    let sim = Sim::with(r#"{"batch":{"queue_s":60,"run_s":200,"finalize_s":60,"time_scale":1000}}"#);
+    let cases: [(&str, &[&str], &str); 4] = [
+        ("sync", &["--model", "sim-small"], "chat sim-small"),
+        ("sync", &["--model", "sim-embed", "--embed"], "embeddings sim-embed"),
+        ("batch", &["--model", "sim-small"], "create_batch sim-small"),
+        ("batch", &["--model", "sim-embed", "--embed"], "create_batch sim-embed"),
+    ];
+    let mut logged = 0;
+    for (mode, args, name) in cases {
+        let place = Place::new();
+        prompts(&place);
+        let mode = format!("--{mode}");
+        let args =
+            [&["run", "prompts.txt", "--cache", "off", "--out", "answers.jsonl", &mode], args].concat();
+        let mut command = place.command(&args);
+        command.env("LONGHAUL_TELEMETRY__OTLP_URL", &collector.url);
+        command.env("LONGHAUL_TELEMETRY__SERVICE_NAME", "tests").env("LONGHAUL_LLM__PROFILE", "p");
+        command.env("LONGHAUL_PROFILES__P__PROVIDER", "openai").env("LONGHAUL_PROFILES__P__BATCHES", "true");
+        command
+            .env("LONGHAUL_PROFILES__P__BASE_URL", sim.base_url())
+            .env("LONGHAUL_LLM__BATCH_POLL", "100ms");
+        command.env("TRACEPARENT", format!("00-{TRACE}-{CALLER}-01"));
+        let ran = Ran::from(command.output().expect("running longhaul"));
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let spans = collector.spans();
+        let calls = named(&spans, name);
+        assert_eq!(calls.len(), if mode == "--sync" { 5 } else { 1 }, "{spans:#?}");
+        let log = sim.log();
+        assert_eq!(log[logged..].len(), 5, "{log:?}");
+        for entry in &log[logged..] {
+            let parent = entry["traceparent"].as_str().expect("a header").to_owned();
+            let of =
+                |span: &&&Value| parent == format!("00-{TRACE}-{}-01", span["spanId"].as_str().unwrap_or(""));
+            assert!(calls.iter().any(|span| of(&span)), "{parent} is none of {calls:#?}");
+        }
+        logged = log.len();
+        if mode == "--batch" {
+            let id = &attribute(calls[0], "longhaul.batch.id")["stringValue"];
+            assert_eq!(attribute(calls[0], "longhaul.batch.requests")["intValue"], "5", "{calls:#?}");
+            for verb in ["upload_batch", "poll_batch", "batch_results"] {
+                assert!(!named(&spans, verb).is_empty(), "no {verb}: {spans:#?}");
+            }
+            let results = named(&spans, "batch_results");
+            assert_eq!(&attribute(results[0], "longhaul.batch.id")["stringValue"], id);
+            assert!(
+                attribute(results[0], "longhaul.cost.usd")["doubleValue"].as_f64() > Some(0.0),
+                "{results:#?}"
+            );
+            assert!(
+                attribute(results[0], "gen_ai.usage.input_tokens")["intValue"].is_string(),
+                "{results:#?}"
+            );
+        } else {
+            let operation = name.split(' ').next().expect("a word");
+            assert_eq!(attribute(calls[0], "gen_ai.operation.name")["stringValue"], operation);
+        }
     }
 }
 

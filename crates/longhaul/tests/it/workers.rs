@@ -44,6 +44,12 @@ impl Drop for Process {
     }
 }
 
+/// Ctrl-C.
+pub(crate) fn interrupt(process: &Process) {
+    let id = process.0.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-INT", &id]).status().expect("kill").success());
+}
+
 /// Looks until `done` says so.
 pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let started = Instant::now();

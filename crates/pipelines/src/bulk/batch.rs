@@ -16,6 +16,11 @@ use super::gate::{self, Held};
 use super::{Bulk, LiveRun, Result, RunId, harvest};
 
 mod sending;
+mod troubles;
+
+pub use troubles::{Missing, REFUSALS_MAX, Refused};
+
+use troubles::Stored;
 
 /// The kind.
 pub const KIND: &str = "llm.batch";
@@ -25,6 +30,8 @@ pub const ROUNDS_MAX: u32 = 3;
 /// Waits between two looks at a batch: the first, and what it grows to.
 const POLL_FIRST: Duration = Duration::from_secs(15);
 const POLL_MAX: Duration = Duration::from_secs(300);
+/// How a provider says that its queue has no room for a batch.
+const QUEUE_FULL: &str = "token_limit_exceeded";
 /// Tries for errors that time heals. A batch that gave up would leave its requests hanging.
 const ATTEMPTS_MAX: u32 = 100_000;
 
@@ -107,6 +114,9 @@ pub enum Step {
         ending: Option<Ending>,
         /// Answers so far, where told.
         completed: Option<u64>,
+        /// The provider does not know it any more.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        missing: Option<Missing>,
     },
     /// It has ended; its results are read.
     Ended {
@@ -134,6 +144,11 @@ pub enum LastWord {
     Cancelled,
     /// Each is to ask on its own.
     Alone,
+    /// The same, since the provider did not take the batch: its job fails and so tells of it.
+    Refused {
+        /// What the provider said.
+        why: String,
+    },
     /// They fail.
     Failed {
         /// By class.
@@ -173,6 +188,8 @@ pub(super) struct Life<'a> {
     pub(super) context: &'a JobContext,
     pub(super) live: &'a LiveRun,
     pub(super) payload: &'a BatchPayload,
+    /// That the provider did not take it before.
+    refused: Refused,
     /// The batch's name at the provider and in the ledger.
     pub(super) tag: String,
     /// What the names of its requests there begin with.
@@ -228,7 +245,9 @@ pub(super) async fn run(bulk: Bulk, context: JobContext, payload: BatchPayload) 
     let live = bulk.live(&payload.run_id()).await?;
     let tag = sending::tag(&payload, context.job().created_at);
     let id_prefix = sending::id_prefix(&tag);
-    let life = Life { bulk: &bulk, context: &context, live: &live, payload: &payload, tag, id_prefix };
+    let refused = context.data()?.unwrap_or_default();
+    let life =
+        Life { bulk: &bulk, context: &context, live: &live, payload: &payload, refused, tag, id_prefix };
     let mut step: Step = context.data()?.unwrap_or_default();
     let mut told = life.told();
     loop {
@@ -240,7 +259,7 @@ pub(super) async fn run(bulk: Bulk, context: JobContext, payload: BatchPayload) 
         match next {
             Next::Wait(outcome) => return Ok(outcome),
             Next::Step(next) => {
-                context.save(&next).await?;
+                life.save(&next).await?;
                 step = next;
             }
         }
@@ -252,15 +271,17 @@ impl Life<'_> {
     /// makes it forgotten.
     async fn take(&self, step: &Step, told: Option<BatchTold>) -> Result<Next> {
         let order = self.order(told);
+        if let Some(next) = self.decided(step, told) {
+            return Ok(next);
+        }
         match step {
             Step::Prepare | Step::Uploaded { .. } if order.is_some() => Ok(unsent(order)),
             Step::Prepare => self.prepare().await,
             Step::Uploaded { file } => self.submit(file.clone()).await,
             Step::Submitting { .. } => self.look(step, told).await,
-            Step::Submitted { id, at, ending: None, completed, .. } if order.is_some() => {
-                let (id, polls) = (id.clone(), 0);
-                let step = Step::Submitted { id, at: *at, polls, ending: order, completed: *completed };
-                Ok(Next::Step(step))
+            Step::Submitted { id, at, ending: None, completed, missing, .. } if order.is_some() => {
+                let (id, completed, missing) = (id.clone(), *completed, *missing);
+                Ok(Next::Step(Step::Submitted { id, at: *at, polls: 0, ending: order, completed, missing }))
             }
             Step::Submitted { id, at, polls, ending, .. } => self.poll(id, *at, *polls, *ending).await,
             Step::Ended { id, state, ending: None } if told == Some(BatchTold::Cancel) => {
@@ -282,39 +303,38 @@ impl Life<'_> {
     }
 
     async fn poll(&self, id: &str, at: Timestamp, polls: u32, ending: Option<Ending>) -> Result<Next> {
-        let status = self.live.route.provider().poll_batch(id).await?;
+        let status = self.live.route.poll_batch(id).await?;
         self.context.progress_with(
             status.completed.unwrap_or(0),
             self.payload.len(),
             format!("{:?}", status.state).to_lowercase(),
         );
         if status.state == BatchState::Failed {
-            return self.refused(status.error.as_deref(), ending);
+            return self.refused(status.error.as_deref(), ending).await;
         }
         if status.state.is_terminal() {
             return Ok(Next::Step(Step::Ended { id: id.to_owned(), state: status.state, ending }));
         }
         if ending.is_some() && status.state != BatchState::Cancelling {
             info!(batch = id, ?ending, "asking the provider to end a batch");
-            self.live.route.provider().cancel_batch(id).await?;
+            self.live.route.cancel_batch(id).await?;
         }
         let completed = status.completed;
-        let step = Step::Submitted { id: id.to_owned(), at, polls: polls + 1, ending, completed };
-        self.wait(&step, self.poll_wait(polls))
+        let polls = polls + 1;
+        let step = Step::Submitted { id: id.to_owned(), at, polls, ending, completed, missing: None };
+        self.wait(&step, self.poll_wait(polls - 1))
     }
 
     /// A batch that the provider refused as a whole: nothing was run. A full queue there is waited for.
-    fn refused(&self, why: Option<&str>, ending: Option<Ending>) -> Result<Next> {
+    async fn refused(&self, why: Option<&str>, ending: Option<Ending>) -> Result<Next> {
         let why = why.unwrap_or("the provider gave no reason");
         warn!(why, "the provider refused a batch");
         self.context.log(format!("the provider refused the batch: {why}"));
-        if ending.is_some() {
-            return Ok(unsent(ending));
+        match ending {
+            _ if why.contains(QUEUE_FULL) => self.too_large(why, ending).await,
+            Some(_) => Ok(unsent(ending)),
+            None => Ok(fails(Class::BadRequest, why)),
         }
-        if why.contains("token_limit_exceeded") {
-            return self.wait(&Step::Prepare, POLL_MAX.mul_f64(self.bulk.llm().poll_scale()));
-        }
-        Ok(fails(Class::BadRequest, why))
     }
 
     /// What an error of the provider leads to. What time heals is waited out as between two looks, so that the batch can
@@ -322,6 +342,7 @@ impl Life<'_> {
     fn failed(&self, step: &Step, error: &LlmError) -> Result<Next> {
         warn!(class = %error.class, status = error.status, "a batch call failed: {error}");
         match error.class {
+            _ if error.status == Some(404) && matches!(step, Step::Submitted { .. }) => self.missing(step),
             Class::Auth => self.hold(Held::Auth, error, step),
             Class::Quota => self.hold(Held::Quota, error, step),
             Class::Budget => self.hold(Held::Budget, error, step),
@@ -339,16 +360,29 @@ impl Life<'_> {
     }
 
     fn hold(&self, held: Held, error: &LlmError, step: &Step) -> Result<Next> {
-        Ok(Next::Wait(gate::hold(&self.live.id, held, &error.message, step)?))
+        Ok(Next::Wait(gate::hold(&self.live.id, held, &error.message, &self.stored(step))?))
+    }
+
+    /// What is kept of the job when it is at `step`.
+    fn stored<'a>(&'a self, step: &'a Step) -> Stored<'a> {
+        Stored { step, refused: &self.refused }
+    }
+
+    async fn save(&self, step: &Step) -> Result<()> {
+        Ok(self.context.save(&self.stored(step)).await?)
     }
 
     /// Parks until the next look, or until somebody has something to say.
     pub(super) fn wait(&self, step: &Step, after: Duration) -> Result<Next> {
+        Ok(Next::Wait(self.park(Json::of(&self.stored(step))?, after)))
+    }
+
+    fn park(&self, data: Json, after: Duration) -> Outcome {
         let due = self.now() + after;
         let until =
             self.live.settings.switch_at.map_or(due, |at| if at > self.now() { due.min(at) } else { due });
         let park = Park { key: self.payload.poll_key(), until: Some(until), on_timeout: OnTimeout::Resume };
-        Ok(Next::Wait(Outcome::Park { park, data: Some(Json::of(step)?) }))
+        Outcome::Park { park, data: Some(data) }
     }
 
     /// What somebody told the job while it waited, or while it was about to start.

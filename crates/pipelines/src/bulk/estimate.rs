@@ -1,11 +1,10 @@
 //! What prompts will cost, before anything is sent. Output is unknown beforehand: the estimate says what it assumes, and
 //! the ceiling is what `max_tokens` allows.
 
-use longhaul_llm::{Billing, MicroUsd, Route, Usage, tokens};
+use longhaul_llm::{Billing, Endpoint, MicroUsd, Route, Usage, tokens};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::Result;
 use super::request;
 use super::run::{Mode, RunSettings};
 
@@ -39,13 +38,13 @@ pub struct Estimate {
 
 impl Estimate {
     /// Of no prompts yet.
-    pub fn new(route: &Route) -> Self {
+    pub fn new(route: &Route, endpoint: Endpoint) -> Self {
         let priced = route.price().map(|_| 0);
         Self {
             model: route.model().to_owned(),
             cost_micros: priced,
             ceiling_micros: priced,
-            batch_cost_micros: priced.filter(|_| route.batch_limits().is_some()),
+            batch_cost_micros: priced.filter(|_| route.batch_limits(endpoint).is_some()),
             price_as_of: route.price().filter(|_| !route.is_free()).map(|price| price.as_of.to_string()),
             free: route.is_free(),
             simulated: route.is_simulated(),
@@ -53,11 +52,12 @@ impl Estimate {
         }
     }
 
-    /// Adds a prompt, in the form in which runs take it.
-    pub fn add(&mut self, body: Value, settings: &RunSettings, route: &Route) -> Result<()> {
+    /// Adds a prompt, in the form in which runs take it. One that the provider cannot take is told before anything is stored.
+    pub fn add(&mut self, body: Value, settings: &RunSettings, route: &Route) -> longhaul_llm::Result<()> {
         let request = request::compose(body, settings)?;
+        route.caps().check(&request, settings.mode == Mode::Batch)?;
         let input = tokens::estimate(&request, 1.0);
-        let output = request.max_tokens.map_or(OUTPUT_ASSUMED, |max| OUTPUT_ASSUMED.min(u64::from(max)));
+        let output = request.max_tokens().map_or(OUTPUT_ASSUMED, |max| OUTPUT_ASSUMED.min(u64::from(max)));
         self.requests += 1;
         self.input_tokens += input;
         self.output_tokens_assumed += output;

@@ -7,15 +7,16 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use longhaul_llm::ledger::{LedgerError, Rest};
 use longhaul_llm::provider::{BatchLine, BatchState, LineOutcome};
-use longhaul_llm::{Billing, Class, Error as LlmError, PartSpent, Spent};
+use longhaul_llm::{Answer, Billing, Class, Error as LlmError, PartSpent, Spent, Usage, genai};
 use longhaul_queue::limits::PAGE_MAX;
+use longhaul_queue::state::{JobError, Reason};
 use longhaul_queue::store::Signal;
-use longhaul_queue::{JobId, Json};
-use tracing::{info, warn};
+use longhaul_queue::{JobId, Json, Outcome};
+use tracing::{Instrument as _, Span, info, warn};
 
-use super::Result;
 use super::batch::{self, BatchPayload, Ending, LastWord, Life, Next, ROUNDS_MAX, Step, done};
 use super::request::{self, Told};
+use super::{Error, Result};
 
 /// Requests told at once.
 const TELLERS: usize = 64;
@@ -36,8 +37,11 @@ pub(super) async fn all(
     state: BatchState,
     ending: Option<Ending>,
 ) -> Result<Next> {
-    let (seen, not_run) = count_lines(life, id).await?;
-    tell_lines(life, id, &seen).await?;
+    let span = life.live.route.results_span(id);
+    let (seen, not_run) = traced(&span, count_lines(life, id)).await?;
+    let (usage, cost_micros) = traced(&span, tell_lines(life, id, &seen)).await?;
+    genai::record_usage(&span, &usage, cost_micros);
+    drop(span); // All is read; what is told from here on concerns the queue alone.
     let (missing, not_run) = tell_the_rest(life, state, ending, &seen, not_run).await?;
     if let Some(waiting) = not_told_yet(life, &not_run).await? {
         info!(waiting, "some requests do not wait for their batch yet");
@@ -54,6 +58,15 @@ pub(super) async fn all(
     }
     info!(batch = id, answered = seen.len(), missing, again = not_run.len(), "batch harvested");
     Ok(Next::Wait(done()))
+}
+
+/// Something within the span of the results.
+async fn traced<T>(span: &Span, reading: impl Future<Output = Result<T>>) -> Result<T> {
+    let read = reading.instrument(span.clone()).await;
+    if let Err(Error::Llm(error)) = &read {
+        genai::record_error(span, error);
+    }
+    read
 }
 
 /// Which members have a line, which have more than one, and which were never run.
@@ -84,40 +97,59 @@ fn index_of(life: &Life<'_>, line: &BatchLine) -> Option<u64> {
     life.index_of(line.custom_id.as_deref()?)
 }
 
+/// What the lines of a batch used, and what they cost where there is a price.
+type Bill = (Usage, Option<u64>);
+
 /// Books and hands out each line whose member has one line only.
-async fn tell_lines(life: &Life<'_>, id: &str, seen: &HashMap<u64, Seen>) -> Result<()> {
+async fn tell_lines(life: &Life<'_>, id: &str, seen: &HashMap<u64, Seen>) -> Result<Bill> {
     let lines = life.live.route.provider().batch_results(id).await?;
     let told = lines.map(|line| async move {
         let line = line?;
-        let Some(index) = index_of(life, &line) else { return Ok(()) };
+        let Some(index) = index_of(life, &line) else { return Ok(Usage::default()) };
+        let usage = answer_of(&line.outcome).map(|answer| answer.usage).unwrap_or_default();
         let told = match (seen.get(&index), line.outcome) {
             (Some(Seen::Twice), outcome) => {
                 book(life, index, &outcome).await?;
                 failed("more than one result in the batch")
             }
-            (_, LineOutcome::NotRun) => return Ok(()),
+            (_, LineOutcome::NotRun) => return Ok(usage),
             (_, outcome) => {
                 let cost_micros = book(life, index, &outcome).await?;
                 told_of(outcome, cost_micros)
             }
         };
-        tell(life, vec![life.live.id.request(index)], &told).await
+        let mut value = Json::of(&told)?;
+        if let Some(message) = request::too_large(&value, life.bulk.queue().limits()) {
+            // Nobody could be told, and the batch would never end.
+            value = Json::of(&Told::Failed { class: Class::BadRequest, message })?;
+        }
+        tell_value(life, vec![life.live.id.request(index)], value).await?;
+        Ok(usage)
     });
     let mut told = told.buffer_unordered(TELLERS);
-    while let Some(result) = told.next().await {
-        result?;
+    let mut usage = Usage::default();
+    let mut cost = life.live.route.price().map(|_| 0);
+    while let Some(told) = told.next().await {
+        let told: Result<Usage> = told;
+        let own = told?;
+        usage += own;
+        cost = cost.zip(life.live.route.cost(&own, Billing::Batch)).map(|(sum, own)| sum + own.0);
     }
-    Ok(())
+    Ok((usage, cost))
+}
+
+/// The answer of a line, also of one that came with an error.
+fn answer_of(outcome: &LineOutcome) -> Option<&Answer> {
+    match outcome {
+        LineOutcome::Answered(answer) => Some(answer),
+        LineOutcome::Failed(error) => error.answer.as_deref(),
+        LineOutcome::NotRun => None,
+    }
 }
 
 /// Writes down what a line cost. A part is booked once, however often it is read.
 async fn book(life: &Life<'_>, index: u64, outcome: &LineOutcome) -> Result<Option<u64>> {
-    let answer = match outcome {
-        LineOutcome::Answered(answer) => Some(answer),
-        LineOutcome::Failed(error) => error.answer.as_ref(),
-        LineOutcome::NotRun => None,
-    };
-    let Some(answer) = answer else { return Ok(None) };
+    let Some(answer) = answer_of(outcome) else { return Ok(None) };
     let cost = life.live.route.cost(&answer.usage, Billing::Batch);
     let spent = Spent { usage: answer.usage, cost, answers: 1 };
     // What the batch reserved beyond its cost is freed when it is closed.
@@ -207,8 +239,11 @@ fn ids(life: &Life<'_>, indexes: &[u64]) -> Vec<JobId> {
 }
 
 async fn tell(life: &Life<'_>, ids: Vec<JobId>, told: &Told) -> Result<()> {
+    tell_value(life, ids, Json::of(told)?).await
+}
+
+async fn tell_value(life: &Life<'_>, ids: Vec<JobId>, value: Json) -> Result<()> {
     let key = request::batch_key(&life.live.id, life.payload.chunk);
-    let value = Json::of(told)?;
     for page in ids.chunks(PAGE_MAX) {
         life.bulk.queue().unpark_waiting(&key, page.to_vec(), Signal::Resume(value.clone())).await?;
     }
@@ -228,7 +263,7 @@ pub(super) async fn last_word(life: &Life<'_>, word: &LastWord, maybe_billed: bo
     let all: Vec<u64> = life.payload.indexes().collect();
     match word {
         LastWord::Cancelled => cancel(life, &all).await?,
-        LastWord::Alone => tell(life, ids(life, &all), &Told::Sync).await?,
+        LastWord::Alone | LastWord::Refused { .. } => tell(life, ids(life, &all), &Told::Sync).await?,
         LastWord::Failed { class, message } => {
             let told = Told::Failed { class: *class, message: message.clone() };
             tell(life, ids(life, &all), &told).await?;
@@ -244,7 +279,14 @@ pub(super) async fn last_word(life: &Life<'_>, word: &LastWord, maybe_billed: bo
         false => ledger.release(tag, now).await,
     };
     booked.map_err(LlmError::from)?;
-    Ok(Next::Wait(done()))
+    Ok(Next::Wait(match word {
+        LastWord::Refused { why } => {
+            let text =
+                format!("its requests were sent one by one: the provider did not take the batch: {why}");
+            Outcome::Fail(JobError::new(Reason::Failure, text))
+        }
+        LastWord::Cancelled | LastWord::Alone | LastWord::Failed { .. } => done(),
+    }))
 }
 
 /// Whether the first result of a batch carries an id of ours.

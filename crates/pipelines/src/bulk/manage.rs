@@ -1,12 +1,12 @@
 //! What a person can do with a run that is under way or has ended.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use longhaul_llm::Scope;
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::store::{CancelReply, Filter, ListRequest, Signal};
-use longhaul_queue::{Job, JobDetail, Json, State};
+use longhaul_queue::{Job, JobDetail, Json, Queue, State};
 
 use super::batch::{self, BatchPayload, BatchTold};
 use super::gate::{self, Held};
@@ -48,6 +48,47 @@ pub async fn cancel(bulk: &Bulk, run: &RunId) -> Result<u64> {
             tell(bulk, &detail.job, payload, BatchTold::Cancel).await?;
         }
         // Again: a batch that was about to end may have sent its rest into a next one, or on their own.
+    }
+}
+
+/// The run with which a job must be cancelled, if it may not be cancelled alone: a batch is at the provider, and requests
+/// wait for it. `None` for all other jobs.
+pub fn cancelled_with(job: &Job) -> Option<RunId> {
+    let process = job.process_id.as_ref().filter(|_| job.kind == batch::KIND)?;
+    Some(RunId::named(process.as_str()))
+}
+
+/// What became of jobs that were to be cancelled.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct CancelledWhere {
+    /// How many were cancelled, or asked to end.
+    pub cancelled: u64,
+    /// The runs of those that may not be cancelled alone; see [`cancelled_with`].
+    pub kept: BTreeSet<String>,
+}
+
+/// Cancels every unfinished job that matches and may be cancelled alone. For jobs of all kinds.
+pub async fn cancel_where(queue: &Queue, filter: Filter) -> Result<CancelledWhere> {
+    let states = if filter.states.is_empty() { State::ALL.to_vec() } else { filter.states.clone() };
+    let states = states.into_iter().filter(|state| !state.is_terminal()).collect::<Vec<_>>();
+    let mut outcome = CancelledWhere::default();
+    if states.is_empty() {
+        return Ok(outcome);
+    }
+    let filter = Filter { states, ..filter };
+    let mut cursor = None;
+    loop {
+        let request = ListRequest { filter: filter.clone(), newest_first: false, cursor, limit: PAGE_MAX };
+        let page = queue.list(request).await?;
+        outcome.kept.extend(page.items.iter().filter_map(cancelled_with).map(|run| run.to_string()));
+        let alone = page.items.iter().filter(|job| cancelled_with(job).is_none());
+        let replies = queue.store().cancel(alone.map(|job| job.id).collect(), queue.clock().now()).await?;
+        let took = |reply: &&CancelReply| matches!(reply, CancelReply::Cancelled | CancelReply::Requested);
+        outcome.cancelled += replies.iter().filter(took).count() as u64;
+        cursor = page.next;
+        if cursor.is_none() {
+            return Ok(outcome);
+        }
     }
 }
 
@@ -141,8 +182,18 @@ async fn end_helpers(bulk: &Bulk, run: &RunId) -> Result<()> {
 
 /// The batches of a run that have not ended.
 pub async fn batches(bulk: &Bulk, run: &RunId) -> Result<Vec<(JobDetail, BatchPayload)>> {
+    batches_in(bulk, run, unfinished()).await
+}
+
+/// The batches of a run that its provider did not take, so that their requests were sent one by one. The error of each
+/// says why.
+pub async fn refused_batches(bulk: &Bulk, run: &RunId) -> Result<Vec<(JobDetail, BatchPayload)>> {
+    batches_in(bulk, run, vec![State::Failed]).await
+}
+
+async fn batches_in(bulk: &Bulk, run: &RunId, states: Vec<State>) -> Result<Vec<(JobDetail, BatchPayload)>> {
     let filter = Filter {
-        states: unfinished(),
+        states,
         kind: Some(batch::KIND.to_owned()),
         process_id: Some(run.process()),
         ..Filter::default()

@@ -23,7 +23,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use longhaul_llm::{Llm, Route, schema};
-use longhaul_queue::{JobContext, KindOptions, Outcome, Queue, TraceContext, Worker};
+use longhaul_queue::{JobContext, KindOptions, Outcome, Queue, Timestamp, TraceContext, Worker};
 
 pub mod batch;
 pub mod estimate;
@@ -69,7 +69,12 @@ pub struct Bulk {
     inner: Arc<Inner>,
     /// W3C `traceparent` for runs that are submitted here.
     trace: Option<Arc<str>>,
+    /// Hears of the end of each run.
+    ended: Option<Arc<Ended>>,
 }
+
+/// What is called at the end of a run. Jobs that it enqueues through the context are stored in one transaction with the end.
+type Ended = dyn Fn(&JobContext, &Progress, Timestamp) + Send + Sync;
 
 struct Inner {
     queue: Queue,
@@ -95,12 +100,20 @@ const LIVE_RUNS_MAX: usize = 1_000;
 impl Bulk {
     /// The slice on a queue and the models.
     pub fn new(queue: Queue, llm: Llm) -> Self {
-        Self { inner: Arc::new(Inner { queue, llm, runs: Mutex::default() }), trace: None }
+        Self { inner: Arc::new(Inner { queue, llm, runs: Mutex::default() }), trace: None, ended: None }
     }
 
     /// Runs that are submitted from here on belong to the caller's trace; without one each begins a trace of its own.
     pub fn with_trace(self, traceparent: impl Into<Arc<str>>) -> Self {
         Self { trace: Some(traceparent.into()), ..self }
+    }
+
+    /// Calls this at the end of each run, with the time of it.
+    pub fn with_ended(
+        self,
+        ended: impl Fn(&JobContext, &Progress, Timestamp) + Send + Sync + 'static,
+    ) -> Self {
+        Self { ended: Some(Arc::new(ended)), ..self }
     }
 
     /// The trace of a run that is submitted now.
@@ -143,6 +156,9 @@ impl Bulk {
         let id = RunId::named(process.as_str());
         self.forget(&id);
         let progress = Progress::of(self, &id, &settings).await?;
+        if let Some(ended) = &self.ended {
+            ended(context, &progress, self.queue().clock().now());
+        }
         Ok(Outcome::Done(longhaul_queue::Json::of(&progress)?))
     }
 

@@ -71,13 +71,22 @@ pub fn decide(
     }
 }
 
+/// What a request adds to a batch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Bytes of its body.
+    pub bytes: usize,
+    /// Texts to embed.
+    pub inputs: usize,
+}
+
 /// Requests gathered for one batch.
 #[derive(Debug, Clone)]
 pub struct Chunk {
     requests_max: usize,
-    bytes_max: usize,
+    most: Load,
     requests: usize,
-    bytes: usize,
+    load: Load,
 }
 
 impl Chunk {
@@ -85,41 +94,48 @@ impl Chunk {
     pub fn new(caps: Option<&BatchCaps>) -> Self {
         let (requests, bytes) =
             caps.map_or((usize::MAX, usize::MAX), |caps| (caps.requests_max, caps.bytes_max));
+        let inputs = caps.and_then(|caps| caps.embeddings).map_or(usize::MAX, |embed| embed.inputs_max);
         Self {
             requests_max: requests.min(REQUESTS_MAX),
-            bytes_max: bytes.min(BYTES_MAX),
+            most: Load { bytes: bytes.min(BYTES_MAX), inputs },
             requests: 0,
-            bytes: 0,
+            load: Load::default(),
         }
     }
 
-    /// Whether another request of so many bytes does not fit any more.
-    pub fn is_full_with(&self, bytes: usize) -> bool {
+    /// Whether another request does not fit any more.
+    pub fn is_full_with(&self, load: Load) -> bool {
         self.requests > 0
-            && (self.requests >= self.requests_max || self.bytes + bytes + LINE_OVERHEAD > self.bytes_max)
+            && (self.requests >= self.requests_max
+                || self.load.bytes + load.bytes + LINE_OVERHEAD > self.most.bytes
+                || self.load.inputs + load.inputs > self.most.inputs)
     }
 
     /// Adds a request.
-    pub fn add(&mut self, bytes: usize) {
+    pub fn add(&mut self, load: Load) {
         self.requests += 1;
-        self.bytes += bytes + LINE_OVERHEAD;
+        self.load.bytes += load.bytes + LINE_OVERHEAD;
+        self.load.inputs += load.inputs;
     }
 
     /// Empties it and says how many requests it held.
     pub fn take(&mut self) -> u64 {
-        self.bytes = 0;
+        self.load = Load::default();
         std::mem::take(&mut self.requests) as u64
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use longhaul_llm::provider::EmbedCaps;
+
     use super::*;
 
     const HOUR: Duration = Duration::from_secs(3600);
 
     fn caps() -> BatchCaps {
-        BatchCaps { requests_max: 3, bytes_max: 2_000, tagged: true, window: 24 * HOUR }
+        let embeddings = Some(EmbedCaps { inputs_max: 10, inputs_each_max: 10 });
+        BatchCaps { requests_max: 3, bytes_max: 2_000, tagged: true, window: 24 * HOUR, embeddings }
     }
 
     #[test]
@@ -145,17 +161,26 @@ mod tests {
     }
 
     #[test]
-    fn chunks_keep_to_both_limits_and_always_take_one() {
+    fn chunks_keep_to_all_limits_and_always_take_one() {
         let caps = caps();
+        let bytes = |bytes| Load { bytes, inputs: 0 };
         let mut chunk = Chunk::new(Some(&caps));
-        assert!(!chunk.is_full_with(1_000_000), "an empty chunk takes any request; the provider judges it");
-        chunk.add(1_000);
-        assert!(!chunk.is_full_with(400));
-        assert!(chunk.is_full_with(401));
-        chunk.add(10);
-        chunk.add(10);
-        assert!(chunk.is_full_with(0));
+        assert!(
+            !chunk.is_full_with(bytes(1_000_000)),
+            "an empty chunk takes any request; the provider judges it"
+        );
+        chunk.add(bytes(1_000));
+        assert!(!chunk.is_full_with(bytes(400)));
+        assert!(chunk.is_full_with(bytes(401)));
+        chunk.add(bytes(10));
+        chunk.add(bytes(10));
+        assert!(chunk.is_full_with(bytes(0)));
         assert_eq!(chunk.take(), 3);
-        assert!(!chunk.is_full_with(0));
+        assert!(!chunk.is_full_with(bytes(0)));
+        chunk.add(Load { bytes: 1, inputs: 7 });
+        assert!(!chunk.is_full_with(Load { bytes: 1, inputs: 3 }));
+        assert!(chunk.is_full_with(Load { bytes: 1, inputs: 4 }));
+        assert_eq!(chunk.take(), 1);
+        assert!(!chunk.is_full_with(Load { bytes: 1, inputs: 10 }), "texts are counted anew in each batch");
     }
 }

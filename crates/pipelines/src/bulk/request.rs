@@ -3,10 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_llm::ledger::{Event, Ledger};
-use longhaul_llm::wire::openai;
-use longhaul_llm::{Answer, Answered, Ask, Billing, Call, ChatRequest, Class, Message, MicroUsd, Role, Stop};
+use longhaul_llm::ledger::Event;
+use longhaul_llm::wire::openai::{self, VectorForm};
+use longhaul_llm::{
+    Answer, Answered, Ask, Billing, Call, ChatRequest, Class, Endpoint, Message, MicroUsd, Request, Role,
+    Stop,
+};
 use longhaul_queue::job::Wake;
+use longhaul_queue::limits::Limits;
 use longhaul_queue::retry::{Backoff, RetryPolicy};
 use longhaul_queue::state::{JobError, Park, Reason};
 use longhaul_queue::{JobContext, Json, KindOptions, Outcome};
@@ -23,6 +27,9 @@ pub const KIND: &str = "llm.request";
 /// Tries after an overloaded provider or a lost connection, counted apart.
 const OVERLOAD_TRIES_MAX: u32 = 8;
 const NETWORK_TRIES_MAX: u32 = 6;
+/// Hard time for one run. A call has limits of its own; what can take longer is an answer in hand that waits for room on
+/// a full disk, and it is worth waiting for.
+const RUN_LIMIT: Duration = Duration::from_secs(24 * 3600);
 /// Waits between them.
 const RETRY_BASE: Duration = Duration::from_secs(1);
 const RETRY_CAP: Duration = Duration::from_secs(60);
@@ -35,7 +42,7 @@ pub struct RequestPayload {
     /// The caller's name for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub custom_id: Option<String>,
-    /// OpenAI's chat form; what it lacks comes from the run.
+    /// OpenAI's form of what the run asks for; what it lacks comes from the run.
     pub body: Value,
     /// In batch mode, the chunk it is sent with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -54,6 +61,9 @@ pub struct RequestResult {
     /// The answer as JSON, checked against the schema, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub json: Option<Value>,
+    /// How the caller wants vectors written.
+    #[serde(default, skip_serializing_if = "is_float")]
+    pub encoding_format: VectorForm,
     /// In millionths of a dollar; absent when the model has no price.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_micros: Option<u64>,
@@ -117,6 +127,7 @@ pub(super) fn options() -> KindOptions {
             cap: RETRY_CAP,
             jitter: true,
         },
+        run_limit: RUN_LIMIT,
         ..KindOptions::default()
     }
 }
@@ -150,7 +161,7 @@ pub(super) async fn run(bulk: Bulk, context: JobContext, payload: RequestPayload
         }
         None => bulk.llm().ask(ask, stop).await,
     };
-    outcome(&context, &payload, (&live, bulk.llm().ledger()), tries, answered)
+    outcome(&context, &payload, (&live, &bulk), tries, answered)
 }
 
 fn told(context: &JobContext) -> Result<Option<Told>> {
@@ -171,13 +182,20 @@ fn wait_for_batch(run: &RunId, chunk: u64) -> Outcome {
 }
 
 /// The whole request: the body over the run's defaults.
-pub fn compose(mut body: Value, settings: &RunSettings) -> longhaul_llm::Result<ChatRequest> {
+pub fn compose(mut body: Value, settings: &RunSettings) -> longhaul_llm::Result<Request> {
     if let Value::Object(fields) = &mut body {
         for (name, value) in settings.defaults.iter().filter(|(name, _)| *name != "system") {
             fields.entry(name.clone()).or_insert_with(|| value.clone());
         }
         fields.entry("model").or_insert_with(|| Value::from(settings.model.clone()));
     }
+    match settings.endpoint {
+        Endpoint::Chat => compose_chat(body, settings).map(Request::Chat),
+        Endpoint::Embeddings => Ok(Request::Embed(openai::embed_request_from_json(body)?.0)),
+    }
+}
+
+fn compose_chat(body: Value, settings: &RunSettings) -> longhaul_llm::Result<ChatRequest> {
     let mut request = openai::request_from_json(body)?;
     let has_system = request.messages.iter().any(|message| message.role == Role::System);
     if let (Some(Value::String(system)), false) = (settings.defaults.get("system"), has_system) {
@@ -193,7 +211,7 @@ pub fn compose(mut body: Value, settings: &RunSettings) -> longhaul_llm::Result<
     Ok(request)
 }
 
-fn ask(context: &JobContext, live: &Arc<LiveRun>, request: ChatRequest) -> Ask {
+fn ask(context: &JobContext, live: &Arc<LiveRun>, request: Request) -> Ask {
     Ask {
         route: live.route.clone(),
         fallback: live.fallback.clone(),
@@ -210,14 +228,18 @@ fn ask(context: &JobContext, live: &Arc<LiveRun>, request: ChatRequest) -> Ask {
 fn outcome(
     context: &JobContext,
     payload: &RequestPayload,
-    (live, ledger): (&LiveRun, &Ledger),
+    (live, bulk): (&LiveRun, &Bulk),
     mut tries: Tries,
     answered: longhaul_llm::Result<Answered>,
 ) -> Result<Outcome> {
     let error = match answered {
         Ok(answered) => {
             context.usage(&answered.answer.usage)?;
-            return Ok(Outcome::Done(Json::of(&result(payload, live, answered))?));
+            let result = Json::of(&result(payload, live, answered))?;
+            return Ok(match too_large(&result, bulk.queue().limits()) {
+                Some(message) => fail(Class::BadRequest, &message),
+                None => Outcome::Done(result),
+            });
         }
         Err(error) => error,
     };
@@ -230,7 +252,7 @@ fn outcome(
     };
     let count_retry = || {
         for scope in gate::scopes(&live.id, &live.settings) {
-            ledger.count(&scope, Event::Retried);
+            bulk.llm().ledger().count(&scope, Event::Retried);
         }
     };
     match error.class {
@@ -265,10 +287,30 @@ fn result(payload: &RequestPayload, live: &LiveRun, answered: Answered) -> Reque
         custom_id: payload.custom_id.clone(),
         answer: answered.answer,
         json: answered.json,
+        encoding_format: encoding_format(&payload.body),
         cost_micros: answered.cost.map(|cost| cost.0),
         cached: answered.cached,
         simulated: live.route.is_simulated(),
     }
+}
+
+/// Why an answer cannot be kept, if it is too large. It is paid for, so it is not asked for again.
+pub(super) fn too_large(value: &Json, limits: Limits) -> Option<String> {
+    let (bytes, most) = (value.len(), limits.value_bytes_max);
+    (bytes > most)
+        .then(|| format!("the answer has {bytes} bytes, and {most} can be kept; ask for less in one request"))
+}
+
+/// How vectors are to be written. Models are always asked for the same form, so that it is no part of a cached answer.
+fn encoding_format(body: &Value) -> VectorForm {
+    match body["encoding_format"].as_str() {
+        Some("base64") => VectorForm::Base64,
+        _ => VectorForm::Float,
+    }
+}
+
+fn is_float(form: &VectorForm) -> bool {
+    *form == VectorForm::Float
 }
 
 fn fail_with(error: &longhaul_llm::Error) -> Outcome {

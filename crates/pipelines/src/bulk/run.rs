@@ -5,6 +5,7 @@
 use std::fmt;
 
 use longhaul_llm::cache::CacheMode;
+use longhaul_llm::{Class, Endpoint, Route};
 use longhaul_queue::store::{Filter, ListRequest, Page};
 use longhaul_queue::{Job, JobId, Json, NewJob, ProcessId, Queue, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -28,7 +29,10 @@ pub struct RunSettings {
     pub profile: String,
     /// Model for requests that name none.
     pub model: String,
-    /// Fields for requests that lack them, in OpenAI's chat form; `system` is a message of its own.
+    /// What all requests ask for.
+    #[serde(default, skip_serializing_if = "is_chat")]
+    pub endpoint: Endpoint,
+    /// Fields for requests that lack them, in OpenAI's form; `system` is a message of its own.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub defaults: Map<String, Value>,
     /// JSON Schema of the answers.
@@ -56,6 +60,37 @@ pub struct RunSettings {
     /// What the requests were expected to cost, in millionths of a dollar.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimate_micros: Option<u64>,
+}
+
+/// Runs that were stored before there was anything else are of chats, and have the names they had.
+fn is_chat(endpoint: &Endpoint) -> bool {
+    *endpoint == Endpoint::Chat
+}
+
+impl RunSettings {
+    /// Refuses what cannot be asked of a model, or makes no sense together; asked before anything is stored.
+    pub fn check(&self, route: &Route) -> longhaul_llm::Result<()> {
+        route.caps().check_endpoint(self.endpoint)?;
+        let refused = |text: String| Err(longhaul_llm::Error::new(Class::BadRequest, text));
+        if self.endpoint == Endpoint::Chat {
+            return match self.defaults.contains_key("dimensions") {
+                true => refused("only embeddings have dimensions".to_owned()),
+                false => Ok(()),
+            };
+        }
+        // Vectors of two models cannot be compared, so none stands in for another.
+        let shaping = [
+            ("a schema", self.schema.is_some()),
+            ("a fallback model", self.fallback_model.is_some()),
+            ("a system text", self.defaults.contains_key("system")),
+            ("a temperature", self.defaults.contains_key("temperature")),
+            ("a limit of output", self.defaults.contains_key("max_tokens")),
+        ];
+        match shaping.iter().find(|(_, set)| *set) {
+            Some((what, _)) => refused(format!("embeddings cannot have {what}")),
+            None => Ok(()),
+        }
+    }
 }
 
 /// How requests are sent.
@@ -104,8 +139,11 @@ impl RunId {
     /// The run of these requests with these settings. How they are sent and what they may cost does not make another
     /// run: the same work is not to be paid for twice.
     pub fn of(settings: &RunSettings) -> Self {
-        let RunSettings { profile, model, defaults, schema, fallback_model, source, .. } = settings;
-        let shape = serde_json::json!([profile, model, defaults, schema, fallback_model, source.sha256]);
+        let RunSettings { profile, model, endpoint, defaults, schema, fallback_model, source, .. } = settings;
+        let mut shape = serde_json::json!([profile, model, defaults, schema, fallback_model, source.sha256]);
+        if let (false, Some(parts)) = (is_chat(endpoint), shape.as_array_mut()) {
+            parts.push(endpoint.url().into());
+        }
         let digest = Sha256::digest(shape.to_string());
         Self(format!("{RUN_PREFIX}{}", hex(&digest[..6])))
     }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use longhaul_llm::{Endpoint, Route};
 use longhaul_queue::{Json, NewJob};
 use serde_json::Value;
 
 use super::batch::{self, BatchPayload};
-use super::plan::Chunk;
+use super::plan::{Chunk, Load};
 use super::request::{self, RequestPayload};
 use super::run::{self, Mode, Run, RunId, RunSettings};
 use super::{Bulk, Error, Result};
@@ -16,7 +17,7 @@ const PAGE: usize = 2_000;
 /// Bytes of requests held in memory before they are stored.
 const PAGE_BYTES: usize = 8_000_000;
 
-/// One request of a run, in OpenAI's chat form; what it lacks comes from the run's settings.
+/// One request of a run, in OpenAI's form; what it lacks comes from the run's settings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewRequest {
     /// The caller's name for it.
@@ -34,6 +35,7 @@ pub struct Submission {
     batches: u64,
     page: Vec<NewJob>,
     page_bytes: usize,
+    route: Route,
     chunk: Chunk,
     resumed: bool,
     /// W3C `traceparent` of all its jobs.
@@ -49,6 +51,8 @@ impl Submission {
     /// Begins or goes on with a run under a name that the caller can find again, and that begins with
     /// [`run::RUN_PREFIX`].
     pub async fn begin_as(bulk: &Bulk, id: RunId, settings: RunSettings) -> Result<Self> {
+        let route = bulk.llm().route(&settings.profile, &settings.model).await?;
+        settings.check(&route)?;
         let found = Run::find(bulk.queue(), &id).await?;
         let resumed = found.is_some();
         let (settings, trace) = match found {
@@ -63,8 +67,7 @@ impl Submission {
                 (settings, trace)
             }
         };
-        let route = bulk.llm().route(&settings.profile, &settings.model).await?;
-        let chunk = Chunk::new(route.batch_limits());
+        let chunk = Chunk::new(route.batch_limits(settings.endpoint));
         Ok(Self {
             bulk: bulk.clone(),
             id,
@@ -73,6 +76,7 @@ impl Submission {
             batches: 0,
             page: Vec::new(),
             page_bytes: 0,
+            route,
             chunk,
             resumed,
             trace,
@@ -100,17 +104,18 @@ impl Submission {
         Ok(self.resumed && info.is_some_and(|info| info.sealed))
     }
 
-    /// Adds the next request.
+    /// Adds the next request. An error leaves what was added before as it is.
     pub async fn push(&mut self, request: NewRequest) -> Result<()> {
+        let inputs = self.inputs(&request)?;
         let batch = match self.settings.mode {
             Mode::Sync => None,
             Mode::Batch => {
                 // The chunk must be known before the payload, which names it, can be written.
-                let bytes = request.body.to_string().len();
-                if self.chunk.is_full_with(bytes) {
+                let load = Load { bytes: request.body.to_string().len(), inputs };
+                if self.chunk.is_full_with(load) {
                     self.store().await?;
                 }
-                self.chunk.add(bytes);
+                self.chunk.add(load);
                 Some(self.batches)
             }
         };
@@ -133,6 +138,17 @@ impl Submission {
             self.store().await?;
         }
         Ok(())
+    }
+
+    /// How many texts a request embeds. What a provider cannot embed is refused here: in a batch it would take the other
+    /// requests down with it.
+    fn inputs(&self, request: &NewRequest) -> Result<usize> {
+        if self.settings.endpoint == Endpoint::Chat {
+            return Ok(0);
+        }
+        let composed = request::compose(request.body.clone(), &self.settings)?;
+        self.route.caps().check(&composed, self.settings.mode == Mode::Batch)?;
+        Ok(composed.vectors())
     }
 
     /// Ends the submission: no more requests come.

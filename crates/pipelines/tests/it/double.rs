@@ -18,6 +18,7 @@ use crate::stage::soon;
 /// A call of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Point {
+    /// A chat, or texts to embed.
     Complete,
     Upload,
     Create,
@@ -54,6 +55,8 @@ struct Plan {
     key: Option<String>,
     tagless: bool,
     requests_max: Option<usize>,
+    inputs_max: Option<usize>,
+    no_embeddings: bool,
 }
 
 /// The double. Clones are one.
@@ -105,6 +108,16 @@ impl Double {
     /// It takes no larger batches.
     pub(crate) fn limit_batches(&self, requests_max: usize) {
         self.plan().requests_max = Some(requests_max);
+    }
+
+    /// It takes no more texts to embed in a batch.
+    pub(crate) fn limit_inputs(&self, inputs_max: usize) {
+        self.plan().inputs_max = Some(inputs_max);
+    }
+
+    /// It embeds nothing.
+    pub(crate) fn forget_embeddings(&self) {
+        self.plan().no_embeddings = true;
     }
 
     /// How often a call was made.
@@ -163,7 +176,11 @@ impl Provider for Double {
             let plan = self.plan();
             batches.tagged = !plan.tagless;
             batches.requests_max = plan.requests_max.unwrap_or(batches.requests_max);
+            if let Some(embeddings) = &mut batches.embeddings {
+                embeddings.inputs_max = plan.inputs_max.unwrap_or(embeddings.inputs_max);
+            }
         }
+        caps.embeddings = !self.plan().no_embeddings;
         caps
     }
 
@@ -176,7 +193,7 @@ impl Provider for Double {
     }
 
     async fn embed(&self, request: &EmbedRequest) -> Result<Reply<Embeddings>> {
-        self.sim().embed(request).await
+        self.pass(Point::Complete, self.sim().embed(request)).await
     }
 
     async fn models(&self) -> Result<Vec<ModelInfo>> {

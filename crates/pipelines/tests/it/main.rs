@@ -8,6 +8,7 @@ mod cancel;
 mod consume;
 mod crash;
 mod double;
+mod embed;
 mod gates;
 mod rest;
 mod slices;

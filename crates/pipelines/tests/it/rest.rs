@@ -1,9 +1,9 @@
 //! Batches that do not answer everything: expired, with lines that are missing, strange or failed, or refused as a whole.
 
 use longhaul_llm::sim::{BatchOptions, SimOptions};
-use longhaul_pipelines::bulk::batch::{ROUNDS_MAX, job_id};
+use longhaul_pipelines::bulk::batch::{REFUSALS_MAX, ROUNDS_MAX, Refused, job_id};
 use longhaul_pipelines::bulk::progress::Status;
-use longhaul_pipelines::bulk::{Mode, RunSettings, Submission};
+use longhaul_pipelines::bulk::{Mode, RunSettings, Submission, manage};
 use longhaul_queue::{State, Timestamp};
 use serde_json::json;
 
@@ -130,6 +130,31 @@ async fn a_full_queue_at_the_provider_is_waited_for() {
     assert!(stats.batches_created > 2, "one was refused at first: {stats:?}");
     assert_eq!(stats.lines_executed, 40);
     assert_eq!(stage.spent(&two).await.calls, 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_never_fits_is_sent_one_by_one_and_says_why() {
+    let batch = BatchOptions { enqueued_tokens_max: Some(10), ..BatchOptions::default() };
+    let stage = Stage::new(sim(batch));
+    let (settings, requests) = (settings(Mode::Batch, "too large"), prompts(20));
+    let run = stage.submit(&settings, &requests).await;
+    let worker = stage.work(&[&run]);
+    stage.until_calls(Point::Create, 2).await;
+    let (detail, _) = manage::batches(&stage.bulk, &run).await.unwrap().remove(0);
+    let refused: Refused = detail.data.expect("its step").to().unwrap();
+    assert!(refused.refusals >= 1 && refused.refused.is_some_and(|why| why.contains("token_limit_exceeded")));
+    stage.ended(&run).await;
+    worker.drain().await;
+    stage.all_right(&run, &settings, &requests).await;
+    let stats = stage.stats();
+    assert_eq!((stats.batches_created, stats.calls), (REFUSALS_MAX.into(), 20), "{stats:?}");
+    let refused = manage::refused_batches(&stage.bulk, &run).await.unwrap();
+    let reason = refused[0].0.job.error.as_ref().expect("a reason").text.clone();
+    assert!(reason.contains("one by one") && reason.contains("token_limit_exceeded"), "{reason}");
+    let (progress, spent) = (stage.progress(&run).await, stage.spent(&run).await);
+    assert_eq!((progress.status, spent.calls, spent.open_calls), (Status::Completed, 20, 0));
+    manage::consume(&stage.bulk, &run).await.unwrap();
+    assert!(stage.store.process(run.process()).await.unwrap().is_none(), "nothing is left of it");
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,7 +13,9 @@ use longhaul_llm::price::Prices;
 use longhaul_llm::profile::ProviderKind;
 use longhaul_llm::rate::RouteLimits;
 use longhaul_llm::sim::{Door, SimCore, SimOptions, Stats, answer_key};
-use longhaul_llm::{Llm, LlmFile, LlmOptions, MicroUsd, Profile, ProfileSetup, Provider, Scope, Totals};
+use longhaul_llm::{
+    Endpoint, Llm, LlmFile, LlmOptions, MicroUsd, Profile, ProfileSetup, Provider, Scope, Totals,
+};
 use longhaul_pipelines::bulk::request::{RequestResult, compose};
 use longhaul_pipelines::bulk::{
     Bulk, Mode, NewRequest, Progress, Run, RunId, RunSettings, Source, Submission,
@@ -261,7 +263,8 @@ impl Stage {
 
 pub(crate) fn assert_right(answer: &RequestResult, settings: &RunSettings, request: &NewRequest) {
     assert_eq!(answer.custom_id, request.custom_id);
-    let key = answer_key(SEED, &compose(request.body.clone(), settings).unwrap());
+    let asked = compose(request.body.clone(), settings).unwrap();
+    let key = answer_key(SEED, asked.as_chat().expect("a chat"));
     match &answer.json {
         Some(json) => assert_eq!(json.to_string(), key, "{:?}", request.custom_id),
         None => assert_eq!(answer.answer.text, key, "{:?}", request.custom_id),
@@ -349,6 +352,7 @@ pub(crate) fn settings(mode: Mode, name: &str) -> RunSettings {
     RunSettings {
         profile: PROFILE.to_owned(),
         model: MODEL.to_owned(),
+        endpoint: Endpoint::Chat,
         defaults: serde_json::Map::new(),
         schema: None,
         fallback_model: None,

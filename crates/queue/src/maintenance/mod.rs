@@ -133,10 +133,14 @@ async fn run<D: Duty + ?Sized>(duty: &D, shutdown: Shutdown) {
         let swept = match duty.run_once().await {
             Ok(swept) => {
                 backoff.reset();
+                queue.outages().answered(duty.name());
                 swept
             }
             Err(error) => {
-                warn!(duty = duty.name(), %error, "sweep failed, trying again");
+                match error.is_transient() {
+                    true => queue.outages().failed(duty.name(), &error),
+                    false => warn!(duty = duty.name(), %error, "sweep failed, trying again"),
+                }
                 tokio::select! {
                     () = tokio::time::sleep(backoff.next_wait()) => {}
                     () = shutdown.requested() => {}

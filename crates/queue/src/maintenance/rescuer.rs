@@ -36,6 +36,9 @@ impl Duty for Rescuer {
     }
 
     async fn run_once(&self) -> Result<Swept> {
+        if let Some(wait) = self.queue.outages().rescue_grace() {
+            return Ok(Swept { changed: 0, next_at: Some(self.queue.clock().now() + wait) });
+        }
         self.queue.store().rescue_expired(self.queue.clock().now(), self.pace.batch_max).await
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tracing::{debug, error, warn};
+use tracing::{debug, error};
 
 use crate::backoff::Backoff;
 use crate::clock::Timestamp;
@@ -32,6 +32,8 @@ mod leaving;
 
 use leaving::Phase;
 
+/// Its name when the store does not answer.
+const WHO: &str = "worker";
 /// Least time between two looks for work that only a change in the store suggests.
 const LOOK_GAP: Duration = Duration::from_millis(2);
 /// Ended runs taken from the channel at once.
@@ -129,6 +131,9 @@ impl ClaimLoop {
 
     async fn exchange(&mut self, items: Vec<SettleItem>, request: Option<ClaimRequest>, now: Timestamp) {
         let (items_count, claim_limit) = (items.len(), request.as_ref().map_or(0, |request| request.limit));
+        if items_count == 0 && request.is_none() {
+            return; // The store is not asked, so it has not answered either.
+        }
         let store = Arc::clone(self.identity.services.queue.store());
         let (settled, claimed) = tokio::join!(settle(&*store, items, now), claim(&*store, request));
         let settled = self.settling.answered(items_count, settled);
@@ -228,11 +233,15 @@ impl ClaimLoop {
 
     /// After an answer: go on, or leave the store alone for a while, or give up on an error that time does not heal.
     fn judge(&mut self, answer: Result<()>) {
+        let outages = self.identity.services.queue.outages();
         match answer {
-            Ok(()) => self.backoff.reset(),
+            Ok(()) => {
+                self.backoff.reset();
+                outages.answered(WHO);
+            }
             Err(error) if error.is_transient() => {
                 let wait = self.backoff.next_wait();
-                warn!(%error, wait_ms = wait.as_millis(), "the store cannot be reached, trying again");
+                outages.failed(WHO, &error);
                 self.pause_until = Some(Instant::now() + wait);
             }
             Err(error) => {

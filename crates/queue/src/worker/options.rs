@@ -117,14 +117,34 @@ pub struct WorkerReport {
     pub released: u64,
     /// Lost to somebody else; their outcomes were dropped.
     pub lost_leases: u64,
+    /// Finished, but the store did not take the result before the worker had to end: the job runs again.
+    pub unstored: u64,
 }
 
 impl WorkerReport {
     /// All runs.
     pub fn total(&self) -> u64 {
-        let Self { done, continued, parked, retried, throttled, failed, cancelled, released, lost_leases } =
-            *self;
-        done + continued + parked + retried + throttled + failed + cancelled + released + lost_leases
+        let Self {
+            done,
+            continued,
+            parked,
+            retried,
+            throttled,
+            failed,
+            cancelled,
+            released,
+            lost_leases,
+            unstored,
+        } = *self;
+        done + continued
+            + parked
+            + retried
+            + throttled
+            + failed
+            + cancelled
+            + released
+            + lost_leases
+            + unstored
     }
 
     pub(super) fn count(&mut self, state: State, outcome: RunOutcome) {

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::executor::{self, Ended};
 use crate::live_run::{LiveRun, LiveRuns};
 use crate::logs::SLICE;
-use crate::state::{Event, JobError, Outcome, Reason, State};
+use crate::state::{Event, JobError, Outcome, Reason, RunOutcome, State};
 use crate::store::{SettleItem, Settled};
 
 use super::options::WorkerReport;
@@ -92,6 +92,14 @@ impl Settling {
                 }
             }
         }
+    }
+
+    /// Drops what the store does not take, and says how many results are lost with it.
+    pub(super) fn give_up(&mut self) -> u64 {
+        let outcomes = self.unsettled.iter().map(|(_, item)| item.settlement.outcome);
+        let results = outcomes.filter(|outcome| *outcome == RunOutcome::Done).count() as u64;
+        self.report.unstored += results;
+        results
     }
 
     fn lost(&mut self, run: &LiveRun) {

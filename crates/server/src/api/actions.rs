@@ -8,15 +8,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use axum::Json as Answer;
 use axum::extract::{Path, State as Shared};
 use axum::http::StatusCode;
+use longhaul_pipelines::bulk::manage;
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::store::{CancelReply, Filter, ListRequest, RetryRequest};
-use longhaul_queue::{JobId, State};
+use longhaul_queue::{Job, JobId, State};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::ApiResult;
 use super::extract::ApiJson;
-use super::verbs::{cancel, yes};
+use super::verbs::yes;
 use crate::ctx::Ctx;
 use crate::problem::Problem;
 
@@ -224,7 +225,9 @@ async fn walk(ctx: &Ctx, action: &Action, filter: Filter, keep_data: bool) -> Re
         // In submission order: what a verb changes does not move, so no page repeats or skips a job.
         let request = ListRequest { filter: filter.clone(), newest_first: false, cursor, limit: PAGE_MAX };
         let page = ctx.queue().list(request).await?;
-        let ids: Vec<JobId> = page.items.iter().map(|job| job.id).collect();
+        // A batch at the provider goes with its run, or not at all.
+        let alone = |job: &&Job| action.verb != Verb::Cancel || manage::cancelled_with(job).is_none();
+        let ids: Vec<JobId> = page.items.iter().filter(alone).map(|job| job.id).collect();
         action.matched.fetch_add(ids.len() as u64, Ordering::Relaxed);
         let changed = change(ctx, action.verb, ids, keep_data).await?;
         action.changed.fetch_add(changed, Ordering::Relaxed);
@@ -246,7 +249,7 @@ async fn change(ctx: &Ctx, verb: Verb, ids: Vec<JobId>, keep_data: bool) -> Resu
         Verb::Cancel => {
             let took =
                 |reply: &&CancelReply| matches!(reply, CancelReply::Cancelled | CancelReply::Requested);
-            Ok(cancel(ctx, ids).await?.iter().filter(took).count() as u64)
+            Ok(queue.store().cancel(ids, queue.clock().now()).await?.iter().filter(took).count() as u64)
         }
         Verb::Delete => Ok(queue.consume(ids).await?.deleted),
     }

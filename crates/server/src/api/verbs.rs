@@ -3,6 +3,7 @@
 use axum::Json as Answer;
 use axum::extract::{Path, State as Shared};
 use axum::http::StatusCode;
+use longhaul_pipelines::bulk::manage;
 use longhaul_queue::state::{JobError, Reason};
 use longhaul_queue::store::{CancelReply, Signal, Unparked};
 use longhaul_queue::{JobId, Json, State};
@@ -82,20 +83,19 @@ pub(super) async fn cancel_job(
     Path(id): Path<String>,
 ) -> ApiResult<Answer<Changed>> {
     let id = job_id(&id)?;
-    let (change, state) = match cancel(&ctx, vec![id]).await?.pop() {
-        None | Some(CancelReply::NotFound) => {
-            return Err(Problem::not_found(format!("there is no job {id}")).into());
-        }
-        Some(CancelReply::Cancelled) => ("cancelled", State::Cancelled),
-        Some(CancelReply::Requested) => ("requested", State::Running),
-        Some(CancelReply::Ended(state)) => ("ended", state),
+    let job = ctx.queue().get(id).await?.job;
+    if let Some(run) = manage::cancelled_with(&job) {
+        let text =
+            format!("job {id} is a batch at the provider, and requests wait for it: cancel {run} instead");
+        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "cancelled_with_run", text).into());
+    }
+    let (change, state) = match ctx.queue().cancel(id).await? {
+        CancelReply::Cancelled => ("cancelled", State::Cancelled),
+        CancelReply::Requested => ("requested", State::Running),
+        CancelReply::Ended(state) => ("ended", state),
+        CancelReply::NotFound => return Err(Problem::not_found(format!("there is no job {id}")).into()),
     };
     Ok(Answer(Changed { id, change, state: Some(state) }))
-}
-
-/// Cancels jobs, by whatever way they came to be named.
-pub(super) async fn cancel(ctx: &Ctx, ids: Vec<JobId>) -> Result<Vec<CancelReply>, Problem> {
-    Ok(ctx.queue().store().cancel(ids, ctx.queue().clock().now()).await?)
 }
 
 /// Deletes an ended job for good.

@@ -68,7 +68,7 @@ impl Reading<'_> {
         let mut names = HashSet::new();
         let mut chosen: Option<Chosen> = None;
         let mut requests = 0;
-        for (number, line) in (1..).zip(lines(path)?) {
+        for (number, line) in lines(path)? {
             if faults.len() >= FAULTS_MAX {
                 break;
             }
@@ -117,7 +117,7 @@ impl Reading<'_> {
     pub fn requests(&self, path: &Path) -> io::Result<impl Iterator<Item = io::Result<NewRequest>>> {
         let reading = *self;
         let changed = |fault: LineFault| io::Error::other(format!("the file has changed: {}", fault.message));
-        Ok((1..).zip(lines(path)?).map(move |(number, line)| {
+        Ok(lines(path)?.map(move |(number, line)| {
             let line = line?.map_err(changed)?;
             reading.request(number, &line).map(|(request, _)| request).map_err(changed)
         }))
@@ -200,7 +200,10 @@ impl Reading<'_> {
                 openai::request_from_json(body.clone())?;
                 Ok(body)
             }
-            Form::OpenAi => Ok(body),
+            Form::OpenAi => {
+                openai::embed_request_from_json(body.clone())?;
+                Ok(body)
+            }
             Form::Anthropic => {
                 let request = anthropic::request_from_json(body)?;
                 Ok(openai::request_to_json(&request, openai::LimitName::MaxTokens))
@@ -213,8 +216,11 @@ fn line_error(number: u64, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("reading line {number}: {error}"))
 }
 
-/// The lines of a file that are not empty, each within its bound.
-fn lines(path: &Path) -> io::Result<impl Iterator<Item = io::Result<Result<String, LineFault>>>> {
+/// A line, why it is none, or why the file cannot be read.
+type Line = io::Result<Result<String, LineFault>>;
+
+/// The lines of a file that are not empty, each with its number and within its bound.
+fn lines(path: &Path) -> io::Result<impl Iterator<Item = (u64, Line)>> {
     let mut reader = io::BufReader::with_capacity(256 * 1024, std::fs::File::open(path)?);
     let mut number = 0;
     Ok(std::iter::from_fn(move || {
@@ -227,16 +233,19 @@ fn lines(path: &Path) -> io::Result<impl Iterator<Item = io::Result<Result<Strin
                 Ok(_) if line.len() > LINE_BYTES_MAX => {
                     let text = format!("the line is longer than {LINE_BYTES_MAX} bytes");
                     // The rest of it is not worth reading: the file is refused.
-                    return Some(Ok(Err(LineFault::new("line_too_long", Some(number), text, None))));
+                    return Some((
+                        number,
+                        Ok(Err(LineFault::new("line_too_long", Some(number), text, None))),
+                    ));
                 }
                 Ok(_) if line.trim_ascii().is_empty() => {}
                 Ok(_) => {
                     let no_text = |_| {
                         LineFault::new("invalid_json_line", Some(number), "the line is no UTF-8 text", None)
                     };
-                    return Some(Ok(String::from_utf8(line).map_err(no_text)));
+                    return Some((number, Ok(String::from_utf8(line).map_err(no_text))));
                 }
-                Err(error) => return Some(Err(error)),
+                Err(error) => return Some((number, Err(error))),
             }
         }
     }))

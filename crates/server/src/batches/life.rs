@@ -5,6 +5,7 @@ use std::time::Duration;
 use longhaul_llm::Usage;
 use longhaul_llm::cache::CacheMode;
 use longhaul_llm::provider::BatchState;
+use longhaul_llm::types::Endpoint;
 use longhaul_pipelines::bulk::request::RequestResult;
 use longhaul_pipelines::bulk::run::Source;
 use longhaul_pipelines::bulk::{NewRequest, RunSettings, Submission, manage, plan};
@@ -12,12 +13,15 @@ use longhaul_queue::job::{OnFailure, Retention, Wake};
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::state::Park;
 use longhaul_queue::{JobContext, JobId, Json, KindOptions, NewJob, Outcome, State, Worker};
+use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::input::{LineFault, Reading, Summary};
-use super::{BatchPayload, Counts, Ended, Form, KIND, Kept, Told, counts, key_of, run_of, tell};
+use super::output::{self, Which};
+use super::{BatchPayload, Counts, Ended, Form, KIND, Kept, Told, counts, key_of, run_of};
 use crate::ctx::Ctx;
 use crate::problem::Problem;
+use crate::webhooks;
 
 /// The kind of the job that wakes a batch when its run has ended.
 const WAKE_KIND: &str = "api.batch.ended";
@@ -74,14 +78,14 @@ async fn begin(ctx: &Ctx, context: &JobContext, payload: &BatchPayload) -> Resul
             message,
             param: Some("input_file_id".to_owned()),
         };
-        return Ok(failed(vec![fault])?);
+        return Ok(failed(ctx, context, vec![fault])?);
     };
     let path = ctx.shelf.content(&file);
     let (this, wanted, checked) = (ctx.clone(), payload.clone(), path.clone());
     let checked = tokio::task::spawn_blocking(move || reading(&this, &wanted).check(&checked));
     let summary = match checked.await.map_err(Problem::internal)? {
         Ok(Ok(summary)) => summary,
-        Ok(Err(faults)) => return Ok(failed(faults)?),
+        Ok(Err(faults)) => return Ok(failed(ctx, context, faults)?),
         Err(error) => return Err(Problem::unavailable(error)),
     };
     let settings = settings(ctx, context.id(), payload, &summary, &file.filename).await?;
@@ -153,10 +157,13 @@ async fn settings(
     let now = ctx.queue().clock().now();
     let left = payload.expires_at.since(now);
     let strategy = ctx.options.batch_strategy;
-    let decision = plan::decide(strategy, route.batch_limits(), summary.requests, Some(left));
+    // Messages and responses are asked as chats.
+    let endpoint = Endpoint::of_url(&payload.endpoint).unwrap_or_default();
+    let decision = plan::decide(strategy, route.batch_limits(endpoint), summary.requests, Some(left));
     Ok(RunSettings {
         profile: summary.chosen.profile.clone(),
         model: summary.chosen.model.clone(),
+        endpoint,
         defaults: serde_json::Map::new(),
         schema: None,
         fallback_model: None,
@@ -186,22 +193,40 @@ async fn go_on(
     let total = kept.total.unwrap_or_default();
     let counts = counts(ctx.queue(), context.id(), total).await?;
     if counts.completed + counts.failed + counts.not_run >= total {
-        return Ok(ended(ctx, context.id(), counts, kept).await?);
+        return Ok(ended(ctx, context, counts, kept).await?);
     }
     let until = if kept.expired_at.is_some() { None } else { Some(payload.expires_at) };
     let park = Park { key: key_of(context.id()), until, on_timeout: Default::default() };
     Ok(Outcome::Park { park, data: Some(Json::of(&kept)?) })
 }
 
-async fn ended(ctx: &Ctx, id: JobId, counts: Counts, kept: Kept) -> Result<Outcome, Problem> {
+async fn ended(ctx: &Ctx, context: &JobContext, counts: Counts, kept: Kept) -> Result<Outcome, Problem> {
+    let id = context.id();
     let state = match () {
         () if kept.expired_at.is_some() && counts.not_run > 0 => BatchState::Expired,
         () if kept.cancelling_at.is_some() => BatchState::Cancelled,
         () => BatchState::Completed,
     };
     let usage = usage(ctx, id).await?;
-    let ended = Ended { state, faults: Vec::new(), counts, usage, kept };
+    let mut ended = Ended { state, faults: Vec::new(), counts, usage, bytes: (0, 0), kept };
+    let batch = super::with_end(ctx, id, &ended).await?;
+    ended.bytes =
+        (output::bytes(ctx, &batch, Which::Answers).await?, output::bytes(ctx, &batch, Which::Errors).await?);
+    tell(ctx, context, &ended);
     Ok(Outcome::Done(Json::of(&ended)?))
+}
+
+/// Tells whoever wants to know, in one transaction with the end.
+fn tell(ctx: &Ctx, context: &JobContext, ended: &Ended) {
+    let word = match ended.state {
+        BatchState::Expired => "expired",
+        BatchState::Cancelled => "cancelled",
+        BatchState::Failed => "failed",
+        _ => "completed",
+    };
+    let data = json!({"job_id": context.id(), "run": run_of(context.id()).as_str(), "counts": ended.counts});
+    let now = ctx.queue().clock().now();
+    webhooks::tell(context, webhooks::deliveries(&ctx.endpoints, &format!("batch.{word}"), now, &data));
 }
 
 /// What all answers used.
@@ -222,14 +247,16 @@ async fn usage(ctx: &Ctx, id: JobId) -> Result<Usage, Problem> {
     }
 }
 
-fn failed(faults: Vec<LineFault>) -> Result<Outcome, longhaul_queue::Error> {
+fn failed(ctx: &Ctx, context: &JobContext, faults: Vec<LineFault>) -> Result<Outcome, longhaul_queue::Error> {
     let ended = Ended {
         state: BatchState::Failed,
         faults,
         counts: Counts::default(),
         usage: Usage::default(),
+        bytes: (0, 0),
         kept: Kept::default(),
     };
+    tell(ctx, context, &ended);
     Ok(Outcome::Done(Json::of(&ended)?))
 }
 
@@ -238,7 +265,7 @@ async fn wake(ctx: &Ctx, batch: JobId) -> Result<Outcome, Problem> {
     let Some(detail) = ctx.queue().store().get(vec![batch]).await?.pop() else {
         return Ok(Outcome::Done(Json::null()));
     };
-    if detail.job.state.is_terminal() || tell(ctx.queue(), batch, Told::Ended).await? {
+    if detail.job.state.is_terminal() || super::tell(ctx.queue(), batch, Told::Ended).await? {
         return Ok(Outcome::Done(Json::null()));
     }
     Ok(Outcome::Continue { after: Some(WAKE_AGAIN_AFTER), data: None })

@@ -1,5 +1,6 @@
 //! What a batch answered, line by line in the client's own form, read from the run's results: also while it goes on.
 
+use futures_util::StreamExt as _;
 use futures_util::stream::{self, Stream};
 use longhaul_llm::provider::{BatchLine, LineOutcome};
 use longhaul_llm::wire::{LineContext, anthropic, openai};
@@ -34,6 +35,16 @@ pub fn lines(ctx: Ctx, batch: Batch, which: Which) -> impl Stream<Item = Result<
             Ok(Some((text, next)))
         }
     })
+}
+
+/// How long all lines are.
+pub async fn bytes(ctx: &Ctx, batch: &Batch, which: Which) -> Result<u64, Problem> {
+    let mut lines = std::pin::pin!(lines(ctx.clone(), batch.clone(), which));
+    let mut bytes = 0;
+    while let Some(page) = lines.next().await {
+        bytes += page?.len() as u64;
+    }
+    Ok(bytes)
 }
 
 async fn page(ctx: &Ctx, batch: &Batch, which: Which, after: i64) -> Result<(String, Option<i64>), Problem> {

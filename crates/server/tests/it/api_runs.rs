@@ -1,9 +1,5 @@
 //! Runs, estimates and costs over a socket, answered by the simulator.
 
-use bytes::Bytes;
-use longhaul_llm::sim::SimOptions;
-use longhaul_server::ServerOptions;
-use longhaul_server::shelf::NewFile;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -99,22 +95,40 @@ async fn a_run_is_paused_resumed_and_cancelled() {
 }
 
 #[tokio::test]
+async fn a_batch_at_the_provider_is_not_cancelled_without_its_run() {
+    let stage = Stage::new().await;
+    let mut wanted = prompts(2);
+    wanted["mode"] = json!("batch");
+    let (_, run) = stage.send(Method::POST, "/api/v1/runs", Some(wanted)).await;
+    assert_eq!(run["mode"], "batch", "{run}");
+    let id = run["id"].as_str().expect("a name");
+    let shown = stage.get(&format!("/api/v1/runs/{id}")).await;
+    let batch = shown["batches"][0]["job_id"].as_str().expect("a batch");
+    let (status, problem) = stage.send(Method::POST, &format!("/api/v1/jobs/{batch}/cancel"), None).await;
+    assert_eq!((status, &problem["code"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("cancelled_with_run")));
+    let (_, action) = stage
+        .send(Method::POST, "/api/v1/jobs/actions", Some(json!({"action": "cancel", "all": true})))
+        .await;
+    let path = format!("/api/v1/jobs/actions/{}", action["id"].as_str().expect("an id"));
+    while stage.get(&path).await["done"] == false {}
+    assert_eq!(stage.get(&format!("/api/v1/jobs/{batch}")).await["state"], "ready", "all others are");
+    let (status, _) = stage.send(Method::POST, &format!("/api/v1/processes/{id}/cancel"), None).await;
+    assert_eq!(status, StatusCode::OK, "a run's process is cancelled as the run");
+    assert_eq!(stage.get(&format!("/api/v1/jobs/{batch}")).await["state"], "cancelled");
+    stage.stop().await;
+}
+
+#[tokio::test]
 async fn a_run_can_be_made_of_an_uploaded_file() {
-    let stage = Stage::with(ServerOptions::default(), SimOptions::default()).await;
+    let stage = Stage::new().await;
     let line = |number: usize| {
         let body =
             json!({"model": "sim-small", "messages": [{"role": "user", "content": number.to_string()}]});
         json!({"custom_id": format!("c{number}"), "method": "POST", "url": "/v1/chat/completions", "body": body})
             .to_string() + "\n"
     };
-    let put = |name: &'static str, text: String| {
-        let content = futures_util::stream::iter([Ok::<_, String>(Bytes::from(text))]);
-        let new = NewFile { filename: name.to_owned(), purpose: "batch".to_owned(), expires_at: None };
-        let (shelf, now) = (stage.ctx.shelf.clone(), stage.ctx.queue().clock().now());
-        async move { shelf.put(new, 1_000_000, now, content).await.expect("stored").id }
-    };
-    let good = put("good.jsonl", (0..4).map(line).collect()).await;
-    let bad = put("bad.jsonl", line(0) + "nonsense\n").await;
+    let good = stage.upload((0..4).map(line).collect()).await["id"].clone();
+    let bad = stage.upload(line(0) + "nonsense\n").await["id"].clone();
     let (status, problem) = stage.send(Method::POST, "/api/v1/runs", Some(json!({"input_file": bad}))).await;
     assert_eq!((status, &problem["field"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("input_file")));
     assert!(problem["detail"].as_str().expect("text").starts_with("line 2:"), "{problem}");
@@ -127,7 +141,7 @@ async fn a_run_can_be_made_of_an_uploaded_file() {
     let shown = ended(&stage, run["id"].as_str().expect("a name")).await;
     assert_eq!(
         (&shown["progress"]["completed"], &shown["settings"]["source"]["name"]),
-        (&json!(4), &json!("good.jsonl"))
+        (&json!(4), &json!("input.jsonl"))
     );
     working.drain().await;
     stage.stop().await;

@@ -15,9 +15,14 @@ use longhaul_llm::{Llm, LlmOptions, ProfileSetup, Provider};
 use longhaul_pipelines::bulk::{Bulk, serve};
 use longhaul_queue::{Queue, QueueShare, Shutdown, Worker, WorkerOptions};
 use longhaul_server::catalog::CatalogProfile;
-use longhaul_server::{Catalog, Ctx, Server, ServerOptions, Shelf, Tokens, batches};
+use longhaul_server::metrics::{MeteredStore, Meters};
+use longhaul_server::{
+    Catalog, Ctx, Endpoints, Parts, Server, ServerOptions, Shelf, Tokens, batches, webhooks,
+};
 use longhaul_stores::sqlite::{SqliteOptions, SqliteStore};
-use reqwest::{Client, Method, RequestBuilder};
+use reqwest::multipart::{Form, Part};
+use reqwest::{Client, Method, RequestBuilder, StatusCode};
+use serde_json::Value;
 use tokio::task::JoinHandle;
 
 /// A server on a free port of loopback.
@@ -41,6 +46,8 @@ impl Stage {
         let store =
             SqliteStore::open(&folder.path().join("jobs.db"), SqliteOptions::default()).expect("a store");
         let core = SimCore::new(sim).expect("a simulator");
+        let meters = Arc::new(Meters::default());
+        let store = MeteredStore::new(Arc::new(store), Arc::clone(&meters));
         let bulk = Bulk::new(Queue::new(Arc::new(store)), llm(&core, folder.path()));
         let profile = CatalogProfile {
             name: "sim".to_owned(),
@@ -52,7 +59,17 @@ impl Stage {
         let catalog = Catalog { profiles: vec![profile], default_profile: Some("sim".to_owned()) };
         let shelf = Shelf::open(folder.path().join("files")).expect("a shelf");
         let tokens = Tokens::open(folder.path().join("tokens.json")).expect("tokens");
-        let ctx = Ctx::new(bulk, catalog, shelf, tokens, options);
+        let endpoints = Endpoints::open(folder.path().join("webhooks.json")).expect("webhooks");
+        let ctx = Ctx::new(Parts {
+            bulk,
+            catalog,
+            shelf,
+            tokens,
+            endpoints,
+            meters,
+            measured: vec![folder.path().join("jobs.db")],
+            options,
+        });
         let address = "127.0.0.1:0".parse().expect("an address");
         let server = Server::bind(ctx.clone(), address, None).await.expect("listening");
         let url = format!("http://{}", server.address());
@@ -71,12 +88,7 @@ impl Stage {
     }
 
     /// Sends JSON, or nothing, and reads JSON.
-    pub(crate) async fn send(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<serde_json::Value>,
-    ) -> (reqwest::StatusCode, serde_json::Value) {
+    pub(crate) async fn send(&self, method: Method, path: &str, body: Option<Value>) -> (StatusCode, Value) {
         let mut request = self.request(method, path);
         if let Some(body) = body {
             request = request.header("content-type", "application/json").body(body.to_string());
@@ -85,20 +97,53 @@ impl Stage {
         (response.status(), json_of(response).await)
     }
 
-    /// What is there, which must be.
-    pub(crate) async fn get(&self, path: &str) -> serde_json::Value {
-        let (status, answer) = self.send(Method::GET, path, None).await;
-        assert_eq!(status, reqwest::StatusCode::OK, "{path}: {answer}");
-        answer
+    /// What an address answers, which must be well.
+    pub(crate) async fn get(&self, path: &str) -> Value {
+        let response = self.request(Method::GET, path).send().await.expect("an answer");
+        assert!(response.status().is_success(), "{path}: {}", response.status());
+        json_of(response).await
+    }
+
+    /// Sends JSON and answers status and body.
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> (StatusCode, Value) {
+        let request = self.request(Method::POST, path).header("content-type", "application/json");
+        let response = request.body(body.to_string()).send().await.expect("an answer");
+        (response.status(), json_of(response).await)
+    }
+
+    /// Asks again whenever something has changed, until the answer is as wanted.
+    pub(crate) async fn until(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let mut changes = self.ctx.queue().changes();
+        loop {
+            changes.mark_unchanged();
+            let value = self.get(path).await;
+            if wanted(&value) {
+                return value;
+            }
+            let changed = tokio::time::timeout(Duration::from_secs(60), changes.changed()).await;
+            assert!(changed.is_ok(), "nothing changes any more: {value}");
+        }
+    }
+
+    /// Uploads a file as an SDK does.
+    pub(crate) async fn upload(&self, content: String) -> Value {
+        let file = Part::bytes(content.into_bytes()).file_name("input.jsonl");
+        let form = Form::new().text("purpose", "batch").part("file", file);
+        let response =
+            self.request(Method::POST, "/v1/files").multipart(form).send().await.expect("an answer");
+        assert_eq!(response.status(), StatusCode::OK);
+        json_of(response).await
     }
 
     /// A worker that answers prompts and batches, in this process.
     pub(crate) async fn work(&self) -> Working {
-        let queues: Vec<QueueShare> = ["default", batches::QUEUE].map(QueueShare::from).into();
+        let queues: Vec<QueueShare> =
+            ["default", batches::QUEUE, webhooks::QUEUE].map(QueueShare::from).into();
         let options = WorkerOptions { queues: queues.clone(), concurrency: 64, ..WorkerOptions::default() };
         let mut worker = Worker::new(self.ctx.queue().clone(), options);
         self.ctx.bulk.register(&mut worker);
         batches::register(&self.ctx, &mut worker);
+        webhooks::register(&self.ctx, &mut worker);
         let serving = tokio::spawn(serve::all_runs(self.ctx.queue().clone(), worker.control(), queues));
         let shutdown = Shutdown::new();
         let running = tokio::spawn(worker.run(shutdown.clone()));
@@ -112,7 +157,7 @@ impl Stage {
 }
 
 /// The body of an answer as JSON.
-pub(crate) async fn json_of(response: reqwest::Response) -> serde_json::Value {
+pub(crate) async fn json_of(response: reqwest::Response) -> Value {
     let text = response.text().await.expect("a body");
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }

@@ -142,8 +142,15 @@ impl Committer {
         if committed.is_err() && !self.connection.is_autocommit() {
             let _ = self.execute("ROLLBACK");
         }
-        if let Err(error @ (Error::Unavailable(_) | Error::Corrupt(_))) = &committed {
-            warn!(%error, commands = group.len(), "a group of commands was not committed");
+        match &committed {
+            // Each caller hears of it, and tries again for as long as it lasts.
+            Err(error @ Error::Unavailable(_)) => {
+                debug!(%error, commands = group.len(), "a group of commands was not committed");
+            }
+            Err(error @ Error::Corrupt(_)) => {
+                warn!(%error, commands = group.len(), "a group of commands was not committed");
+            }
+            Err(Error::LostLease(_) | Error::NotFound(_) | Error::Invalid(_)) | Ok(_) => {}
         }
         // A command that failed on its own keeps its own reason.
         let undecided = std::iter::repeat_with(|| Ok(()));

@@ -52,6 +52,8 @@ pub(super) struct Provider {
     state: Mutex<State>,
     /// Whether it sends headers.
     headers: bool,
+    /// Whether a refusal names the limit that was met.
+    names: bool,
     output_charge: OutputCharge,
     start: Instant,
 }
@@ -90,7 +92,7 @@ impl Provider {
         });
         let (rng, log, at) = (fastrand::Rng::with_seed(seed), Log::default(), Instant::now());
         let state = Mutex::new(State { limits, share: 1.0, buckets, at, rng, log });
-        Self { state, headers, output_charge, start: at }
+        Self { state, headers, names: false, output_charge, start: at }
     }
 
     /// A provider that tells of requests and counts tokens too.
@@ -98,6 +100,11 @@ impl Provider {
         let provider = Self::new(limits, true, OutputCharge::MaxTokens, seed);
         provider.lock().limits.tokens = None;
         provider
+    }
+
+    /// A provider without headers that names the limit by which it refuses.
+    pub(super) fn naming(limits: Limits, seed: u64) -> Self {
+        Self { names: true, ..Self::new(limits, false, OutputCharge::MaxTokens, seed) }
     }
 
     pub(super) async fn call(&self, request: Request) -> Result<Reply, Box<Refusal>> {
@@ -137,7 +144,8 @@ impl Provider {
         if wait_s > 0.0 {
             state.log.refused.push(at);
             let retry_after = Duration::from_secs_f64(wait_s);
-            return Err(Box::new(Refusal { retry_after, rate: state.signals(self.headers) }));
+            let rate = if self.names { state.named(charge) } else { state.signals(self.headers) };
+            return Err(Box::new(Refusal { retry_after, rate }));
         }
         state.log.admitted.push((at, charge));
         for (bucket, cost) in state.buckets.iter_mut().zip(charge) {
@@ -186,6 +194,17 @@ impl State {
         if let Some(bucket) = &mut self.buckets[3] {
             bucket.level = (bucket.level + output).min(bucket.per_s * self.limits.burst_s);
         }
+    }
+
+    /// The limits that a call has met, and nothing of what is left of them.
+    fn named(&self, charge: [f64; 4]) -> RateSignals {
+        let window = |index: usize| {
+            let bucket = self.buckets[index].filter(|bucket| bucket.level < charge[index])?;
+            let limit = Some((bucket.per_s * 60.0).round() as u64);
+            Some(RateWindow { limit, remaining: None, reset_after: None })
+        };
+        let [requests, tokens, input_tokens, output_tokens] = std::array::from_fn(window);
+        RateSignals { requests, tokens, input_tokens, output_tokens }
     }
 
     fn signals(&self, headers: bool) -> RateSignals {

@@ -10,14 +10,14 @@ use super::life::{Life, Plan};
 use super::{
     ANTHROPIC_REQUESTS_MAX, BATCHES_MAX, Batch, Batches, CREATIONS_MAX, CUSTOM_ID_MAX, Door, NewBatch,
 };
-use super::{OPENAI_REQUESTS_MAX, Shelf};
+use super::{OPENAI_INPUTS_MAX, OPENAI_REQUESTS_MAX, Shelf};
 use crate::error::Error;
 use crate::provider::{BatchItem, RateSignals};
-use crate::sim::content::{Content, model_name};
+use crate::sim::content::{counted, model_name};
 use crate::sim::core::{SimCore, Trouble, bad_request, not_found, server_error, throttled};
 use crate::sim::draw::{ContentHash, Draw, Purpose, hash_of};
 use crate::sim::fault::Fault;
-use crate::sim::ledger::Count;
+use crate::sim::ledger::{Count, traceparent};
 
 impl SimCore {
     /// Creates a batch. [`Trouble::Dropped`] means that it exists but that its creator is not told.
@@ -34,8 +34,8 @@ impl SimCore {
             }
             new.invalid = Some(("invalid_request".to_owned(), error.message));
         }
-        let contents = new.items.iter().map(|item| Content::of(&item.request));
-        let (hashes, tokens): (Vec<u64>, Vec<u64>) = contents.map(|c| (c.request, c.input_tokens)).unzip();
+        let (hashes, tokens): (Vec<u64>, Vec<u64>) =
+            new.items.iter().map(|item| counted(&item.request)).unzip();
         let lost = self.creation_fault(&new, &hashes)?;
         let input_tokens = tokens.iter().sum();
         let now = Instant::now();
@@ -51,6 +51,7 @@ impl SimCore {
             created: now,
             sequence,
             input_tokens,
+            traceparent: traceparent(),
             order: self.line_order(&new.items),
             plan: Plan::new(&self.options.batch),
             faults: self.faults(),
@@ -169,7 +170,7 @@ impl Door {
 }
 
 fn model_of(items: &[BatchItem]) -> &str {
-    items.first().map_or("", |item| model_name(&item.request.model))
+    items.first().map_or("", |item| model_name(item.request.model()))
 }
 
 fn check(new: &NewBatch) -> Result<(), Error> {
@@ -179,6 +180,14 @@ fn check(new: &NewBatch) -> Result<(), Error> {
     };
     if new.items.is_empty() || new.items.len() > most {
         return Err(bad_request(format!("a batch has 1 to {most} requests, not {}", new.items.len())));
+    }
+    let endpoint = new.items[0].request.endpoint();
+    if new.items.iter().any(|item| item.request.endpoint() != endpoint) {
+        return Err(bad_request("all requests of a batch must have the same url"));
+    }
+    let inputs: usize = new.items.iter().map(|item| item.request.vectors()).sum();
+    if inputs > OPENAI_INPUTS_MAX {
+        return Err(bad_request(format!("a batch embeds at most {OPENAI_INPUTS_MAX} inputs, not {inputs}")));
     }
     let mut seen = HashSet::with_capacity(new.items.len());
     for item in &new.items {

@@ -17,6 +17,7 @@ use crate::error::{Class, Error};
 use crate::provider::{BatchItem, BatchState};
 use crate::sim::batches::{Batch, Door, GEMINI_INLINE_BYTES_MAX, NewBatch};
 use crate::sim::core::{SimCore, Trouble, bad_request, not_found};
+use crate::types::Endpoint;
 use crate::wire::gemini::{
     answer_to_events, answer_to_json, batch_to_json, create_from_json, embed_request_from_json,
     embeddings_to_json, input_from_json, line_to_json, request_from_json,
@@ -29,7 +30,7 @@ type Peer = ConnectInfo<Connection>;
 
 /// `GET /v1beta/models`.
 pub(super) async fn models(State(core): Core) -> Response {
-    let methods = ["generateContent", "embedContent", "batchGenerateContent"];
+    let methods = ["generateContent", "embedContent", "batchGenerateContent", "asyncBatchEmbedContent"];
     let model = |id: &String| json!({ "name": format!("models/{id}"), "displayName": id, "supportedGenerationMethods": methods });
     json_response(
         StatusCode::OK,
@@ -56,7 +57,9 @@ pub(super) async fn call(
         "streamGenerateContent" => stream(&core, model, value).await,
         "embedContent" => embed(&core, model, json!({ "requests": [value] }), true).await,
         "batchEmbedContents" => embed(&core, model, value, false).await,
-        "batchGenerateContent" => create(&core, model, value, body.len())
+        "batchGenerateContent" => create(&core, (Endpoint::Chat, model), value, body.len())
+            .map(|batch| json_response(StatusCode::OK, &shown(&core, &batch, true))),
+        "asyncBatchEmbedContent" => create(&core, (Endpoint::Embeddings, model), value, body.len())
             .map(|batch| json_response(StatusCode::OK, &shown(&core, &batch, true))),
         _ => Err(not_found(&format!("method: {verb}")).into()),
     };
@@ -87,10 +90,15 @@ async fn embed(core: &SimCore, model: &str, value: Value, single: bool) -> Resul
     Ok(WIRE.answer(core, &rate, &body))
 }
 
-fn create(core: &SimCore, model: &str, value: Value, bytes: usize) -> Result<Arc<Batch>, Trouble> {
-    let create = create_from_json(model, value)?;
+fn create(
+    core: &SimCore,
+    (endpoint, model): (Endpoint, &str),
+    value: Value,
+    bytes: usize,
+) -> Result<Arc<Batch>, Trouble> {
+    let create = create_from_json(endpoint, model, value)?;
     let items = match &create.file {
-        Some(file) => items_of(model, &core.file(file)?.content)?,
+        Some(file) => items_of(endpoint, model, &core.file(file)?.content)?,
         None if bytes > GEMINI_INLINE_BYTES_MAX => {
             let message = format!("requests that are sent inline may have {GEMINI_INLINE_BYTES_MAX} bytes");
             return Err(Error::new(Class::BadRequest, message).with_status(400).into());
@@ -107,11 +115,11 @@ fn create(core: &SimCore, model: &str, value: Value, bytes: usize) -> Result<Arc
     })
 }
 
-fn items_of(model: &str, content: &Bytes) -> Result<Vec<BatchItem>, Error> {
+fn items_of(endpoint: Endpoint, model: &str, content: &Bytes) -> Result<Vec<BatchItem>, Error> {
     let lines = content.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
     let item = |line: &[u8]| {
         let value = serde_json::from_slice(line).map_err(|error| bad_request(error.to_string()))?;
-        input_from_json(model, value)
+        input_from_json(endpoint, model, value)
     };
     lines.map(item).collect()
 }

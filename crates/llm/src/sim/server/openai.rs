@@ -104,6 +104,10 @@ fn create(core: &SimCore, body: &Bytes) -> Result<Arc<Batch>, Trouble> {
     })?;
     // A file that cannot be read makes a batch that fails, as the service does it.
     let (items, invalid) = match items_of(&file.content) {
+        Ok(items) if items.iter().any(|item| item.request.endpoint().url() != create.endpoint) => {
+            let text = format!("a line has another url than the batch's endpoint {}", create.endpoint);
+            (Vec::new(), Some(("mismatched_endpoint".to_owned(), text)))
+        }
         Ok(items) => (items, None),
         Err((line, error)) => {
             (Vec::new(), Some(("invalid_json_line".to_owned(), format!("line {line}: {}", error.message))))

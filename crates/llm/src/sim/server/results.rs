@@ -19,9 +19,11 @@ pub(super) fn object(core: &SimCore, batch: &Batch) -> BatchObject {
     let view = core.view_batch(batch);
     let cancelled = view.state == BatchState::Cancelled;
     let first = batch.given.items.first();
+    let endpoint = first.map(|item| item.request.endpoint()).unwrap_or_default();
     BatchObject {
         state: view.state,
-        model: first.map(|item| model_name(&item.request.model).to_owned()),
+        endpoint: endpoint.url().to_owned(),
+        model: first.map(|item| model_name(item.request.model()).to_owned()),
         expires_at_s: Some(view.expires_ms / 1000),
         cancel_at_s: view.cancel_ms.map(|ms| ms / 1000),
         ended_at_s: view.ended_ms.map(|ms| ms / 1000),

@@ -13,7 +13,7 @@ use crate::sim::{BatchOptions, Faults, SimOptions, SimProvider, answer_key};
 fn input(count: usize) -> BatchInput {
     let item = |number| BatchItem {
         custom_id: format!("line-{number}"),
-        request: ask(&format!("request {number}")),
+        request: ask(&format!("request {number}")).into(),
     };
     BatchInput { tag: "chunk-1".to_owned(), items: (0..count).map(item).collect() }
 }

@@ -139,7 +139,7 @@ async fn later_attempts_can_be_calm() {
     }
     assert_eq!(ends, [false, false, true, true]);
     assert_eq!(sim.core().stats().paid_twice, 1);
-    assert_eq!(sim.core().times_executed(&ask("x")), 2);
+    assert_eq!(sim.core().times_executed(&ask("x").into()), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -152,9 +152,13 @@ async fn books_tell_what_was_paid() {
         tokens +=
             sim.complete(&ask(&format!("request {number}"))).await.expect("answers").value.usage.total();
     }
-    sim.embed(&EmbedRequest { model: "e".to_owned(), inputs: vec!["four".to_owned()], dimensions: None })
-        .await
-        .expect("embeds");
+    sim.embed(&EmbedRequest {
+        model: "e".to_owned(),
+        inputs: vec!["four".into()],
+        ..EmbedRequest::default()
+    })
+    .await
+    .expect("embeds");
     let stats = sim.core().stats();
     assert_eq!((stats.calls, stats.answered, stats.executed), (5, 5, 5));
     assert_eq!((stats.distinct_requests, stats.paid_twice), (4, 1));

@@ -17,7 +17,7 @@ const COUNT: usize = 30;
 fn items(count: usize) -> Vec<BatchItem> {
     let item = |number| BatchItem {
         custom_id: format!("line-{number}"),
-        request: ask(&format!("request {number}")),
+        request: ask(&format!("request {number}")).into(),
     };
     (0..count).map(item).collect()
 }
@@ -177,7 +177,8 @@ async fn lists_come_in_pages() {
 #[tokio::test]
 async fn anthropic_from_creation_to_results() {
     let site = site(BatchOptions { rate_line_failed: 0.2, ..at_once() }).await;
-    let body: Value = serde_json::from_slice(&anthropic::create_to_body(&items(COUNT))).expect("JSON");
+    let body: Value =
+        serde_json::from_slice(&anthropic::create_to_body(&items(COUNT)).expect("chats")).expect("JSON");
     let created = site.post("/v1/messages/batches", &body).await;
     let id = created["id"].as_str().expect("an id");
     let shown = site.get(&format!("/v1/messages/batches/{id}")).await;
@@ -199,7 +200,8 @@ async fn anthropic_from_creation_to_results() {
 async fn counts_are_hidden_until_an_anthropic_batch_has_ended() {
     let site =
         site(BatchOptions { queue_s: 0.0, run_s: 1.0, time_scale: 1e-3, ..BatchOptions::default() }).await;
-    let body: Value = serde_json::from_slice(&anthropic::create_to_body(&items(2))).expect("JSON");
+    let body: Value =
+        serde_json::from_slice(&anthropic::create_to_body(&items(2)).expect("chats")).expect("JSON");
     let id = site.post("/v1/messages/batches", &body).await["id"].as_str().expect("an id").to_owned();
     let shown = site.get(&format!("/v1/messages/batches/{id}")).await;
     assert_eq!((&shown["processing_status"], &shown["results_url"]), (&json!("in_progress"), &Value::Null));
@@ -217,7 +219,8 @@ async fn gemini_inline_and_by_file() {
     let site = site(at_once()).await;
     let create = "/v1beta/models/sim-small:batchGenerateContent";
     let body: Value =
-        serde_json::from_slice(&gemini::create_inline_to_body("chunk-1", &items(COUNT))).expect("JSON");
+        serde_json::from_slice(&gemini::create_inline_to_body("chunk-1", &items(COUNT)).expect("chats"))
+            .expect("JSON");
     let name = site.post(create, &body).await["name"].as_str().expect("a name").to_owned();
     let batch = gemini::batch_from_json(&site.get(&format!("/v1beta/{name}")).await).expect("a batch");
     assert_eq!((batch.state, batch.tag()), (BatchState::Completed, Some("chunk-1")));
@@ -228,7 +231,7 @@ async fn gemini_inline_and_by_file() {
     let address = started.headers()["x-goog-upload-url"].to_str().expect("an address").to_owned();
     let path = address.strip_prefix(&site.server.url()).expect("here");
     let lines: Vec<String> =
-        items(COUNT).iter().map(|item| gemini::input_to_json(item).to_string()).collect();
+        items(COUNT).iter().map(|item| gemini::input_to_json(item).expect("a chat").to_string()).collect();
     let sent =
         site.request("POST", path).header("x-goog-upload-command", "upload, finalize").body(lines.join("\n"));
     let file: Value =
@@ -248,7 +251,8 @@ async fn gemini_inline_and_by_file() {
 #[tokio::test]
 async fn gemini_batch_is_cancelled_and_deleted() {
     let site = site(BatchOptions { time_scale: 1e-3, cancel_s: 0.0, ..BatchOptions::default() }).await;
-    let body: Value = serde_json::from_slice(&gemini::create_inline_to_body("c", &items(2))).expect("JSON");
+    let body: Value =
+        serde_json::from_slice(&gemini::create_inline_to_body("c", &items(2)).expect("chats")).expect("JSON");
     let create = "/v1beta/models/sim-small:batchGenerateContent";
     let name = site.post(create, &body).await["name"].as_str().expect("a name").to_owned();
     assert_eq!(site.send("DELETE", &format!("/v1beta/{name}"), &Value::Null).await.status, 400);

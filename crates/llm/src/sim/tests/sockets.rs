@@ -204,10 +204,11 @@ async fn texts_are_embedded_in_both_dialects_that_can() {
     assert_eq!(bytes.len(), 64);
     let request = crate::types::EmbedRequest {
         model: "sim-embed".to_owned(),
-        inputs: vec!["boats".to_owned(), "harbour".to_owned()],
+        inputs: vec!["boats".into(), "harbour".into()],
         dimensions: Some(16),
+        ..Default::default()
     };
-    let body = gemini::embed_request_to_json(&request);
+    let body = gemini::embed_request_to_json(&request).expect("texts");
     let body = site.post("/v1beta/models/sim-embed:batchEmbedContents", &body).await;
     assert_eq!(gemini::embeddings_from_json("sim-embed", &body).expect("vectors").vectors, expected);
 }

@@ -42,6 +42,7 @@ pub fn answer_from_json(value: &Value) -> Result<Answer> {
         model: text(&value["model"]).unwrap_or_default(),
         text: texts.collect(),
         tool_calls: calls.map(call_from_json).collect(),
+        vectors: Vec::new(),
         stop: stop_from_text(value["stop_reason"].as_str()),
         usage: usage_from_json(&value["usage"]),
     })

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::error::Result;
-use crate::provider::{BatchItem, BatchLine, BatchState, LineOutcome};
+use crate::provider::{BatchItem, BatchLine, BatchState, LineOutcome, no_embeddings};
 use crate::wire::batch::{BatchCounts, BatchObject, LineContext};
 use crate::wire::fields::Fields;
 use crate::wire::shapes::{count, no_answer, seconds_of, text, time_of};
@@ -13,8 +13,9 @@ use super::error::{error_of_answer, error_to_json};
 use super::request::{request_from_json, request_to_json};
 
 /// Writes one request of a batch.
-pub fn item_to_json(item: &BatchItem) -> Value {
-    json!({ "custom_id": item.custom_id, "params": request_to_json(&item.request) })
+pub fn item_to_json(item: &BatchItem) -> Result<Value> {
+    let request = item.request.as_chat().ok_or_else(|| no_embeddings("anthropic"))?;
+    Ok(json!({ "custom_id": item.custom_id, "params": request_to_json(request) }))
 }
 
 /// Reads one request of a batch.
@@ -23,20 +24,20 @@ pub fn item_from_json(value: Value) -> Result<BatchItem> {
     let custom_id = fields.needed_text("custom_id")?;
     let params = fields.take("params");
     let params = fields.need("params", "an object", params)?;
-    Ok(BatchItem { custom_id, request: request_from_json(params)? })
+    Ok(BatchItem { custom_id, request: request_from_json(params)?.into() })
 }
 
 /// Writes the body that creates a batch. One request after the other, so that only their text is held.
-pub fn create_to_body(items: &[BatchItem]) -> Vec<u8> {
+pub fn create_to_body(items: &[BatchItem]) -> Result<Vec<u8>> {
     let mut body = b"{\"requests\":[".to_vec();
     for (index, item) in items.iter().enumerate() {
         if index > 0 {
             body.push(b',');
         }
-        body.extend_from_slice(item_to_json(item).to_string().as_bytes());
+        body.extend_from_slice(item_to_json(item)?.to_string().as_bytes());
     }
     body.extend_from_slice(b"]}");
-    body
+    Ok(body)
 }
 
 /// Reads the body that creates a batch.

@@ -79,6 +79,6 @@ fn told_by(error: &Value) -> Told {
         class,
         code: stable.map(str::to_owned).or_else(|| text(&error["type"])),
         message,
-        retry_after: None,
+        ..Told::default()
     }
 }

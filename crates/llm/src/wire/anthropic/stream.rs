@@ -118,6 +118,7 @@ impl AnthropicStream {
             model: std::mem::take(&mut self.model),
             text: std::mem::take(&mut self.text),
             tool_calls: calls.collect(),
+            vectors: Vec::new(),
             stop: stop_from_text(self.stop_reason.as_deref()),
             usage: usage_from_json(&Value::Object(std::mem::take(&mut self.usage))),
         })

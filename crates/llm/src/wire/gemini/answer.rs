@@ -107,6 +107,7 @@ impl Pieces {
             model: std::mem::take(&mut self.model),
             text: std::mem::take(&mut self.text),
             tool_calls: std::mem::take(&mut self.calls),
+            vectors: Vec::new(),
             stop,
             usage: self.usage,
         };

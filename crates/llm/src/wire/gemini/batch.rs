@@ -4,26 +4,43 @@ use serde_json::{Value, json};
 
 use crate::error::Result;
 use crate::provider::{BatchItem, BatchLine, BatchState, LineOutcome};
+use crate::types::{Endpoint, Request};
 use crate::wire::batch::{BatchCounts, BatchObject};
 use crate::wire::fields::Fields;
 use crate::wire::shapes::{count, no_answer, seconds_of, text, time_of};
 
 use super::answer::{answer_from_json, answer_to_json};
+use super::embed::{embed_answer_from_json, embed_answer_to_json, embed_line_from_json, embed_line_to_json};
 use super::error::{error_of_status, error_to_json};
 use super::request::{model_path, request_from_json, request_to_json};
 
 /// Writes a line of an input file.
-pub fn input_to_json(item: &BatchItem) -> Value {
-    json!({ "key": item.custom_id, "request": request_to_json(&item.request) })
+pub fn input_to_json(item: &BatchItem) -> Result<Value> {
+    Ok(json!({ "key": item.custom_id, "request": line_request_to_json(&item.request)? }))
+}
+
+fn line_request_to_json(request: &Request) -> Result<Value> {
+    match request {
+        Request::Chat(request) => Ok(request_to_json(request)),
+        Request::Embed(request) => embed_line_to_json(request),
+    }
+}
+
+/// The verb of the creation tells what is asked for: the lines themselves do not.
+fn line_request_from_json(endpoint: Endpoint, model: &str, value: Value) -> Result<Request> {
+    match endpoint {
+        Endpoint::Chat => request_from_json(model, value).map(Request::Chat),
+        Endpoint::Embeddings => embed_line_from_json(model, value).map(Request::Embed),
+    }
 }
 
 /// Reads a line of an input file for a model.
-pub fn input_from_json(model: &str, value: Value) -> Result<BatchItem> {
+pub fn input_from_json(endpoint: Endpoint, model: &str, value: Value) -> Result<BatchItem> {
     let mut fields = Fields::new(value, "")?;
     let custom_id = fields.needed_text("key")?;
     let request = fields.take("request");
     let request = fields.need("request", "an object", request)?;
-    Ok(BatchItem { custom_id, request: request_from_json(model, request)? })
+    Ok(BatchItem { custom_id, request: line_request_from_json(endpoint, model, request)? })
 }
 
 /// Writes the body that creates a batch of an uploaded file.
@@ -32,7 +49,7 @@ pub fn create_of_file_to_json(tag: &str, file: &str) -> Value {
 }
 
 /// Writes the body that creates a batch with its requests in it, one after the other, so that only their text is held.
-pub fn create_inline_to_body(tag: &str, items: &[BatchItem]) -> Vec<u8> {
+pub fn create_inline_to_body(tag: &str, items: &[BatchItem]) -> Result<Vec<u8>> {
     let start = format!(
         "{{\"batch\":{{\"displayName\":{},\"inputConfig\":{{\"requests\":{{\"requests\":[",
         json!(tag)
@@ -42,12 +59,12 @@ pub fn create_inline_to_body(tag: &str, items: &[BatchItem]) -> Vec<u8> {
         if index > 0 {
             body.push(b',');
         }
-        let line =
-            json!({ "request": request_to_json(&item.request), "metadata": { "key": item.custom_id } });
+        let request = line_request_to_json(&item.request)?;
+        let line = json!({ "request": request, "metadata": { "key": item.custom_id } });
         body.extend_from_slice(line.to_string().as_bytes());
     }
     body.extend_from_slice(b"]}}}}");
-    body
+    Ok(body)
 }
 
 /// What a batch is created from.
@@ -62,7 +79,7 @@ pub struct BatchCreate {
 }
 
 /// Reads the body that creates a batch for a model.
-pub fn create_from_json(model: &str, value: Value) -> Result<BatchCreate> {
+pub fn create_from_json(endpoint: Endpoint, model: &str, value: Value) -> Result<BatchCreate> {
     let mut fields = Fields::new(value, "")?;
     let batch = fields.object("batch")?;
     let mut batch = fields.need("batch", "an object", batch)?;
@@ -76,7 +93,8 @@ pub fn create_from_json(model: &str, value: Value) -> Result<BatchCreate> {
         let list = input.need("requests", "an object with requests", outer)?.needed_list("requests")?;
         for (index, mut line) in list.into_iter().enumerate() {
             let custom_id = text(&line["metadata"]["key"]).unwrap_or_else(|| index.to_string());
-            items.push(BatchItem { custom_id, request: request_from_json(model, line["request"].take())? });
+            let request = line_request_from_json(endpoint, model, line["request"].take())?;
+            items.push(BatchItem { custom_id, request });
         }
     }
     Ok(BatchCreate { display_name, file, items })
@@ -93,7 +111,12 @@ pub fn line_to_json(line: &BatchLine) -> Option<Value> {
 pub fn line_from_json(value: &Value) -> Result<BatchLine> {
     let custom_id = text(&value["key"]).or_else(|| text(&value["metadata"]["key"]));
     let outcome = if value["response"].is_object() {
-        match answer_from_json(&value["response"]) {
+        let response = &value["response"];
+        let answer = match response["embedding"].is_object() {
+            true => embed_answer_from_json(response),
+            false => answer_from_json(response),
+        };
+        match answer {
             Ok(answer) => LineOutcome::Answered(Box::new(answer)),
             Err(error) => LineOutcome::Failed(Box::new(error)),
         }
@@ -110,7 +133,10 @@ pub fn line_from_json(value: &Value) -> Result<BatchLine> {
 
 fn outcome_to_json(outcome: &LineOutcome) -> Option<Value> {
     match outcome {
-        LineOutcome::Answered(answer) => Some(json!({ "response": answer_to_json(answer) })),
+        LineOutcome::Answered(answer) if answer.vectors.is_empty() => {
+            Some(json!({ "response": answer_to_json(answer) }))
+        }
+        LineOutcome::Answered(answer) => Some(json!({ "response": embed_answer_to_json(answer) })),
         LineOutcome::Failed(error) => Some(error_to_json(error).1),
         LineOutcome::NotRun => None,
     }

@@ -1,15 +1,21 @@
-//! Errors, in both directions. There are no rate headers here: the wait stands in the body.
+//! Errors, in both directions. There are no rate headers here: the wait stands in the body, and so does the limit that was
+//! met.
 
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 
 use crate::error::{Class, Error};
+use crate::provider::{RateSignals, RateWindow};
 use crate::wire::failure::{Around, Told, error_of, json_of, tells_of_context};
 use crate::wire::rate::go_duration;
 use crate::wire::shapes::text;
 
 /// The quota that a written error of class `Quota` names.
 const DAILY_QUOTA: &str = "GenerateRequestsPerDayPerProjectPerModel";
+
+/// The quotas that a written 429 names.
+const REQUEST_QUOTA: &str = "GenerateRequestsPerMinutePerProjectPerModel";
+const TOKEN_QUOTA: &str = "GenerateContentTokensPerModelPerMinute";
 
 /// Reads an error answer. `now_ms` is when it came.
 pub fn error_from(status: u16, headers: &HeaderMap, body: &str, now_ms: i64) -> Error {
@@ -30,9 +36,14 @@ pub fn error_to_json(error: &Error) -> (u16, Value) {
     };
     let status = error.status.unwrap_or(status);
     let mut details = Vec::new();
-    if matches!(error.class, Class::Quota | Class::Budget) {
+    let violation = match error.class {
+        Class::Quota | Class::Budget => Some(json!({ "quotaId": DAILY_QUOTA })),
+        Class::Throttled => violation_of(&error.rate),
+        _ => None,
+    };
+    if let Some(violation) = violation {
         let kind = "type.googleapis.com/google.rpc.QuotaFailure";
-        details.push(json!({ "@type": kind, "violations": [{ "quotaId": DAILY_QUOTA }] }));
+        details.push(json!({ "@type": kind, "violations": [violation] }));
     }
     if let Some(wait) = error.retry_after {
         let kind = "type.googleapis.com/google.rpc.RetryInfo";
@@ -50,6 +61,39 @@ pub fn error_to_json(error: &Error) -> (u16, Value) {
         body["details"] = json!(details);
     }
     (status, json!({ "error": body }))
+}
+
+/// The limit that a refused call met: the one of requests if none is left, else the one of tokens.
+fn violation_of(rate: &RateSignals) -> Option<Value> {
+    let spent = |window: &RateWindow| window.remaining == Some(0);
+    let (id, window) = match (rate.requests.filter(spent), rate.tokens) {
+        (Some(requests), _) => (REQUEST_QUOTA, requests),
+        (None, tokens) => (TOKEN_QUOTA, tokens?),
+    };
+    Some(json!({ "quotaId": id, "quotaValue": window.limit?.to_string() }))
+}
+
+/// The limits a minute that were met. What is left of them is not told.
+fn limits_of<'a>(violations: impl Iterator<Item = &'a Value>) -> RateSignals {
+    let mut rate = RateSignals::default();
+    for violation in violations {
+        let [id, metric] =
+            ["quotaId", "quotaMetric"].map(|name| violation[name].as_str().unwrap_or_default());
+        let value = &violation["quotaValue"];
+        let limit = value.as_u64().or_else(|| value.as_str()?.parse().ok());
+        if limit.is_none() || !id.contains("PerMinute") {
+            continue;
+        }
+        let window = Some(RateWindow { limit, remaining: None, reset_after: None });
+        if id.contains("InputToken") || metric.contains("input_token") {
+            rate.input_tokens = window;
+        } else if id.contains("Token") || metric.contains("token") {
+            rate.tokens = window;
+        } else {
+            rate.requests = window;
+        }
+    }
+    rate
 }
 
 /// An error that stands where an answer should be.
@@ -84,9 +128,9 @@ fn told_by(error: &Value, status: u16) -> Told {
     let word = text(&error["status"]);
     let says = |part: &str| message.as_deref().is_some_and(|message| message.contains(part));
     let details = || error["details"].as_array().into_iter().flatten();
-    let daily = details()
-        .flat_map(|detail| detail["violations"].as_array().into_iter().flatten())
-        .any(|violation| violation["quotaId"].as_str().is_some_and(|id| id.contains("PerDay")));
+    let violations = || details().flat_map(|detail| detail["violations"].as_array().into_iter().flatten());
+    let daily =
+        violations().any(|violation| violation["quotaId"].as_str().is_some_and(|id| id.contains("PerDay")));
     let bad_key = details().any(|detail| detail["reason"] == "API_KEY_INVALID") || says("API key not valid");
     let class = if daily {
         Some(Class::Quota)
@@ -100,5 +144,5 @@ fn told_by(error: &Value, status: u16) -> Told {
         None
     };
     let wait = details().find_map(|detail| go_duration(detail["retryDelay"].as_str()?));
-    Told { class, code: word, message, retry_after: wait }
+    Told { class, code: word, message, retry_after: wait, rate: limits_of(violations()) }
 }

@@ -11,7 +11,7 @@ use super::request::call_to_json;
 
 /// Writes an answer.
 pub fn answer_to_json(answer: &Answer, created_s: i64) -> Value {
-    let Answer { id, model, text, tool_calls, stop, usage } = answer;
+    let Answer { id, model, text, tool_calls, vectors: _, stop, usage } = answer;
     let refused = *stop == Stop::Refused && !text.is_empty();
     let content =
         if refused || (text.is_empty() && !tool_calls.is_empty()) { Value::Null } else { json!(text) };
@@ -50,6 +50,7 @@ pub fn answer_from_json(value: &Value) -> Result<Answer> {
         model: text(&value["model"]).unwrap_or_default(),
         text: parts.text,
         tool_calls: parts.tool_calls,
+        vectors: Vec::new(),
         stop,
         usage: usage_from_json(&value["usage"]),
     })

@@ -5,21 +5,25 @@ use serde_json::{Map, Value, json};
 
 use crate::error::{Class, Error, Result};
 use crate::provider::{BatchItem, BatchLine, BatchState, LineOutcome};
+use crate::types::{Answer, Endpoint, Request};
 use crate::wire::batch::{BatchCounts, BatchObject, LineContext};
 use crate::wire::fields::{Fields, unknown};
 use crate::wire::shapes::{count, no_answer, text};
 
 use super::answer::{answer_from_json, answer_to_json};
+use super::embed::{
+    VectorForm, embed_request_from_json, embed_request_to_json, embeddings_from_json, vectors_to_json,
+};
 use super::error::{error_from, error_to_json};
 use super::request::{LimitName, request_from_json, request_to_json};
 
-/// What every line asks for.
-const ENDPOINT: &str = "/v1/chat/completions";
-
 /// Writes a line of a batch's input.
 pub fn input_to_json(item: &BatchItem, limit: LimitName) -> Value {
-    let body = request_to_json(&item.request, limit);
-    json!({ "custom_id": item.custom_id, "method": "POST", "url": ENDPOINT, "body": body })
+    let body = match &item.request {
+        Request::Chat(request) => request_to_json(request, limit),
+        Request::Embed(request) => embed_request_to_json(request),
+    };
+    json!({ "custom_id": item.custom_id, "method": "POST", "url": item.request.endpoint().url(), "body": body })
 }
 
 /// Reads a line of a batch's input.
@@ -31,12 +35,17 @@ pub fn input_from_json(value: Value) -> Result<BatchItem> {
         return Err(unknown("method", "\"POST\"", &method));
     }
     let url = fields.needed_text("url")?;
-    if url != ENDPOINT {
-        return Err(unknown("url", "\"/v1/chat/completions\"", &url));
-    }
+    let Some(endpoint) = Endpoint::of_url(&url) else {
+        let expected = Endpoint::ALL.map(|endpoint| format!("{:?}", endpoint.url())).join(" or ");
+        return Err(unknown("url", &expected, &url));
+    };
     let body = fields.take("body");
     let body = fields.need("body", "an object", body)?;
-    Ok(BatchItem { custom_id, request: request_from_json(body)? })
+    let request = match endpoint {
+        Endpoint::Chat => Request::Chat(request_from_json(body)?),
+        Endpoint::Embeddings => Request::Embed(embed_request_from_json(body)?.0),
+    };
+    Ok(BatchItem { custom_id, request })
 }
 
 /// What a batch is created from.
@@ -84,7 +93,13 @@ pub fn line_to_json(line: &BatchLine, context: &LineContext<'_>) -> Value {
     let response =
         |status: u16, body: Value| json!({ "status_code": status, "request_id": request_id, "body": body });
     let (response, error) = match &line.outcome {
-        LineOutcome::Answered(answer) => (response(200, answer_to_json(answer, created_s)), Value::Null),
+        LineOutcome::Answered(answer) if answer.vectors.is_empty() => {
+            (response(200, answer_to_json(answer, created_s)), Value::Null)
+        }
+        LineOutcome::Answered(answer) => {
+            let Answer { model, vectors, usage, .. } = &**answer;
+            (response(200, vectors_to_json(model, vectors, usage, VectorForm::Float)), Value::Null)
+        }
         LineOutcome::Failed(error) => {
             let (status, body) = error_to_json(error);
             (response(status, body), Value::Null)
@@ -131,7 +146,12 @@ fn response_outcome(response: &Value) -> Result<LineOutcome> {
         let error = error_from(status, &HeaderMap::new(), &body.to_string(), 0);
         return Ok(LineOutcome::Failed(Box::new(error)));
     }
-    Ok(match answer_from_json(body) {
+    // A list is what embeddings are answered with; nothing else of a batch is one.
+    let answer = match body["data"].is_array() {
+        true => embeddings_from_json(body).map(Answer::from),
+        false => answer_from_json(body),
+    };
+    Ok(match answer {
         Ok(answer) => LineOutcome::Answered(Box::new(answer)),
         Err(error) => LineOutcome::Failed(Box::new(error)),
     })

@@ -63,5 +63,5 @@ fn told_by(body: &Value, status: u16) -> Told {
     } else {
         None
     };
-    Told { class, code, message, retry_after: None }
+    Told { class, code, message, ..Told::default() }
 }

@@ -105,6 +105,7 @@ impl OpenAiStream {
             model: std::mem::take(&mut self.model),
             text: finish.text,
             tool_calls: finish.tool_calls,
+            vectors: Vec::new(),
             stop,
             usage: self.usage,
         })))

@@ -229,9 +229,9 @@ fn recorded_lines_are_read() {
 
 #[test]
 fn the_body_of_a_batch_survives() {
-    let item = |id: &str| BatchItem { custom_id: id.to_owned(), request: super::rich_request() };
+    let item = |id: &str| BatchItem { custom_id: id.to_owned(), request: super::rich_request().into() };
     for items in [vec![], vec![item("a")], vec![item("a"), item("b")]] {
-        let body: Value = serde_json::from_slice(&create_to_body(&items)).unwrap();
+        let body: Value = serde_json::from_slice(&create_to_body(&items).unwrap()).unwrap();
         assert_eq!(create_from_json(body).unwrap(), items);
     }
 }

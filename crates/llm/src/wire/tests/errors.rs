@@ -6,6 +6,7 @@ use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 
 use crate::error::{Class, Error};
+use crate::provider::{RateSignals, RateWindow};
 use crate::wire::{anthropic, gemini, openai};
 
 type Reader = fn(u16, &HeaderMap, &str, i64) -> Error;
@@ -198,6 +199,55 @@ fn errors_of_gemini() {
     check(gemini::error_from, &cases);
     let error = gemini::error_from(429, &HeaderMap::new(), &cases[0].1.to_string(), 0);
     assert_eq!(error.retry_after, Some(Duration::from_nanos(45_837_906_927)));
+}
+
+/// Gemini has no headers for them, but says which limit a refused call has met.
+#[test]
+fn a_429_of_gemini_tells_the_limit_that_was_met() {
+    let of = |limit| Some(RateWindow { limit: Some(limit), remaining: None, reset_after: None });
+    let requests = |limit| RateSignals { requests: of(limit), ..RateSignals::default() };
+    let input = RateSignals { input_tokens: of(250_000), ..RateSignals::default() };
+    let tokens = RateSignals { tokens: of(90), ..RateSignals::default() };
+    let metric = "generativelanguage.googleapis.com/generate_content_free_tier_";
+    let table = [
+        ("requests", "GenerateRequestsPerMinutePerProjectPerModel-FreeTier", json!("15"), requests(15)),
+        ("requests", "GenerateRequestsPerMinutePerProjectPerModel", json!(2000), requests(2000)),
+        ("input_token_count", "GenerateContentInputTokensPerModelPerMinute-FreeTier", json!("250000"), input),
+        ("tokens", "GenerateContentTokensPerModelPerMinute", json!("90"), tokens),
+        (
+            "requests",
+            "GenerateRequestsPerDayPerProjectPerModel-FreeTier",
+            json!("50"),
+            RateSignals::default(),
+        ),
+        ("requests", "GenerateRequestsPerMinutePerProjectPerModel", json!("many"), RateSignals::default()),
+        ("requests", "GenerateRequestsPerMinutePerProjectPerModel", Value::Null, RateSignals::default()),
+    ];
+    for (what, id, value, expected) in table {
+        let violation =
+            json!({ "quotaMetric": format!("{metric}{what}"), "quotaId": id, "quotaValue": value });
+        let details =
+            json!([{ "@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": [violation] }]);
+        let body = json!({ "error": { "code": 429, "status": "RESOURCE_EXHAUSTED", "details": details } });
+        let error = gemini::error_from(429, &HeaderMap::new(), &body.to_string(), 0);
+        assert_eq!(*error.rate, expected, "{body}");
+    }
+}
+
+#[test]
+fn a_written_429_of_gemini_names_the_limit_that_was_met() {
+    let window = |limit, remaining| {
+        Some(RateWindow { limit: Some(limit), remaining: Some(remaining), reset_after: None })
+    };
+    for (left, expected) in [((0, 500), (Some(15), None)), ((3, 5), (None, Some(900)))] {
+        let mut error = Error::new(Class::Throttled, "wait");
+        error.rate.requests = window(15, left.0);
+        error.rate.tokens = window(900, left.1);
+        let (status, body) = gemini::error_to_json(&error);
+        let read = gemini::error_from(status, &HeaderMap::new(), &body.to_string(), 0).rate;
+        let limits = [read.requests, read.tokens].map(|window| window.and_then(|window| window.limit));
+        assert_eq!(limits, [expected.0, expected.1], "{body}");
+    }
 }
 
 #[test]

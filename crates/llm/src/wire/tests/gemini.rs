@@ -1,6 +1,6 @@
 //! Gemini's recorded shapes.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::read_stream;
 use crate::error::Class;
@@ -143,11 +143,13 @@ fn recorded_streams_are_read() {
 fn vectors_survive() {
     let request = EmbedRequest {
         model: "e".to_owned(),
-        inputs: vec!["a".to_owned(), "b".to_owned()],
+        inputs: vec!["a".into(), "b".into()],
         dimensions: Some(2),
+        extra: Map::from_iter([("taskType".to_owned(), json!("CLUSTERING"))]),
     };
-    let body = embed_request_to_json(&request);
+    let body = embed_request_to_json(&request).unwrap();
     assert_eq!(body["requests"][1]["model"], "models/e");
+    assert_eq!(body["requests"][0]["taskType"], "CLUSTERING");
     assert_eq!(embed_request_from_json("models/e", body).unwrap(), request);
     let embeddings = Embeddings {
         model: "e".to_owned(),
@@ -156,6 +158,40 @@ fn vectors_survive() {
     };
     assert_eq!(embeddings_from_json("e", &embeddings_to_json(&embeddings)).unwrap(), embeddings);
     assert!(embeddings_from_json("e", &json!({})).is_err());
+    let tokens = EmbedRequest { inputs: vec![EmbedInput::Tokens(vec![1])], ..request };
+    assert_eq!(embed_request_to_json(&tokens).unwrap_err().class, Class::BadRequest);
+}
+
+#[test]
+fn a_batch_of_texts_to_embed_survives() {
+    let item = |id: &str, inputs: Vec<EmbedInput>| {
+        let request =
+            EmbedRequest { model: "e".to_owned(), inputs, dimensions: Some(2), ..Default::default() };
+        BatchItem { custom_id: id.to_owned(), request: request.into() }
+    };
+    let items = [item("a", vec!["one".into()]), item("b", vec!["two".into()])];
+    let body: Value = serde_json::from_slice(&create_inline_to_body("t", &items).unwrap()).unwrap();
+    let first = &body["batch"]["inputConfig"]["requests"]["requests"][0]["request"];
+    assert_eq!(first["content"]["parts"][0]["text"], "one");
+    assert_eq!(create_from_json(Endpoint::Embeddings, "models/e", body).unwrap().items, items);
+    let read = |item| input_from_json(Endpoint::Embeddings, "e", input_to_json(item)?);
+    assert_eq!(read(&items[1]).unwrap(), items[1]);
+    let two = item("c", vec!["one".into(), "two".into()]);
+    assert_eq!(read(&two).unwrap_err().message, "gemini takes one text in a request of a batch, not 2");
+    // As the service answers, with the tokens where either version of it counts them.
+    for tokens in [json!({ "tokenCount": "3" }), json!({ "usageMetadata": { "promptTokenCount": 3 } })] {
+        let mut line = json!({ "key": "a", "response": { "embedding": { "values": [0.5, -0.1] } } });
+        line["response"].as_object_mut().unwrap().extend(tokens.as_object().unwrap().clone());
+        let LineOutcome::Answered(answer) = line_from_json(&line).unwrap().outcome else { panic!("{line}") };
+        assert_eq!((&answer.vectors, answer.usage.fresh_in), (&vec![vec![0.5, -0.1]], 3));
+        let line = BatchLine { custom_id: Some("a".to_owned()), outcome: LineOutcome::Answered(answer) };
+        let written = line_to_json(&line).unwrap();
+        assert_eq!(
+            written["response"]["embedding"]["values"],
+            json!([0.5, -0.1]),
+            "no digits without meaning"
+        );
+    }
 }
 
 #[test]
@@ -234,11 +270,12 @@ fn written_batches_are_read() {
 
 #[test]
 fn bodies_and_lines_of_input_survive() {
-    let items = ["a", "b"].map(|id| BatchItem { custom_id: id.to_owned(), request: super::rich_request() });
-    let body: Value = serde_json::from_slice(&create_inline_to_body("a \"tag\"", &items)).unwrap();
-    let create = create_from_json("models/m-1", body).unwrap();
+    let items =
+        ["a", "b"].map(|id| BatchItem { custom_id: id.to_owned(), request: super::rich_request().into() });
+    let body: Value = serde_json::from_slice(&create_inline_to_body("a \"tag\"", &items).unwrap()).unwrap();
+    let create = create_from_json(Endpoint::Chat, "models/m-1", body).unwrap();
     assert_eq!((create.display_name.as_str(), create.items.as_slice()), ("a \"tag\"", &items[..]));
-    let create = create_from_json("m", create_of_file_to_json("t", "files/x")).unwrap();
+    let create = create_from_json(Endpoint::Chat, "m", create_of_file_to_json("t", "files/x")).unwrap();
     assert_eq!((create.file.as_deref(), create.items.len()), (Some("files/x"), 0));
-    assert_eq!(input_from_json("m-1", input_to_json(&items[0])).unwrap(), items[0]);
+    assert_eq!(input_from_json(Endpoint::Chat, "m-1", input_to_json(&items[0]).unwrap()).unwrap(), items[0]);
 }

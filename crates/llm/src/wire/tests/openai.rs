@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 
 use super::read_stream;
 use crate::error::Class;
-use crate::provider::{BatchItem, BatchState, LineOutcome};
+use crate::provider::{BatchItem, BatchLine, BatchState, LineOutcome};
 use crate::sse::SseEvent;
 use crate::types::*;
 use crate::wire::batch::TAG_KEY;
 use crate::wire::openai::*;
-use crate::wire::{BatchCounts, BatchObject};
+use crate::wire::{BatchCounts, BatchObject, LineContext};
 
 fn completion() -> Value {
     json!({
@@ -194,14 +194,64 @@ fn vectors_come_in_two_forms() {
     {
         assert_eq!(embeddings_from_json(&body).unwrap_err().class, Class::Network);
     }
-    let request = EmbedRequest { model: "e".to_owned(), inputs: vec!["a".to_owned()], dimensions: Some(3) };
+    let request = EmbedRequest {
+        model: "e".to_owned(),
+        inputs: vec!["a".into()],
+        dimensions: Some(3),
+        ..Default::default()
+    };
     assert_eq!(
         embed_request_from_json(embed_request_to_json(&request)).unwrap(),
         (request, VectorForm::Float)
     );
     let sdk = json!({ "model": "e", "input": "a", "encoding_format": "base64" });
     assert_eq!(embed_request_from_json(sdk).unwrap().1, VectorForm::Base64);
-    assert!(embed_request_from_json(json!({ "model": "e", "input": [[1, 2]] })).is_err());
+    for input in [json!(null), json!({}), json!([1, "a"]), json!([[1, -2]]), json!([true])] {
+        let body = json!({ "model": "e", "input": input });
+        assert!(embed_request_from_json(body).unwrap_err().message.starts_with("input"), "{input}");
+    }
+}
+
+#[test]
+fn what_can_be_embedded_is_passed_on_as_it_came() {
+    let tokens = |tokens: &[u32]| EmbedInput::Tokens(tokens.to_vec());
+    let table = [
+        (json!("a"), vec!["a".into()], json!(["a"])),
+        (json!(["a", "b"]), vec!["a".into(), "b".into()], json!(["a", "b"])),
+        (json!([1, 2]), vec![tokens(&[1, 2])], json!([[1, 2]])),
+        (json!([[1], [2, 3]]), vec![tokens(&[1]), tokens(&[2, 3])], json!([[1], [2, 3]])),
+    ];
+    for (input, read, written) in table {
+        let body = json!({ "model": "e", "input": input, "user": "u-1" });
+        let (request, _) = embed_request_from_json(body).unwrap();
+        assert_eq!(request.inputs, read);
+        let body = embed_request_to_json(&request);
+        assert_eq!((&body["input"], &body["user"]), (&written, &json!("u-1")));
+    }
+}
+
+#[test]
+fn a_line_of_texts_to_embed_and_its_answer_survive() {
+    let request = EmbedRequest { model: "e".to_owned(), inputs: vec!["a".into()], ..Default::default() };
+    let item = BatchItem { custom_id: "c-1".to_owned(), request: request.into() };
+    let line = input_to_json(&item, LimitName::MaxTokens);
+    assert_eq!(line["url"], "/v1/embeddings");
+    assert_eq!(input_from_json(line).unwrap(), item);
+    let answer = Answer::from(Embeddings {
+        model: "e".to_owned(),
+        vectors: vec![vec![0.1, -2.5]],
+        usage: Usage { fresh_in: 7, ..Usage::default() },
+    });
+    let outcome = LineOutcome::Answered(Box::new(answer.clone()));
+    let line = BatchLine { custom_id: Some("c-1".to_owned()), outcome };
+    let context = LineContext { request_id: "req-1", created_s: 1, cancelled: false };
+    let written = line_to_json(&line, &context);
+    assert_eq!(written["response"]["body"]["data"][0]["embedding"], json!([0.1, -2.5]));
+    let LineOutcome::Answered(read) = line_from_json(&written).unwrap().outcome else { panic!("{written}") };
+    assert_eq!(*read, answer);
+    let stored = serde_json::to_value(&answer).unwrap();
+    assert_eq!(stored["vectors"], json!(["zczMPQAAIMA="]));
+    assert_eq!(serde_json::from_value::<Answer>(stored).unwrap(), answer);
 }
 
 #[test]
@@ -273,7 +323,7 @@ fn lines_of_both_files_are_read() {
 
 #[test]
 fn lines_of_input_survive() {
-    let item = BatchItem { custom_id: "c-1".to_owned(), request: super::rich_request() };
+    let item = BatchItem { custom_id: "c-1".to_owned(), request: super::rich_request().into() };
     let line = input_to_json(&item, LimitName::MaxTokens);
     assert_eq!((&line["method"], &line["url"]), (&json!("POST"), &json!("/v1/chat/completions")));
     assert_eq!(input_from_json(line).unwrap(), item);

@@ -74,7 +74,7 @@ async fn a_batch_lives_its_life() {
     })
     .await;
     let client = client(KIND, &stub.url);
-    let item = |id: &str| BatchItem { custom_id: id.to_owned(), request: question() };
+    let item = |id: &str| BatchItem { custom_id: id.to_owned(), request: question().into() };
     let input = BatchInput { tag: "chunk-1".to_owned(), items: vec![item("a"), item("b")] };
     assert_eq!(client.upload_batch(&input).await.unwrap(), None);
     let status = client.create_batch(&input, None).await.unwrap();

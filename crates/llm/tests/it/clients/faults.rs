@@ -135,6 +135,7 @@ fn stream_body(kind: ProviderKind, missing: usize) -> String {
         model: "m-1".to_owned(),
         text: "a text that is long enough for several pieces of a stream".to_owned(),
         tool_calls: Vec::new(),
+        vectors: Vec::new(),
         stop: Stop::End,
         usage: Usage { fresh_in: 5, out: 7, ..Usage::default() },
     };

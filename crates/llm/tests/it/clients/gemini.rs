@@ -26,7 +26,7 @@ fn operation(name: &str, state: &str, tag: &str, output: &Value) -> Value {
 }
 
 fn input(items: usize) -> BatchInput {
-    let items = (0..items).map(|n| BatchItem { custom_id: format!("k-{n}"), request: question() });
+    let items = (0..items).map(|n| BatchItem { custom_id: format!("k-{n}"), request: question().into() });
     BatchInput { tag: "chunk-1".to_owned(), items: items.collect() }
 }
 
@@ -48,7 +48,7 @@ async fn calls_name_the_model_in_the_address() {
     assert_eq!(stub.last().header("x-goog-api-key"), KEY);
     let deltas: Vec<_> = client.stream(&question()).await.unwrap().value.try_collect().await.unwrap();
     assert_eq!(deltas.len(), 2, "a list of chunks where events were asked for");
-    let request = EmbedRequest { model: "e".to_owned(), inputs: vec!["a".to_owned()], dimensions: None };
+    let request = EmbedRequest { model: "e".to_owned(), inputs: vec!["a".into()], ..EmbedRequest::default() };
     assert_eq!(client.embed(&request).await.unwrap().value.vectors, [vec![0.5]]);
     assert_eq!(client.models().await.unwrap()[0].id, "m-1");
 }

@@ -63,12 +63,12 @@ async fn vectors_and_models_are_read() {
     let client = client(KIND, &stub.url);
     let models = client.models().await.unwrap();
     assert_eq!((models[0].id.as_str(), models[0].owner.as_deref()), ("m-1", Some("x")));
-    let request = EmbedRequest { model: "e".to_owned(), inputs: vec!["a".to_owned()], dimensions: None };
+    let request = EmbedRequest { model: "e".to_owned(), inputs: vec!["a".into()], ..EmbedRequest::default() };
     assert_eq!(client.embed(&request).await.unwrap().value.vectors, [vec![0.5]]);
 }
 
 fn input() -> BatchInput {
-    let item = |id: &str| BatchItem { custom_id: id.to_owned(), request: question() };
+    let item = |id: &str| BatchItem { custom_id: id.to_owned(), request: question().into() };
     BatchInput { tag: "chunk-1".to_owned(), items: vec![item("a"), item("b"), item("c")] }
 }
 

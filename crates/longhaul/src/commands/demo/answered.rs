@@ -132,5 +132,6 @@ fn expected(run: &Run, seed: u64, place: usize) -> Result<Option<Value>> {
     let text = super::prompts::text_of(place);
     let body = json!({ "messages": [{ "role": "user", "content": text }] });
     let request = request::compose(body, &run.settings)?;
-    Ok(serde_json::from_str(&sim::answer_key(seed, &request)).ok())
+    let key = request.as_chat().map(|request| sim::answer_key(seed, request));
+    Ok(key.and_then(|key| serde_json::from_str(&key).ok()))
 }

@@ -1,6 +1,6 @@
 //! `estimate`: what prompts will cost, before anything is sent.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use longhaul_llm::Route;
 use longhaul_pipelines::bulk::{Estimate, RunSettings};
 
@@ -18,10 +18,13 @@ pub(crate) fn of(
     settings: &RunSettings,
     route: &Route,
 ) -> Result<Estimate> {
-    let mut estimate = Estimate::new(route);
+    let mut estimate = Estimate::new(route, settings.endpoint);
     let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     for prompt in prompts.lines()?.take(limit) {
-        estimate.add(prompt?.body, settings, route)?;
+        let prompt = prompt?;
+        estimate
+            .add(prompt.body, settings, route)
+            .with_context(|| format!("the request of line {} cannot be sent", prompt.line))?;
     }
     Ok(estimate)
 }
@@ -58,6 +61,7 @@ pub(crate) async fn run(app: &App, args: &PromptArgs) -> Result<Code> {
     let llm = models.llm_in_memory(app)?;
     let settings = super::settings::shape(args, &models, &summary)?;
     let route = llm.route(&settings.profile, &settings.model).await?;
+    settings.check(&route)?;
     let estimate = of(&prompts, args.limit, &settings, &route)?;
     app.out.one(&estimate, || text(&estimate))?;
     Ok(Code::Ok)

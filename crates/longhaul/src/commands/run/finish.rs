@@ -17,7 +17,7 @@ use crate::answers::{self, ErrorInfo, Item, Outcome};
 use crate::app::App;
 use crate::args::RunArgs;
 use crate::exit::Code;
-use crate::output::{dollars, grouped, short_count};
+use crate::output::{counted, dollars, grouped, short_count};
 use crate::prompts::{Form, Prompts};
 
 /// Where answers go.
@@ -57,14 +57,14 @@ pub(super) async fn finish(
         let written = write_answers(app, bulk, run, &answers).await?;
         if written.cut_off > 0 {
             app.out.warn(format_args!(
-                "{} answers were cut off at max_tokens; they are marked with stop = length",
-                grouped(written.cut_off)
+                "cut off at max_tokens: {}, marked with stop = length",
+                counted(written.cut_off, "answer")
             ));
         }
         if let Some(error) = &written.first_error {
             app.out.warn(format_args!(
-                "{} requests have no answer; the first: {error}",
-                grouped(written.failed)
+                "without an answer: {}; the first: {error}",
+                counted(written.failed, "request")
             ));
         }
     }
@@ -135,6 +135,7 @@ fn options(run: &Run, answers: &Answers<'_>) -> answers::Options {
         out,
         errors: answers.errors.map(Path::to_owned),
         properties,
+        endpoint: run.settings.endpoint,
     }
 }
 
@@ -204,7 +205,9 @@ pub(crate) fn spending(progress: &Progress) -> Vec<String> {
     let spent = &progress.spent;
     let mut cost = match (spent.unpriced_calls, spent.cost.0) {
         (1.., 0) => "unpriced".to_owned(),
-        (1.., micros) => format!("{}, and {} calls unpriced", dollars(micros), grouped(spent.unpriced_calls)),
+        (1.., micros) => {
+            format!("{}, and {} unpriced", dollars(micros), counted(spent.unpriced_calls, "call"))
+        }
         (0, micros) => dollars(micros),
     };
     if let Some(estimated) = progress.estimated_micros {
@@ -212,14 +215,15 @@ pub(crate) fn spending(progress: &Progress) -> Vec<String> {
     }
     let usage = &spent.usage;
     let mut lines = vec![format!(
-        "cost         {cost} · {} calls · {} tokens in, {} out",
-        grouped(spent.calls),
+        "cost         {cost} · {} · {} tokens in, {} out",
+        counted(spent.calls, "call"),
         short_count(usage.input()),
         short_count(usage.output()),
     )];
     let counts = [
         (spent.cached, "from the cache"),
         (spent.throttled, "times throttled"),
+        (spent.retried, "retried"),
         (spent.repaired, "asked again for shape"),
     ];
     let counts: Vec<String> = counts
@@ -232,8 +236,8 @@ pub(crate) fn spending(progress: &Progress) -> Vec<String> {
     }
     if spent.unknown_calls > 0 {
         lines.push(format!(
-            "unknown      {} calls never came to an end that we saw, and may have been billed: up to {}",
-            grouped(spent.unknown_calls),
+            "unknown      {} never came to an end that we saw, and may have been billed: up to {}",
+            counted(spent.unknown_calls, "call"),
             dollars(spent.unknown_ceiling.0),
         ));
     }

@@ -4,18 +4,19 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use longhaul_pipelines::bulk::progress::{self, Listener, Progress as RunProgress, Status as RunStatus};
 use longhaul_pipelines::bulk::{Bulk, Mode, Run, gate::Held};
 use longhaul_queue::store::{Filter, ListRequest};
 use longhaul_queue::{State, Timestamp};
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::app::App;
 use crate::exit::Code;
 use crate::output::dollars;
 use crate::progress::{Fact, Progress, Status};
 
+use super::interrupts::Interrupts;
+use super::outage;
 use super::working::Working;
 
 /// How following ended.
@@ -126,6 +127,7 @@ pub(crate) async fn show(app: &App, bulk: &Bulk, run: &Run) -> Result<RunProgres
     tokio::select! {
         progress = progress::watch(bulk, run, &bar) => Ok(progress?),
         never = tell_troubles(app, bulk, run, &bar) => never,
+        never = outage::tell(app, bulk) => match never {},
     }
 }
 
@@ -176,26 +178,16 @@ pub(super) async fn until_the_end(
     bulk: &Bulk,
     run: &Run,
     mut working: Option<&mut Working>,
+    interrupts: &mut Interrupts,
 ) -> Result<Shown> {
-    let mut interrupts = signal(SignalKind::interrupt()).context("catching signals")?;
-    let mut terms = signal(SignalKind::terminate()).context("catching signals")?;
     tokio::select! {
         progress = show(app, bulk, run) => return Ok(Shown::Ended(Box::new(progress?))),
         () = ended(working.as_deref_mut()) => return Ok(Shown::WorkerEnded),
-        _ = interrupts.recv() => {}
-        _ = terms.recv() => {}
+        () = interrupts.next() => {}
     }
-    let Some(working) = working.as_mut() else { return Ok(Shown::Interrupted) };
-    app.out.note("draining: no new requests, those under way may be answered; once more to stop at once");
-    working.drain();
-    tokio::select! {
-        () = working.ended() => return Ok(Shown::Interrupted),
-        _ = interrupts.recv() => {}
-        _ = terms.recv() => {}
+    if let Some(working) = working {
+        interrupts.drain(app, working).await;
     }
-    working.abort();
-    app.out.note("stopping: requests under way are given back, and may have been billed");
-    working.ended().await;
     Ok(Shown::Interrupted)
 }
 

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use longhaul_llm::cache::CacheMode;
-use longhaul_llm::{MicroUsd, schema};
+use longhaul_llm::{Endpoint, MicroUsd, schema};
 use longhaul_pipelines::bulk::plan::{self, Strategy};
 use longhaul_pipelines::bulk::{Bulk, Mode, Run, RunId, RunSettings, Source, Submission};
 use serde_json::{Map, Value};
@@ -12,7 +12,7 @@ use crate::app::App;
 use crate::args::{CacheUse, PromptArgs, RunArgs};
 use crate::exit::{Code, Failure};
 use crate::models;
-use crate::output::{dollars, grouped};
+use crate::output::{counted, dollars};
 use crate::parse;
 use crate::prompts::{Options, Prompts, Summary, Template};
 
@@ -25,7 +25,8 @@ pub(super) fn prompts(args: &PromptArgs, line_bytes_max: usize) -> Result<Prompt
             Failure::new(Code::Usage, format!("--template: {problem}"))
                 .hint("such as 'Translate {{text}} to {{language}}'")
         })?;
-    Prompts::open(&args.file, Options { format: args.format, template, line_bytes_max })
+    let endpoint = if args.embed { Endpoint::Embeddings } else { Endpoint::Chat };
+    Prompts::open(&args.file, Options { format: args.format, template, endpoint, line_bytes_max })
 }
 
 /// The settings that shape the answers.
@@ -36,12 +37,14 @@ pub(super) fn shape(args: &PromptArgs, models: &models::Setup, summary: &Summary
     put("system", args.system.clone().map(Value::from));
     put("max_tokens", args.max_tokens.map(Value::from));
     put("temperature", args.temperature.map(Value::from));
+    put("dimensions", args.dimensions.map(Value::from));
     let profile = models.chosen()?;
     let name =
         args.file.file_name().map_or_else(|| "stdin".to_owned(), |name| name.to_string_lossy().into_owned());
     Ok(RunSettings {
         model: models.model(&profile, args.model.as_deref(), summary.without_model > 0)?,
         profile,
+        endpoint: summary.endpoint,
         defaults,
         schema: args.schema.as_deref().map(read_schema).transpose()?,
         fallback_model: None,
@@ -69,7 +72,9 @@ pub(super) async fn of(
     (prompts, summary): (&Prompts, &Summary),
 ) -> Result<RunSettings> {
     let mut settings = shape(&args.prompts, models, summary)?;
+    settings.fallback_model.clone_from(&args.fallback_model);
     let route = bulk.llm().route(&settings.profile, &settings.model).await?;
+    settings.check(&route)?;
     let now = app.now();
     let by = args.by.as_deref().map(|text| parse::time(text, now)).transpose();
     let by = by.map_err(|problem| Failure::new(Code::Usage, format!("--by: {problem}")))?;
@@ -81,11 +86,11 @@ pub(super) async fn of(
     };
     let time_left = by
         .map(|by| std::time::Duration::from_millis((by.as_millis() - now.as_millis()).max(0).unsigned_abs()));
-    let decision = plan::decide(strategy, route.batch_limits(), settings.source.requests, time_left);
+    let decision =
+        plan::decide(strategy, route.batch_limits(settings.endpoint), settings.source.requests, time_left);
     settings.mode = decision.mode;
     settings.mode_note = decision.note;
     settings.switch_at = decision.switch_after.map(|after| now + after);
-    settings.fallback_model.clone_from(&args.fallback_model);
     settings.cache = match args.cache {
         CacheUse::Auto => CacheMode::Auto,
         CacheUse::Off => CacheMode::Off,
@@ -134,8 +139,8 @@ pub(super) fn describe(app: &App, settings: &RunSettings, max_cost: Option<Micro
     let cost = settings.estimate_micros.map_or_else(|| "unpriced".to_owned(), dollars);
     app.out.one(&serde_json::json!({ "id": id.as_str(), "settings": settings }), || {
         let mut text = format!(
-            "{id}: {} requests to {} by profile {}, {}, about {cost}",
-            grouped(settings.source.requests),
+            "{id}: {} to {} by profile {}, {}, about {cost}",
+            counted(settings.source.requests, "request"),
             settings.model,
             settings.profile,
             settings.mode,
@@ -159,9 +164,9 @@ pub(super) fn introduce(app: &App, submission: &Submission, max_cost: Option<Mic
         if settings.model.starts_with(longhaul_llm::SIM_MODEL_PREFIX) { " (simulated)" } else { "" };
     let verb = if submission.is_resumed() { "going on with" } else { "starting" };
     app.out.note(format_args!(
-        "{verb} {}: {} requests to {}{simulated} by profile {}, {}",
+        "{verb} {}: {} to {}{simulated} by profile {}, {}",
         submission.id(),
-        grouped(settings.source.requests),
+        counted(settings.source.requests, "request"),
         settings.model,
         settings.profile,
         settings.mode,

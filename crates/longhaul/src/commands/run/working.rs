@@ -62,10 +62,9 @@ impl Working {
         let _ = stopped.wait_for(|ended| *ended).await;
     }
 
-    /// Ends the worker.
-    pub(super) async fn stop(self) -> Result<()> {
+    /// Ends the worker, and answers what it did.
+    pub(super) async fn stop(self) -> Result<WorkerReport> {
         self.drain();
-        self.task.await.context("the worker broke off")??;
-        Ok(())
+        Ok(self.task.await.context("the worker broke off")??)
     }
 }

@@ -50,6 +50,37 @@ fn batch_lines_keep_their_body() {
 }
 
 #[test]
+fn texts_to_embed_come_in_every_form() {
+    let cases = [
+        ("a.txt", "one\n", None, json!({"input": "one"})),
+        ("a.jsonl", "\"one\"", None, json!({"input": "one"})),
+        (
+            "a.jsonl",
+            r#"{"prompt":"one","id":1,"dimensions":8}"#,
+            None,
+            json!({"input": "one", "dimensions": 8}),
+        ),
+        ("a.jsonl", r#"{"input":["one","two"]}"#, None, json!({"input": ["one", "two"]})),
+        ("a.jsonl", r#"{"input":[1,2]}"#, None, json!({"input": [1, 2]})),
+        ("a.jsonl", r#"{"text":"one"}"#, Some("t: {{text}}"), json!({"input": "t: one"})),
+        ("a.csv", "prompt,system\none,s\n", None, json!({"input": "one"})),
+        ("a.csv", "a,b\n1,2\n", Some("{{a}}-{{b}}"), json!({"input": "1-2"})),
+        (
+            "a.jsonl",
+            r#"{"custom_id":"a","method":"POST","url":"/v1/embeddings","body":{"input":"one"}}"#,
+            None,
+            json!({"input": "one"}),
+        ),
+    ];
+    for (name, content, template, body) in cases {
+        let mut input = input(name, content).embed();
+        input.template = template;
+        let (summary, lines) = input.ok();
+        assert_eq!((&lines[0].body, summary.endpoint), (&body, Endpoint::Embeddings), "{content}");
+    }
+}
+
+#[test]
 fn plain_lines_are_prompts_or_conversations() {
     let user = |text: &str| json!({"role": "user", "content": text});
     let cases = [

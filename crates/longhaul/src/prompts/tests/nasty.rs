@@ -76,6 +76,24 @@ fn a_refused_batch_line_names_its_field() {
 }
 
 #[test]
+fn what_cannot_be_embedded_is_named() {
+    let cases = [
+        (r#"{"messages":[]}"#, "there is neither `prompt` nor `input`, but messages"),
+        (r#"{"prompt":"x","input":"y"}"#, "`prompt` and `input` exclude each other"),
+        (r#"{"input":" "}"#, "`input` must be a text or a list"),
+        (r#"{"input":[]}"#, "`input` must be a text or a list"),
+        (r#"{"prompt":7}"#, "`input` must be a text or a list"),
+        (
+            r#"{"custom_id":"a","url":"/v1/chat/completions","body":{"messages":[{"role":"user","content":"x"}]}}"#,
+            "`url` asks for a chat, and --embed for embeddings",
+        ),
+    ];
+    for (line, problem) in cases {
+        assert_eq!(input("a.jsonl", line).embed().refused(), format!("a.jsonl line 1: {problem}"), "{line}");
+    }
+}
+
+#[test]
 fn a_refused_table_names_its_columns() {
     let cases = [
         ("id,text\n1,a", None, "line 1: there is no column `prompt`, but id, text"),

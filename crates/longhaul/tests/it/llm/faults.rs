@@ -28,9 +28,11 @@ fn a_provider_that_is_not_there_is_said_and_waited_for() {
     let said = BufReader::new(run.0.stderr.take().expect("piped")).lines().map_while(Result::ok);
     let mut said = said.inspect(|line| assert!(!line.contains("panicked"), "{line}"));
     let warning = said.find(|line| line.contains("tried again")).expect("a reason for the wait");
-    assert!(warning.contains("cannot connect") && warning.contains("refused"), "{warning}");
+    let address = format!("cannot connect to 127.0.0.1:{port}");
+    assert!(warning.contains(&address) && warning.contains("refused"), "{warning}");
     let sim = Sim::start_at(&port, &[]);
     let rest: Vec<String> = said.collect();
+    assert!(rest.iter().any(|line| line.contains(" retried")), "the summary tells of it: {rest:?}");
     assert_eq!(run.0.wait().expect("waiting").code(), Some(0), "{rest:?}");
     all_answered(&desk.answers("answers.jsonl"), REQUESTS);
     assert_eq!(sim.count("executed"), REQUESTS);
@@ -80,7 +82,7 @@ fn what_cannot_be_answered_fails_with_its_reason_and_can_be_asked_again() {
     let long = "word ".repeat(400);
     desk.place.write("prompts.txt", &format!("short\n{long}\nalso short\n"));
     let ran = desk.run(&[&RUN[..], &["--errors", "errors.jsonl"]].concat());
-    ran.fails(3, &["1 requests have no answer", "context_too_long", "retry-failed"]);
+    ran.fails(3, &["without an answer: 1 request;", "context_too_long", "retry-failed"]);
     assert_eq!(desk.answers("answers.jsonl").len(), 2);
     let errors = desk.answers("errors.jsonl");
     assert_eq!((errors.len(), &errors[0]["index"]), (1, &1.into()));

@@ -47,6 +47,16 @@ fn a_table_keeps_its_columns_and_gains_those_of_the_schema() {
     // On stdout too, where nothing else may be.
     let ran = desk.ok(&args);
     assert_eq!(ran.stdout, table);
+    // The store has the answers only, and says so where the columns would be missed.
+    let id = desk.run_id();
+    let ran = desk.ok(&["runs", "results", &id, "--out", "stored.csv"]);
+    assert!(
+        ran.stderr.contains("columns of in.csv") && ran.stderr.contains("longhaul run in.csv"),
+        "{ran:?}"
+    );
+    assert!(read(&desk.place.path("stored.csv")).contains("label,n,error\n"));
+    let ran = desk.ok(&["runs", "results", &id, "--out", "stored.jsonl"]);
+    assert!(!ran.stderr.contains("columns"), "{ran:?}");
     desk.run(&["run", "in.csv", "--sync", "--template", "{{nosuch}}"]).fails(2, &["nosuch", "text"]);
     desk.run(&["run", "in.csv", "--sync"]).fails(2, &["--template"]);
 }

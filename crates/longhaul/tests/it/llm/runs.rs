@@ -1,5 +1,7 @@
 //! `runs …`: what becomes of a run that is stored.
 
+use crate::workers::until;
+
 use super::sim::{Desk, Sim, all_answered};
 
 fn detached(desk: &Desk) -> String {
@@ -60,6 +62,29 @@ fn a_cancelled_run_keeps_its_answers_and_says_what_is_missing() {
     desk.ok(&["runs", "rm", &id, "--yes"]);
     assert_eq!(desk.run(&["runs", "ls"]).code, Some(0));
     assert_eq!(sim.count("calls"), 0);
+}
+
+/// Its requests would wait for it for ever.
+#[test]
+fn a_batch_is_not_cancelled_without_its_run() {
+    let slow = r#"{"batch":{"queue_s":0,"run_s":80000,"finalize_s":0,"cancel_s":0,"time_scale":1000}}"#;
+    let sim = Sim::with(slow);
+    let desk = Desk::at(&sim, 10);
+    let id = desk.ok(&["run", "prompts.txt", "--batch", "--detach"]).stdout.trim().to_owned();
+    let worker = desk.start(&["work"]);
+    until("the batch to be at the provider", || sim.count("batches_created") == 1);
+    let way_out = format!("longhaul runs cancel {id}");
+    let batches = desk.json(&["jobs", "ls", "--kind", "llm.batch"]);
+    let batch = batches["items"][0]["id"].as_str().expect("an id").to_owned();
+    desk.run(&["jobs", "cancel", &batch]).fails(1, &["requests wait for it", &way_out]);
+    desk.run(&["process", "cancel", &id, "--yes"]).fails(1, &["is a run", &way_out]);
+    let ran = desk.ok(&["jobs", "cancel", "--kind", "llm.batch", "--yes"]);
+    assert!(ran.stdout.contains("0 cancelled") && ran.stderr.contains(&way_out), "{ran:?}");
+    let shown = desk.json(&["jobs", "show", &batch]);
+    assert!(shown["cancel_requested"] != true && shown["state"] != "cancelled", "{shown}");
+    desk.ok(&["runs", "cancel", &id, "--yes"]);
+    desk.run(&["runs", "wait", &id, "--timeout", "60s"]).fails(3, &["cancelled"]);
+    drop(worker);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::workers::Process;
 const ANSWER_WAIT: Duration = Duration::from_secs(20);
 
 /// A running `longhaul sim serve`.
-pub(super) struct Sim {
+pub(crate) struct Sim {
     process: Process,
     url: String,
 }
@@ -40,7 +40,7 @@ impl Sim {
     }
 
     /// Starts one with settings as JSON.
-    pub(super) fn with(options: &str) -> Self {
+    pub(crate) fn with(options: &str) -> Self {
         Self::start(&["--options", options])
     }
 
@@ -50,7 +50,7 @@ impl Sim {
     }
 
     /// As OpenAI's clients want it.
-    pub(super) fn base_url(&self) -> String {
+    pub(crate) fn base_url(&self) -> String {
         format!("{}/v1", self.url)
     }
 
@@ -67,6 +67,14 @@ impl Sim {
 
     pub(super) fn stats(&self) -> Value {
         serde_json::from_str(&http(self.address(), "GET", "/sim/stats", "")).expect("stats")
+    }
+
+    /// The calls that it executed, oldest first.
+    pub(crate) fn log(&self) -> Vec<Value> {
+        // It comes in chunks of whole lines, with their lengths in between.
+        let body = http(self.address(), "GET", "/sim/log", "");
+        let lines = body.lines().filter(|line| line.starts_with('{'));
+        lines.map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
     }
 
     /// Changes what goes wrong from now on.

@@ -1,9 +1,9 @@
 //! Requests one by one: a provider that misbehaves, a program that is killed or asked to end.
 
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
-use crate::workers::{Process, until};
+use crate::workers::{Process, interrupt, until};
 
 use super::sim::{Desk, Sim, all_answered};
 
@@ -124,11 +124,6 @@ fn under_way(desk: &Desk, sim: &Sim, args: &[&str]) -> Process {
     let run = Process(desk.command(args).stdout(Stdio::null()).spawn().expect("running longhaul"));
     until("requests to be sent", || sim.count("calls") >= 4);
     run
-}
-
-fn interrupt(process: &Process) {
-    let id = process.0.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &id]).status().expect("kill").success());
 }
 
 /// How it ended, and what it said on the way.

@@ -35,7 +35,7 @@ impl Life<'_> {
             self.context.log("other batches and calls under way have reserved the rest of the budget");
             return self.wait(&Step::Prepare, self.poll_wait(self.context.job().spent.parks));
         }
-        let file = self.live.route.provider().upload_batch(&input).await?;
+        let file = self.live.route.upload_batch(&input).await?;
         Ok(Next::Step(Step::Uploaded { file }))
     }
 
@@ -45,8 +45,8 @@ impl Life<'_> {
         let sent_at = self.now();
         let intent =
             Step::Submitting { file: file.clone(), sent_at, looks: 0, candidates: Vec::new(), ending: None };
-        self.context.save(&intent).await?;
-        match self.live.route.provider().create_batch(&input, file.as_deref()).await {
+        self.save(&intent).await?;
+        match self.live.route.create_batch(&input, file.as_deref()).await {
             Ok(status) => Ok(self.submitted(status.id, None)),
             Err(error) if error.maybe_billed => {
                 warn!(%error, "a batch may or may not have been created, looking for it");
@@ -54,7 +54,7 @@ impl Life<'_> {
             }
             Err(error) => {
                 // Refused for certain: the intent is withdrawn.
-                self.context.save(&Step::Uploaded { file }).await?;
+                self.save(&Step::Uploaded { file }).await?;
                 Err(error.into())
             }
         }
@@ -68,7 +68,7 @@ impl Life<'_> {
         let (file, sent_at, mut ending) = (file.clone(), *sent_at, *ending);
         match told {
             Some(BatchTold::Resubmit) => return Ok(Next::Step(Step::Uploaded { file })),
-            Some(BatchTold::Drop) => return Ok(given_up()),
+            Some(BatchTold::Drop) => return Ok(given_up("the provider did not say whether it exists")),
             // It may be running: found, it can be ended.
             Some(BatchTold::Cancel) if ending.is_none() => {
                 ending = Some(Ending::Cancel);
@@ -98,7 +98,11 @@ impl Life<'_> {
             }
             // Nobody waits for it any more; that one of them may be it is in the ledger.
             (false, Some(_)) => Ok(Next::Step(Step::Over { word: LastWord::Cancelled, maybe_billed: true })),
-            (false, None) => self.ambiguous(&Step::Submitting { file, sent_at, looks, candidates, ending }),
+            (false, None) => {
+                let text = "the provider did not confirm a batch and keeps no tags; a batch of this size and time exists, \
+                            which may be it";
+                self.ambiguous(&Step::Submitting { file, sent_at, looks, candidates, ending }, text)
+            }
         }
     }
 
@@ -109,7 +113,7 @@ impl Life<'_> {
             sent_at_ms: sent_at.as_millis(),
             requests: self.payload.len() as usize,
         };
-        let mut found = self.live.route.provider().find_batches(&probe).await?;
+        let mut found = self.live.route.find_batches(&probe).await?;
         // One that was refused as a whole has run nothing, whosever it is.
         found.retain(|found| found.status.state != BatchState::Failed);
         Ok(found)
@@ -129,11 +133,9 @@ impl Life<'_> {
     }
 
     /// Held until a person decides, or until a candidate has ended and can be told by its results.
-    fn ambiguous(&self, step: &Step) -> Result<Next> {
-        let mut data = serde_json::to_value(step).unwrap_or_default();
+    pub(super) fn ambiguous(&self, step: &Step, text: &str) -> Result<Next> {
+        let mut data = serde_json::to_value(self.stored(step)).unwrap_or_default();
         if let Some(fields) = data.as_object_mut() {
-            let text = "the provider did not confirm a batch and keeps no tags; a batch of this size and time exists, \
-                        which may be it";
             fields.insert("held".to_owned(), text.into());
         }
         let until = self.now() + AMBIGUOUS_WAIT.mul_f64(self.bulk.llm().poll_scale());
@@ -144,7 +146,7 @@ impl Life<'_> {
 
     fn submitted(&self, id: String, ending: Option<Ending>) -> Next {
         self.context.log(format!("batch {id} with {} requests", self.payload.len()));
-        Next::Step(Step::Submitted { id, at: self.now(), polls: 0, ending, completed: None })
+        Next::Step(Step::Submitted { id, at: self.now(), polls: 0, ending, completed: None, missing: None })
     }
 
     /// The requests that still wait for this batch, read from the store page by page.
@@ -198,8 +200,8 @@ pub(super) fn id_prefix(tag: &str) -> String {
 }
 
 /// The end of a batch that a person gives up on.
-fn given_up() -> Next {
-    let message = "its batch was given up: the provider did not say whether it exists".to_owned();
+pub(super) fn given_up(why: &str) -> Next {
+    let message = format!("its batch was given up: {why}");
     let word = LastWord::Failed { class: Class::Network, message };
     Next::Step(Step::Over { word, maybe_billed: true })
 }

@@ -77,10 +77,12 @@ impl ClaimLoop {
             }
             Phase::Draining(_) | Phase::Releasing(_) => nothing_held,
             Phase::Leaving(until) => {
-                if !nothing_held && Instant::now() >= until {
-                    error!("the store cannot be reached, the last outcomes are dropped");
+                let too_late = Instant::now() >= until;
+                if !nothing_held && too_late {
+                    let results = self.settling.give_up();
+                    error!(results, "the store cannot be reached, the last outcomes are dropped");
                 }
-                nothing_held || Instant::now() >= until
+                nothing_held || too_late
             }
         }
     }

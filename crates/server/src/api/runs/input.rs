@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use axum::http::StatusCode;
 use longhaul_llm::cache::CacheMode;
-use longhaul_llm::{MicroUsd, schema};
+use longhaul_llm::{Endpoint, MicroUsd, schema};
 use longhaul_pipelines::bulk::plan::{self, Strategy};
 use longhaul_pipelines::bulk::{Estimate, NewRequest, RunSettings, Source};
 use serde::{Deserialize, Serialize};
@@ -136,7 +136,7 @@ impl Wanted {
             ModeIn::Batch => Strategy::Batch,
             ModeIn::Auto => Strategy::Auto,
         };
-        let decision = plan::decide(strategy, route.batch_limits(), source.requests, None);
+        let decision = plan::decide(strategy, route.batch_limits(Endpoint::Chat), source.requests, None);
         let mut defaults = Map::new();
         let mut put =
             |name: &str, value: Option<Value>| defaults.extend(value.map(|value| (name.to_owned(), value)));
@@ -146,6 +146,7 @@ impl Wanted {
         let settings = RunSettings {
             profile: chosen.profile,
             model: chosen.model,
+            endpoint: Endpoint::Chat,
             defaults,
             schema: asked.schema,
             fallback_model: asked.fallback_model,
@@ -171,7 +172,7 @@ impl Wanted {
     /// What it would cost.
     pub(in crate::api) async fn estimate(&self, ctx: &Ctx) -> Result<Estimate, Problem> {
         let route = ctx.llm().route(&self.settings.profile, &self.settings.model).await?;
-        let mut estimate = Estimate::new(&route);
+        let mut estimate = Estimate::new(&route, self.settings.endpoint);
         let mut requests = self.requests(ctx);
         while let Some(request) = requests.next().await? {
             let place = estimate.requests;

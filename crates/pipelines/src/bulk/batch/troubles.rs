@@ -1,0 +1,141 @@
+//! A batch that its provider has forgotten, or does not take: waited for, but not for ever.
+
+use std::time::Duration;
+
+use longhaul_queue::limits::PAGE_MAX;
+use longhaul_queue::store::{Filter, ListRequest};
+use longhaul_queue::{Json, State, Timestamp};
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+use super::super::Result;
+use super::{BatchTold, Ending, KIND, LastWord, Life, Next, Step, sending, unsent};
+
+/// How long, and how often at least, a provider must have said that there is no such batch before that is believed. A
+/// list or a cache of its own may lag behind.
+const MISSING_AFTER: Duration = Duration::from_secs(10 * 60);
+const MISSING_LOOKS_MIN: u32 = 5;
+/// Waits before a batch is sent again that did not fit into the provider's queue: the first, doubled up to the last.
+const REFUSED_WAIT_FIRST: Duration = Duration::from_secs(60);
+const REFUSED_WAIT_MAX: Duration = Duration::from_secs(30 * 60);
+/// Refusals in a row before the requests go one by one, where no batch of ours is in that queue: about an hour and a half.
+pub const REFUSALS_MAX: u32 = 8;
+
+/// A batch that the provider does not know any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missing {
+    /// When it said so first.
+    pub since: Timestamp,
+    /// How often it said so.
+    pub looks: u32,
+}
+
+/// What a batch job remembers beside its step: that the provider did not take it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    /// How often in a row.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub refusals: u32,
+    /// How often in a row while no other batch of ours took up room there.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub alone: u32,
+    /// What the provider said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// What is stored of a batch job.
+#[derive(Serialize)]
+pub(super) struct Stored<'a> {
+    #[serde(flatten)]
+    pub(super) step: &'a Step,
+    #[serde(flatten)]
+    pub(super) refused: &'a Refused,
+}
+
+impl Life<'_> {
+    /// The provider says that there is no such batch.
+    pub(super) fn missing(&self, step: &Step) -> Result<Next> {
+        let Step::Submitted { id, at, polls, ending, completed, missing } = step else {
+            return Ok(Next::Step(step.clone()));
+        };
+        let (since, looks) = missing.map_or((self.now(), 1), |missing| (missing.since, missing.looks + 1));
+        let missing = Some(Missing { since, looks });
+        let (id, polls) = (id.clone(), polls + 1);
+        let step = Step::Submitted { id, at: *at, polls, ending: *ending, completed: *completed, missing };
+        let long = MISSING_AFTER.mul_f64(self.bulk.llm().poll_scale());
+        if looks < MISSING_LOOKS_MIN || self.now().since(since) < long {
+            return self.wait(&step, self.poll_wait(looks));
+        }
+        match ending {
+            // Nobody waits for it; that it may have run is in the ledger.
+            Some(Ending::Cancel) => {
+                Ok(Next::Step(Step::Over { word: LastWord::Cancelled, maybe_billed: true }))
+            }
+            Some(Ending::Deadline) | None => self.ambiguous(
+                &step,
+                "the provider no longer knows this batch, which may have been run and billed",
+            ),
+        }
+    }
+
+    /// What a person decided about a batch that the provider has forgotten.
+    pub(super) fn decided(&self, step: &Step, told: Option<BatchTold>) -> Option<Next> {
+        let Step::Submitted { id, at, ending, completed, missing: Some(_), .. } = step else { return None };
+        match told? {
+            BatchTold::Resubmit => Some(Next::Step(Step::Prepare)),
+            BatchTold::Drop => Some(sending::given_up("the provider no longer knows it")),
+            BatchTold::Wait => Some(Next::Step(Step::Submitted {
+                id: id.clone(),
+                at: *at,
+                polls: 0,
+                ending: *ending,
+                completed: *completed,
+                missing: None,
+            })),
+            BatchTold::Cancel => None,
+        }
+    }
+
+    /// A batch that the provider refused for its size, or for all that waits there: nothing was run. Sent again later, as
+    /// long as batches of ours under way may make room; then its requests go one by one.
+    pub(super) async fn too_large(&self, why: &str, ending: Option<Ending>) -> Result<Next> {
+        if ending.is_some() {
+            return Ok(unsent(ending));
+        }
+        let refusals = self.refused.refusals + 1;
+        let alone = if self.others_under_way().await? { 0 } else { self.refused.alone + 1 };
+        if alone >= REFUSALS_MAX {
+            warn!(why, refusals, "the provider does not take a batch, its requests are sent one by one");
+            let word = LastWord::Refused { why: why.to_owned() };
+            return Ok(Next::Step(Step::Over { word, maybe_billed: false }));
+        }
+        let refused = Refused { refusals, alone, refused: Some(why.to_owned()) };
+        let wait = REFUSED_WAIT_FIRST.saturating_mul(1 << (refusals - 1).min(16)).min(REFUSED_WAIT_MAX);
+        let data = Json::of(&Stored { step: &Step::Prepare, refused: &refused })?;
+        Ok(Next::Wait(self.park(data, wait.mul_f64(self.bulk.llm().poll_scale()))))
+    }
+
+    /// Whether other batches of this store are at a provider.
+    async fn others_under_way(&self) -> Result<bool> {
+        let states = State::ALL.into_iter().filter(|state| !state.is_terminal()).collect();
+        let filter = Filter { states, kind: Some(KIND.to_owned()), ..Filter::default() };
+        let newest = ListRequest { filter, newest_first: true, cursor: None, limit: PAGE_MAX };
+        let jobs = self.bulk.queue().list(newest).await?.items;
+        let others = jobs.iter().map(|job| job.id).filter(|id| *id != self.context.id()).collect();
+        let details = self.bulk.queue().store().get(others).await?;
+        let is_there = |step: Step| match step {
+            // One that was not looked at yet may be refused as well: many that are each too large must not wait for each
+            // other.
+            Step::Submitted { polls, .. } => polls > 0,
+            Step::Ended { .. } => true,
+            Step::Prepare | Step::Uploaded { .. } | Step::Submitting { .. } | Step::Over { .. } => false,
+        };
+        Ok(details.iter().filter_map(|detail| detail.data.as_ref()?.to().ok()).any(is_there))
+    }
+}

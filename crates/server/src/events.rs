@@ -1,0 +1,206 @@
+//! `/api/v1/events`: what changes, as it changes (server-sent events). A reader that comes back says how far it has read
+//! (`Last-Event-ID`) and is given what it missed, or told to look afresh (`resync`) when that is gone. One stream tells of
+//! everything; a page needs no second one.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use bytes::Bytes;
+use futures_util::stream;
+use longhaul_llm::sse::SseEvent;
+use longhaul_queue::Queue;
+use longhaul_queue::events::Event;
+use serde::Deserialize;
+use tokio::sync::watch;
+
+use crate::api::ApiError;
+use crate::ctx::Ctx;
+use crate::problem::Problem;
+
+/// Streams at once; each holds a connection.
+const STREAMS_MAX: usize = 1_000;
+/// Events read at once.
+const PAGE: usize = 500;
+/// A sign of life for proxies that close what is silent.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// Least time between two looks: many small changes make one look.
+const LOOK_GAP: Duration = Duration::from_millis(100);
+
+/// The routes.
+pub(crate) fn routes() -> Router<Ctx> {
+    Router::new().route("/api/v1/events", get(events))
+}
+
+/// How many streams are open.
+#[derive(Debug, Default)]
+pub(crate) struct Streams(AtomicUsize);
+
+impl Streams {
+    /// How many are open.
+    pub(crate) fn open(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Which changes a reader wants; all given must hold.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    /// Events after this number; `Last-Event-ID` goes before it.
+    after: Option<u64>,
+    process: Option<String>,
+    queue: Option<String>,
+    kind: Option<String>,
+}
+
+impl Wanted {
+    fn is_everything(&self) -> bool {
+        self.process.is_none() && self.queue.is_none() && self.kind.is_none()
+    }
+
+    /// The part of an event that is wanted. Changes that are only counted cannot be told apart: whoever wants some of them is
+    /// told that there were more.
+    fn part_of(&self, mut event: Event) -> Option<Event> {
+        if self.is_everything() {
+            return Some(event);
+        }
+        event.changes.retain(|change| {
+            let process = change.process_id.as_ref().map(|process| process.as_str());
+            self.process.as_deref().is_none_or(|wanted| process == Some(wanted))
+                && self.queue.as_deref().is_none_or(|wanted| change.queue == wanted)
+                && self.kind.as_deref().is_none_or(|wanted| change.kind == wanted)
+        });
+        (!event.changes.is_empty() || event.more > 0).then_some(event)
+    }
+}
+
+async fn events(
+    State(ctx): State<Ctx>,
+    headers: HeaderMap,
+    query: Result<Query<Wanted>, axum::extract::rejection::QueryRejection>,
+) -> Result<Response, ApiError> {
+    let Query(wanted) = query.map_err(|error| Problem::invalid(error.body_text()))?;
+    let last = headers.get("last-event-id").and_then(|value| value.to_str().ok());
+    let after = last.and_then(|last| last.parse().ok()).or(wanted.after);
+    let place = Place::take(&ctx)?;
+    let reader = Reader {
+        queue: ctx.queue().clone(),
+        changes: ctx.queue().changes(),
+        draining: ctx.draining.subscribe(),
+        wanted,
+        after,
+        ready: VecDeque::new(),
+        _place: place,
+    };
+    let reader = reader.checked().await?;
+    let pieces = stream::unfold(reader, Reader::next);
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+        // A proxy that gathers a response before it passes it on would pass on nothing.
+        (header::HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
+    ];
+    Ok((headers, axum::body::Body::from_stream(pieces)).into_response())
+}
+
+/// One of the streams that may be open.
+struct Place(Arc<Streams>);
+
+impl Place {
+    fn take(ctx: &Ctx) -> Result<Self, Problem> {
+        let place = Self(Arc::clone(&ctx.streams));
+        if place.0.0.fetch_add(1, Ordering::Relaxed) < STREAMS_MAX {
+            return Ok(place);
+        }
+        let text =
+            format!("{STREAMS_MAX} streams of events are open: close one, or ask now and then instead");
+        Err(Problem {
+            retry_after: Some(HEARTBEAT),
+            ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_streams", text)
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+struct Reader {
+    queue: Queue,
+    changes: watch::Receiver<u64>,
+    draining: watch::Receiver<bool>,
+    wanted: Wanted,
+    /// The newest event that was read; `None` before the first look of one who has read nothing.
+    after: Option<u64>,
+    ready: VecDeque<String>,
+    _place: Place,
+}
+
+impl Reader {
+    async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
+        loop {
+            if let Some(text) = self.ready.pop_front() {
+                return Some((Ok(Bytes::from(text)), self));
+            }
+            self.changes.mark_unchanged();
+            self.look().await;
+            if !self.ready.is_empty() {
+                continue;
+            }
+            tokio::select! {
+                () = drained(&mut self.draining) => return None,
+                _ = self.changes.changed() => tokio::time::sleep(LOOK_GAP).await,
+                () = tokio::time::sleep(HEARTBEAT) => self.ready.push_back(":\n\n".to_owned()),
+            }
+        }
+    }
+
+    /// A number that is yet to come is of another store, or of this one before it was put back: look afresh.
+    async fn checked(mut self) -> Result<Self, Problem> {
+        let newest = self.queue.events(None, 1).await?.events.last().map_or(0, |event| event.id);
+        if self.after.is_some_and(|after| after > newest) {
+            self.after = Some(newest);
+            self.ready.push_back(SseEvent::named("resync", "{}").to_text());
+        }
+        Ok(self)
+    }
+
+    /// Reads what is new. A store that cannot be read now is read at the next look.
+    async fn look(&mut self) {
+        let newcomer = self.after.is_none();
+        let limit = if newcomer { 1 } else { PAGE };
+        let Ok(page) = self.queue.events(self.after, limit).await else { return };
+        if page.resync {
+            self.ready.push_back(SseEvent::named("resync", "{}").to_text());
+        }
+        let newest = page.events.last().map(|event| event.id);
+        self.after = newest.or(self.after).or(Some(0));
+        if newcomer {
+            // One who has read nothing wants what comes, and a number to come back with.
+            let hello = SseEvent::named("hello", "{}").to_text();
+            self.ready.push_back(format!("id: {}\n{hello}", self.after.unwrap_or_default()));
+            return;
+        }
+        for event in page.events {
+            let id = event.id;
+            let Some(event) = self.wanted.part_of(event) else { continue };
+            let Ok(data) = serde_json::to_string(&event) else { continue };
+            self.ready.push_back(format!("id: {id}\n{}", SseEvent::named("change", data).to_text()));
+        }
+    }
+}
+
+async fn drained(draining: &mut watch::Receiver<bool>) {
+    // A server that is gone has ended too.
+    let _ = draining.wait_for(|draining| *draining).await;
+}

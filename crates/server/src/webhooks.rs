@@ -1,0 +1,128 @@
+//! Webhooks after Standard Webhooks: what happened is told to addresses that asked for it, signed, and told again for days until it
+//! is heard. A delivery is a job of kind [`KIND`]; its runs are the delivery log, and sending it again is enqueueing it again.
+//!
+//! **What is told.** `run.completed`, `run.failed`; `batch.completed`, `batch.failed`, `batch.expired`, `batch.cancelled`: stored in
+//! one transaction with the end of the run or batch, so that no crash comes between. `job.succeeded`, `job.failed`,
+//! `job.cancelled` for jobs that were enqueued with a wish to be told of, by a job that waits for them.
+//!
+//! Bodies carry ids and counts, never contents: whoever is told asks the API for the rest.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_pipelines::bulk::Bulk;
+use longhaul_pipelines::bulk::progress::Status;
+use longhaul_queue::job::{OnFailure, Retention};
+use longhaul_queue::retry::{Backoff, RetryPolicy};
+use longhaul_queue::{JobContext, JobId, Json, NewJob, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+mod deliver;
+mod endpoints;
+mod routes;
+
+pub use deliver::register;
+pub use endpoints::{Endpoint, Endpoints};
+pub(crate) use routes::routes;
+
+/// The kind of a delivery.
+pub const KIND: &str = "webhook.deliver";
+/// The queue of deliveries.
+pub const QUEUE: &str = "webhooks";
+
+/// Waits between tries: more than three days in all.
+const WAITS_S: [u64; 9] = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400];
+/// How long a delivery is kept in the log.
+const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// What is told, and to whom.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Delivery {
+    /// The endpoint's name; its address and secret stay there.
+    pub(crate) endpoint: String,
+    /// Names the message: the same for every try.
+    pub(crate) message: String,
+    /// Such as `batch.completed`; that of a job follows from how it ended.
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    /// When it happened; absent where the delivery waited for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) at: Option<Timestamp>,
+    /// The rest of the message.
+    #[serde(default)]
+    pub(crate) data: Value,
+}
+
+/// The deliveries of something that has happened, one for each endpoint that wants to know.
+pub(crate) fn deliveries(endpoints: &Endpoints, kind: &str, at: Timestamp, data: &Value) -> Vec<NewJob> {
+    let endpoints = endpoints.wanting(kind);
+    let delivery = |endpoint: Endpoint| Delivery {
+        endpoint: endpoint.name,
+        message: message_id(at),
+        kind: kind.to_owned(),
+        at: Some(at),
+        data: data.clone(),
+    };
+    endpoints.into_iter().map(delivery).filter_map(|delivery| new_job(&delivery)).collect()
+}
+
+/// Has the end of each run told, in one transaction with it.
+pub(crate) fn tell_of_runs(bulk: Bulk, endpoints: Arc<Endpoints>) -> Bulk {
+    bulk.with_ended(move |context, progress, now| {
+        let kind = if progress.status == Status::Completed { "run.completed" } else { "run.failed" };
+        let data = json!({
+            "run": progress.correlation_id,
+            "total": progress.total,
+            "completed": progress.completed,
+            "failed": progress.failed,
+            "cancelled": progress.cancelled,
+        });
+        tell(context, deliveries(&endpoints, kind, now, &data));
+    })
+}
+
+/// Stores deliveries with the end of the run that they tell of.
+pub(crate) fn tell(context: &JobContext, deliveries: Vec<NewJob>) {
+    for delivery in deliveries {
+        if let Err(error) = context.enqueue(delivery) {
+            tracing::warn!(%error, "a webhook cannot be told");
+        }
+    }
+}
+
+/// The delivery that waits for the end of a job.
+pub(crate) fn after_job(job: JobId, endpoint: &str, now: Timestamp) -> Option<NewJob> {
+    let delivery = Delivery {
+        endpoint: endpoint.to_owned(),
+        message: message_id(now),
+        kind: "job.ended".to_owned(),
+        at: None,
+        data: Value::Null,
+    };
+    Some(new_job(&delivery)?.after_with(job, OnFailure::Run))
+}
+
+pub(crate) fn message_id(now: Timestamp) -> String {
+    format!("msg_{}", JobId::generate(now, fastrand::u128(..)).to_string().replace('-', ""))
+}
+
+/// The label by which the deliveries of an endpoint are listed.
+pub(crate) fn tag_of(endpoint: &str) -> String {
+    format!("webhook.{endpoint}")
+}
+
+/// The job of a delivery. What is told is made here and always fits, so there is nothing to refuse.
+pub(crate) fn new_job(delivery: &Delivery) -> Option<NewJob> {
+    let delays_ms = WAITS_S.map(|seconds| seconds * 1_000).to_vec();
+    let attempts = u32::try_from(delays_ms.len()).unwrap_or(u32::MAX) + 1;
+    let retry =
+        RetryPolicy { backoff: Backoff::List { delays_ms }, cap: Duration::from_secs(86_400), jitter: true };
+    let job = NewJob::new(KIND, Json::of(delivery).ok()?)
+        .queue(QUEUE)
+        .tag(tag_of(&delivery.endpoint))
+        .max_attempts(attempts)
+        .retry(retry)
+        .retention(Retention::Keep { succeeded: KEPT, failed: KEPT });
+    Some(job)
+}

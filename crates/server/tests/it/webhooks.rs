@@ -1,0 +1,121 @@
+//! Webhooks: signed, sent again, logged.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::post;
+use longhaul_llm::sim::SimOptions;
+use longhaul_pipelines::bulk::plan::Strategy;
+use longhaul_server::ServerOptions;
+use reqwest::Method;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::stage::Stage;
+
+/// Someone who is told, and answers as planned.
+struct Listener {
+    address: SocketAddr,
+    heard: mpsc::UnboundedReceiver<(HeaderMap, String)>,
+}
+
+#[derive(Clone)]
+struct Plan {
+    answers: Arc<Mutex<VecDeque<StatusCode>>>,
+    heard: mpsc::UnboundedSender<(HeaderMap, String)>,
+}
+
+impl Listener {
+    async fn new(answers: &[u16]) -> Self {
+        let answers = answers.iter().map(|code| StatusCode::from_u16(*code).expect("a status")).collect();
+        let (sender, heard) = mpsc::unbounded_channel();
+        let plan = Plan { answers: Arc::new(Mutex::new(answers)), heard: sender };
+        let hear = async |State(plan): State<Plan>, headers: HeaderMap, body: String| {
+            plan.heard.send((headers, body)).expect("a test that listens");
+            plan.answers.lock().expect("no panic").pop_front().unwrap_or(StatusCode::OK)
+        };
+        let router = Router::new().route("/", post(hear)).with_state(plan);
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Self { address, heard }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+}
+
+async fn put(stage: &Stage, url: &str, allow_private: bool) -> Value {
+    let body = json!({"url": url, "events": ["batch.*", "webhook.test"], "allow_private": allow_private});
+    let request =
+        stage.request(Method::PUT, "/api/v1/webhooks/ops").header("content-type", "application/json");
+    let response = request.body(body.to_string()).send().await.expect("an answer");
+    crate::stage::json_of(response).await
+}
+
+#[tokio::test]
+async fn the_end_of_a_batch_is_told_signed_and_told_again_until_it_is_heard() {
+    let options = ServerOptions { batch_strategy: Strategy::Sync, ..ServerOptions::default() };
+    let stage = Stage::with(options, SimOptions::default()).await;
+    let mut listener = Listener::new(&[500, 200]).await;
+    let made = put(&stage, &listener.url(), true).await;
+    assert!(made["secret"].as_str().is_some_and(|secret| secret.starts_with("whsec_")), "{made}");
+    let shown = stage.get("/api/v1/webhooks/ops").await;
+    assert!(shown.get("secret").is_none() && !shown.to_string().contains("whsec_"), "{shown}");
+    let worker = stage.work().await;
+    let line = json!({"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body":
+        {"model": "sim-small", "messages": [{"role": "user", "content": "Hi"}]}});
+    let file = stage.upload(line.to_string()).await;
+    let new =
+        json!({"input_file_id": file["id"], "endpoint": "/v1/chat/completions", "completion_window": "24h"});
+    stage.post("/v1/batches", &new).await;
+    let (headers, body) = listener.heard.recv().await.expect("the first try");
+    let told: Value = serde_json::from_str(&body).expect("JSON");
+    assert_eq!(
+        (told["type"].as_str(), told["data"]["counts"]["completed"].as_u64()),
+        (Some("batch.completed"), Some(1))
+    );
+    let text = |headers: &HeaderMap, name: &str| headers[name].to_str().expect("text").to_owned();
+    let endpoint = stage.ctx.endpoints.get("ops").expect("there");
+    let seconds = text(&headers, "webhook-timestamp").parse().expect("seconds");
+    let signature = endpoint.signature(&text(&headers, "webhook-id"), seconds, &body);
+    assert_eq!(text(&headers, "webhook-signature"), signature);
+    // The refused try stands in the log, and a person sends it again before its time.
+    let log = "/api/v1/webhooks/ops/deliveries";
+    let waits = |log: &Value| log["items"][0]["state"] == "scheduled";
+    let listed = stage.until(log, waits).await;
+    assert!(
+        listed["items"][0]["tries"][0]["error"]["text"].as_str().is_some_and(|text| text.contains("500")),
+        "{listed}"
+    );
+    let id = listed["items"][0]["delivery"].as_str().expect("a name");
+    let (status, _) = stage.post(&format!("{log}/{id}/resend"), &json!({})).await;
+    assert_eq!(status, StatusCode::OK);
+    let (again, _) = listener.heard.recv().await.expect("the second");
+    assert_eq!(text(&again, "webhook-id"), text(&headers, "webhook-id"), "the same message");
+    worker.drain().await;
+}
+
+#[tokio::test]
+async fn addresses_of_this_machine_are_refused_unless_allowed_and_gone_means_gone() {
+    let stage = Stage::new().await;
+    let mut listener = Listener::new(&[410]).await;
+    put(&stage, &listener.url(), false).await;
+    let worker = stage.work().await;
+    stage.post("/api/v1/webhooks/ops/test", &json!({})).await;
+    let log = "/api/v1/webhooks/ops/deliveries";
+    let refused = stage.until(log, |log| log["items"][0]["state"] == "failed").await;
+    let text = refused["items"][0]["error"]["text"].as_str().expect("a reason");
+    assert!(text.contains("allow_private"), "{text}");
+    put(&stage, &listener.url(), true).await;
+    stage.post("/api/v1/webhooks/ops/test", &json!({})).await;
+    listener.heard.recv().await.expect("a try");
+    stage.until(log, |log| log["items"][0]["state"] == "succeeded").await;
+    assert_eq!(stage.get("/api/v1/webhooks/ops").await["disabled"], "it answered 410 Gone");
+    worker.drain().await;
+}
