@@ -43,6 +43,7 @@ fn with_settings(app: &App, options: ServerOptions) -> Result<ServerOptions> {
     let settings = &app.settings;
     let names = |key| settings.read(key, |text| Ok(list(text))).map(|names| names.into_iter().collect());
     Ok(ServerOptions {
+        token_required: options.token_required || settings.get("server.token")?.value == "always",
         hosts: names("server.hosts")?,
         origins: names("server.origins")?,
         batch_strategy: settings.read("server.batches", |text| match text {
