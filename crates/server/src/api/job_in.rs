@@ -51,6 +51,8 @@ pub(super) struct JobIn {
     pub(super) depends_on: Vec<ParentIn>,
     /// Wait until this process is sealed and has nothing unfinished.
     pub(super) after_process: Option<String>,
+    /// The webhook that is told when it has ended, by its name. Not together with `unique`.
+    pub(super) webhook: Option<String>,
     /// What most jobs leave at its default.
     #[serde(default)]
     pub(super) options: OptionsIn,
@@ -125,7 +127,7 @@ pub(super) struct OptionsIn {
     /// At most one unfinished job per key.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>, example = json!({"key": "user-7", "policy": {"policy": "skip"}}))]
-    unique: Option<Unique>,
+    pub(super) unique: Option<Unique>,
     /// What happens to the row at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>, example = json!({"retention": "keep", "succeeded_ms": 3_600_000, "failed_ms": 86_400_000}))]

@@ -1,11 +1,13 @@
 //! Jobs, one by one and in lists.
 
+use std::collections::BTreeMap;
+
 use axum::Extension;
 use axum::Json as Answer;
 use axum::extract::{Path, State as Shared};
 use axum::http::{HeaderMap, StatusCode};
-use longhaul_queue::State;
 use longhaul_queue::store::{Filter, How, ListRequest};
+use longhaul_queue::{JobId, NewJob, State, Timestamp};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
@@ -20,6 +22,7 @@ use super::wait::{Wait, duration};
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 use crate::problem::Problem;
+use crate::webhooks;
 
 /// Which jobs, in what order.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -128,20 +131,59 @@ pub(super) async fn enqueue_jobs(
         return Err(wrong(index, "delay_ms", text).into());
     }
     let now = ctx.queue().clock().now();
-    let jobs = new_jobs(jobs, now, |index| key.as_ref().map(|key| key.job(index)))?;
-    let enqueued = match &key {
-        None => ctx.queue().enqueue_many(jobs).await.map_err(unfit)?,
-        Some(key) => {
-            key.check(ctx.queue(), &jobs).await?;
-            match ctx.queue().enqueue_many(jobs).await {
-                Ok(enqueued) => enqueued,
-                Err(error) => return Err(key.explain(ctx.queue(), error).await.into()),
-            }
-        }
+    let webhooks = webhooks(&ctx, &jobs)?;
+    let fresh =
+        |index: &usize| webhooks.contains_key(index).then(|| JobId::generate(now, fastrand::u128(..)));
+    let mut jobs = new_jobs(jobs, now, |index| match &key {
+        Some(key) => Some(key.job(index)),
+        None => fresh(&index),
+    })?;
+    let own = jobs.len();
+    if let Some(key) = &key {
+        key.check(ctx.queue(), &jobs).await?;
+    }
+    jobs.extend(deliveries(&ctx, &jobs, &webhooks, now).await?);
+    let mut enqueued = match (ctx.queue().enqueue_many(jobs).await, &key) {
+        (Ok(enqueued), _) => enqueued,
+        (Err(error), None) => return Err(unfit(error).into()),
+        (Err(error), Some(key)) => return Err(key.explain(ctx.queue(), error).await.into()),
     };
+    enqueued.truncate(own);
     let new = enqueued.iter().any(|job| job.how != How::Duplicate);
     let status = if new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Answer(enqueued.into_iter().map(Into::into).collect())))
+}
+
+/// The webhooks that want to hear of these jobs, by the job's place.
+fn webhooks(ctx: &Ctx, jobs: &[JobIn]) -> Result<BTreeMap<usize, String>, Problem> {
+    let mut webhooks = BTreeMap::new();
+    for (index, job) in jobs.iter().enumerate() {
+        let Some(name) = &job.webhook else { continue };
+        if ctx.endpoints.get(name).is_none() {
+            return Err(wrong(index, "webhook", format!("there is no webhook {name}")));
+        }
+        // Where the key is taken there is no job of this call whose end could be told.
+        if job.options.unique.is_some() {
+            return Err(wrong(index, "webhook", "webhook and unique exclude each other".to_owned()));
+        }
+        webhooks.insert(index, name.clone());
+    }
+    Ok(webhooks)
+}
+
+/// The deliveries that wait for the ends of these jobs. A job that is stored already has its own.
+async fn deliveries(
+    ctx: &Ctx,
+    jobs: &[NewJob],
+    webhooks: &BTreeMap<usize, String>,
+    now: Timestamp,
+) -> Result<Vec<NewJob>, Problem> {
+    let told = webhooks.iter().filter_map(|(index, name)| Some((jobs.get(*index)?.id?, name)));
+    let told: Vec<(JobId, &String)> = told.collect();
+    let stored = ctx.queue().store().get(told.iter().map(|(id, _)| *id).collect()).await?;
+    let is_new = |id: JobId| !stored.iter().any(|detail| detail.job.id == id);
+    let told = told.into_iter().filter(|(id, _)| is_new(*id));
+    Ok(told.filter_map(|(id, name)| webhooks::after_job(id, name, now)).collect())
 }
 
 /// What the queue refuses could be read, and is not what it takes.

@@ -135,6 +135,7 @@ pub(super) async fn put_schedule(
         ("expires_at", job.expires_at.is_some()),
         ("depends_on", !job.depends_on.is_empty()),
         ("after_process", job.after_process.is_some()),
+        ("webhook", job.webhook.is_some()),
     ];
     if let Some((field, _)) = given.iter().find(|(_, given)| *given) {
         let text = format!("{field} makes no sense for a job that recurs");

@@ -288,3 +288,39 @@ async fn secrets_in_payloads_are_shown_to_workers_only() {
     }
     stage.stop().await;
 }
+
+#[tokio::test]
+async fn a_webhook_waits_for_the_end_of_a_job_and_once_only() {
+    let stage = Stage::new().await;
+    let hook = json!({"url": "https://example.org/", "events": ["job.*"]});
+    let (status, _) = stage.send(Method::PUT, "/api/v1/webhooks/ops", Some(hook)).await;
+    assert!(status.is_success());
+    let job = json!({"kind": "a", "webhook": "ops"}).to_string();
+    for status in [StatusCode::CREATED, StatusCode::OK] {
+        let request = stage.request(Method::POST, "/api/v1/jobs").header("idempotency-key", "k");
+        let request = request.header("content-type", "application/json").body(job.clone());
+        let response = request.send().await.expect("an answer");
+        assert_eq!(response.status(), status);
+        assert_eq!(
+            json_of(response).await.as_array().map(Vec::len),
+            Some(1),
+            "the delivery is not the client's"
+        );
+    }
+    let waiting = stage.get("/api/v1/jobs?queue=webhooks").await;
+    let states: Vec<&Value> =
+        waiting["items"].as_array().expect("items").iter().map(|job| &job["state"]).collect();
+    assert_eq!(states, ["blocked"]);
+    let wrong = [
+        json!({"kind": "a", "webhook": "none"}),
+        json!({"kind": "a", "webhook": "ops", "options": {"unique": {"key": "u"}}}),
+    ];
+    for job in wrong {
+        let (status, problem) = stage.send(Method::POST, "/api/v1/jobs", Some(job)).await;
+        assert_eq!(
+            (status, &problem["field"]),
+            (StatusCode::UNPROCESSABLE_ENTITY, &json!("jobs[0].webhook"))
+        );
+    }
+    stage.stop().await;
+}

@@ -210,6 +210,11 @@ pub(in crate::api) async fn settle_work(
         if let Some(usage) = &usage {
             ctx.queue().limits().check_value("usage", usage).map_err(|error| wrong("usage", error))?;
         }
+        if follow_ups.iter().any(|job| job.webhook.is_some()) {
+            return Err(
+                wrong("follow_ups", "webhook is for jobs that are handed in, not for follow-ups").into()
+            );
+        }
         let follow_ups = new_jobs(follow_ups, now, |_| None)?;
         ends.push(Ended { lease: lease.into(), event: outcome.event()?, follow_ups, usage });
     }
