@@ -39,21 +39,19 @@ pub(crate) fn context(app: &App, queue: &Queue, options: ServerOptions) -> Resul
     }))
 }
 
-fn with_settings(app: &App, options: ServerOptions) -> Result<ServerOptions> {
+fn with_settings(app: &App, mut options: ServerOptions) -> Result<ServerOptions> {
     let settings = &app.settings;
     let names = |key| settings.read(key, |text| Ok(list(text))).map(|names| names.into_iter().collect());
-    Ok(ServerOptions {
-        token_required: options.token_required || settings.get("server.token")?.value == "always",
-        hosts: names("server.hosts")?,
-        origins: names("server.origins")?,
-        batch_strategy: settings.read("server.batches", |text| match text {
-            "sync" => Ok(Strategy::Sync),
-            "batch" => Ok(Strategy::Batch),
-            "auto" => Ok(Strategy::Auto),
-            _ => Err("expected sync, batch or auto".to_owned()),
-        })?,
-        ..options
-    })
+    options.token_required |= settings.get("server.token")?.value == "always";
+    options.hosts = names("server.hosts")?;
+    options.origins = names("server.origins")?;
+    options.batch_strategy = settings.read("server.batches", |text| match text {
+        "sync" => Ok(Strategy::Sync),
+        "batch" => Ok(Strategy::Batch),
+        "auto" => Ok(Strategy::Auto),
+        _ => Err("expected sync, batch or auto".to_owned()),
+    })?;
+    Ok(options)
 }
 
 /// Uploaded files, beside the store; where the store is in memory, they go with the process.

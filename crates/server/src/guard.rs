@@ -201,7 +201,8 @@ mod tests {
     fn a_foreign_page_cannot_write_to_a_server_on_loopback() {
         const JSON: (&str, &str) = ("content-type", "application/json");
         let local = ("host", "127.0.0.1:7788");
-        let rows: [(&str, &[(&str, &str)], Option<&str>); 18] = [
+        type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], Option<&'a str>);
+        let rows: [Row<'_>; 18] = [
             ("curl with JSON", &[local, JSON], None),
             ("localhost", &[("host", "localhost:7788"), JSON], None),
             ("IPv6", &[("host", "[::1]:7788"), JSON], None),

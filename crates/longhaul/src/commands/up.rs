@@ -109,7 +109,7 @@ fn tls(app: &App) -> Result<Option<Arc<rustls::ServerConfig>>> {
             .hint("it takes CERT.pem,KEY.pem, both in PEM form")
     };
     let chain = CertificateDer::pem_file_iter(&certificate)
-        .and_then(|certificates| certificates.collect::<Result<Vec<_>, _>>())
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(|error| read(&certificate.display().to_string(), &error))?;
     let secret =
         PrivateKeyDer::from_pem_file(&key).map_err(|error| read(&key.display().to_string(), &error))?;

@@ -72,7 +72,7 @@ impl Reading<'_> {
             if faults.len() >= FAULTS_MAX {
                 break;
             }
-            let read = line.map_err(|error| line_error(number, error))?;
+            let read = line.map_err(|error| line_error(number, &error))?;
             let (request, model) = match read.and_then(|line| self.request(number, &line)) {
                 Ok(read) => read,
                 Err(fault) => {
@@ -130,9 +130,8 @@ impl Reading<'_> {
         };
         let value: Value = serde_json::from_str(line)
             .map_err(|error| fault("invalid_json_line", format!("this line is no JSON: {error}"), None))?;
-        let mut value = match value {
-            Value::Object(fields) => fields,
-            _ => return Err(fault("invalid_json_line", "this line is no JSON object".to_owned(), None)),
+        let Value::Object(mut value) = value else {
+            return Err(fault("invalid_json_line", "this line is no JSON object".to_owned(), None));
         };
         let custom_id = match value.get("custom_id").and_then(Value::as_str) {
             Some(id) if !id.is_empty() && id.len() <= CUSTOM_ID_BYTES_MAX => id.to_owned(),
@@ -212,7 +211,7 @@ impl Reading<'_> {
     }
 }
 
-fn line_error(number: u64, error: io::Error) -> io::Error {
+fn line_error(number: u64, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("reading line {number}: {error}"))
 }
 

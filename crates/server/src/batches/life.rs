@@ -193,7 +193,7 @@ async fn go_on(
     let total = kept.total.unwrap_or_default();
     let counts = counts(ctx.queue(), context.id(), total).await?;
     if counts.completed + counts.failed + counts.not_run >= total {
-        return Ok(ended(ctx, context, counts, kept).await?);
+        return ended(ctx, context, counts, kept).await;
     }
     let until = if kept.expired_at.is_some() { None } else { Some(payload.expires_at) };
     let park = Park { key: key_of(context.id()), until, on_timeout: Default::default() };

@@ -149,7 +149,7 @@ async fn list(State(ctx): State<Ctx>, Query(query): Query<ListQuery>) -> Result<
 }
 
 async fn list_outputs(ctx: &Ctx, after: Option<&str>, limit: usize) -> Result<Value, Problem> {
-    let after = after.and_then(|after| output_of(after)).map(|(id, _)| id);
+    let after = after.and_then(output_of).map(|(id, _)| id);
     let page = batches::list(ctx, Form::OpenAi, Newer::Older(after), limit).await?;
     let outputs = page.items.iter().filter(|batch| batch.state.is_terminal());
     let outputs = outputs.flat_map(|batch| [Which::Answers, Which::Errors].map(|which| (batch, which)));

@@ -78,7 +78,7 @@ pub(crate) fn list_page(data: Vec<Value>, has_more: bool) -> Value {
         "object": "list",
         "first_id": id(data.first()),
         "last_id": id(data.last()),
-        "data": data,
+        "data": Value::Array(data),
         "has_more": has_more,
     })
 }
