@@ -19,14 +19,15 @@ use crate::local;
 use crate::money::MicroUsd;
 use crate::price::{Price, Prices, provider_of};
 use crate::profile::{self, Profile, ProviderKind};
-use crate::provider::Provider;
-use crate::rate::{Controller, Engine, RouteLimits};
+use crate::provider::{ModelInfo, Provider};
+use crate::rate::{Controller, Engine, RouteLimits, Urgency};
 use crate::route::{Route, RouteNames, SIM_MODEL_PREFIX};
 use crate::schema::Compiled;
 use crate::types::{Answer, Request};
 
 mod call;
 mod check;
+mod stream;
 
 /// How the models of a program are set up.
 pub struct LlmOptions {
@@ -115,6 +116,9 @@ pub struct Ask {
     pub scopes: Vec<Scope>,
     /// Whose turn it is among those who wait for the same model.
     pub run: Arc<str>,
+    /// Who waits for the answer. Where it is a person, a 429 is theirs to hear of, and a route that was closed for a refused key is
+    /// tried again: one call shows whether the key was mended.
+    pub urgency: Urgency,
 }
 
 /// The run of a job that asks.
@@ -207,15 +211,8 @@ impl Llm {
 
     async fn new_route(&self, name: &str, model: &str) -> Result<Route> {
         let at_address = name.contains("://").then(|| ProfileSetup::at(name));
-        let Some(setup) = at_address.as_ref().or_else(|| self.inner.options.profiles.get(name)) else {
-            let known: Vec<&str> = self.inner.options.profiles.keys().map(String::as_str).collect();
-            let text = format!("there is no profile {name:?}; known: {}", known.join(", "));
-            return Err(Error::new(Class::BadRequest, text));
-        };
-        let provider = match self.inner.options.providers.get(name) {
-            Some(provider) => Arc::clone(provider),
-            None => profile::connect(&setup.profile)?,
-        };
+        let setup = at_address.as_ref().map_or_else(|| self.setup(name), Ok)?;
+        let provider = self.provider(name, setup)?;
         let identity = format!("{}|{model}", setup.profile.route_identity());
         let limits = limits_of(setup).await;
         // What was learnt is a help, not a need.
@@ -232,6 +229,29 @@ impl Llm {
             identity,
         };
         Ok(Route::new(names, provider, controller, self.price_of(setup, model)))
+    }
+
+    fn setup(&self, name: &str) -> Result<&ProfileSetup> {
+        let profiles = &self.inner.options.profiles;
+        profiles.get(name).ok_or_else(|| {
+            let known: Vec<&str> = profiles.keys().map(String::as_str).collect();
+            Error::new(
+                Class::BadRequest,
+                format!("there is no profile {name:?}; known: {}", known.join(", ")),
+            )
+        })
+    }
+
+    fn provider(&self, name: &str, setup: &ProfileSetup) -> Result<Arc<dyn Provider>> {
+        match self.inner.options.providers.get(name) {
+            Some(provider) => Ok(Arc::clone(provider)),
+            None => profile::connect(&setup.profile),
+        }
+    }
+
+    /// The models that a profile's provider offers.
+    pub async fn models(&self, profile: &str) -> Result<Vec<ModelInfo>> {
+        self.provider(profile, self.setup(profile)?)?.models().await
     }
 
     /// A model's price: nothing on a machine of one's own, made up for a simulator, by the table otherwise.

@@ -16,7 +16,7 @@ use crate::config::list;
 use crate::{models, store};
 
 /// What a server's handlers share, and what batches need of a worker.
-pub(crate) fn context(app: &App, queue: &Queue, options: ServerOptions) -> Result<Ctx> {
+pub(crate) fn context(app: &App, queue: &Queue, options: &ServerOptions) -> Result<Ctx> {
     let models = models::Setup::new(app, None)?;
     let meters = Arc::new(Meters::default());
     let store = MeteredStore::new(Arc::clone(queue.store()), Arc::clone(&meters));
@@ -39,19 +39,21 @@ pub(crate) fn context(app: &App, queue: &Queue, options: ServerOptions) -> Resul
     }))
 }
 
-fn with_settings(app: &App, mut options: ServerOptions) -> Result<ServerOptions> {
+fn with_settings(app: &App, options: &ServerOptions) -> Result<ServerOptions> {
     let settings = &app.settings;
     let names = |key| settings.read(key, |text| Ok(list(text))).map(|names| names.into_iter().collect());
-    options.token_required |= settings.get("server.token")?.value == "always";
-    options.hosts = names("server.hosts")?;
-    options.origins = names("server.origins")?;
-    options.batch_strategy = settings.read("server.batches", |text| match text {
-        "sync" => Ok(Strategy::Sync),
-        "batch" => Ok(Strategy::Batch),
-        "auto" => Ok(Strategy::Auto),
-        _ => Err("expected sync, batch or auto".to_owned()),
-    })?;
-    Ok(options)
+    Ok(ServerOptions {
+        token_required: options.token_required || settings.get("server.token")?.value == "always",
+        hosts: names("server.hosts")?,
+        origins: names("server.origins")?,
+        batch_strategy: settings.read("server.batches", |text| match text {
+            "sync" => Ok(Strategy::Sync),
+            "batch" => Ok(Strategy::Batch),
+            "auto" => Ok(Strategy::Auto),
+            _ => Err("expected sync, batch or auto".to_owned()),
+        })?,
+        ..options.clone()
+    })
 }
 
 /// Uploaded files, beside the store; where the store is in memory, they go with the process.

@@ -4,20 +4,40 @@
 use axum::Router;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::ctx::Ctx;
 use crate::problem::Problem;
 
+mod asking;
 mod batches;
+mod carry;
+mod chat;
+mod completions;
+mod embeddings;
 mod files;
 mod message_batches;
+mod messages;
+pub(crate) mod models;
 mod reading;
+pub(crate) mod responses;
+mod sse;
+mod stored;
 pub(crate) mod test_objects;
 
 /// The routes.
 pub(crate) fn routes() -> Router<Ctx> {
-    Router::new().merge(files::routes()).merge(batches::routes()).merge(message_batches::routes())
+    Router::new()
+        .merge(files::routes())
+        .merge(batches::routes())
+        .merge(message_batches::routes())
+        .merge(chat::routes())
+        .merge(completions::routes())
+        .merge(embeddings::routes())
+        .merge(messages::routes())
+        .merge(models::routes())
+        .merge(responses::routes())
+        .merge(stored::routes())
 }
 
 /// A problem as OpenAI's clients read it.
@@ -71,9 +91,9 @@ impl Dialect {
         Some(if anthropic { Self::Anthropic } else { Self::OpenAi })
     }
 
-    /// Writes a problem in its form.
-    pub(crate) fn refusal(self, problem: &Problem) -> Response {
-        let body = match self {
+    /// A problem in its form, as a body or within a stream.
+    pub(crate) fn problem(self, problem: &Problem) -> Value {
+        match self {
             Self::OpenAi => json!({"error": {
                 "message": problem.detail,
                 "type": openai_type(problem.status),
@@ -84,14 +104,19 @@ impl Dialect {
                 "type": "error",
                 "error": {"type": anthropic_type(problem.status), "message": problem.detail},
             }),
-        };
+        }
+    }
+
+    /// Answers a request with a problem.
+    pub(crate) fn refusal(self, problem: &Problem) -> Response {
+        let body = self.problem(problem);
         let kind = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
         let mut response = (problem.status, kind, body.to_string()).into_response();
         let headers = response.headers_mut();
         match problem.retry_after_seconds() {
             Some(seconds) => drop(headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds))),
-            // Clients repeat what fails with a 5xx; where nothing will have changed by then, they are told not to.
-            None if problem.status.is_server_error() => {
+            // Clients repeat what fails with a 5xx or 429; where nothing will have changed by then, they are told not to.
+            None if problem.status.is_server_error() || problem.code == "insufficient_quota" => {
                 headers.insert(HeaderName::from_static("x-should-retry"), HeaderValue::from_static("false"));
             }
             None => {}

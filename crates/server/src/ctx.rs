@@ -15,6 +15,7 @@ use tokio::sync::watch;
 
 use crate::api::{Actions, Fleet};
 use crate::catalog::Catalog;
+use crate::compat::models::Listed;
 use crate::compat::test_objects::TestObjects;
 use crate::events::Streams;
 use crate::metrics::Meters;
@@ -91,6 +92,8 @@ pub struct Inner {
     pub tokens: Tokens,
     /// How it behaves.
     pub options: ServerOptions,
+    /// The models on offer, as they were told last.
+    pub(crate) models: Listed,
     /// Who is told of what.
     pub endpoints: Arc<Endpoints>,
     /// What the store's calls are measured by.
@@ -150,6 +153,7 @@ impl Ctx {
             creating: tokio::sync::Mutex::default(),
             streams: Arc::default(),
             test_objects: OnceLock::new(),
+            models: Listed::default(),
             draining,
             actions: Actions::default(),
             fleet: Fleet::default(),

@@ -16,8 +16,8 @@ use axum::routing::get;
 use bytes::Bytes;
 use futures_util::stream;
 use longhaul_llm::sse::SseEvent;
-use longhaul_queue::Queue;
 use longhaul_queue::events::Event;
+use longhaul_queue::{ProcessId, Queue};
 use serde::Deserialize;
 use tokio::sync::watch;
 
@@ -73,7 +73,7 @@ impl Wanted {
             return Some(event);
         }
         event.changes.retain(|change| {
-            let process = change.process_id.as_ref().map(longhaul_queue::ProcessId::as_str);
+            let process = change.process_id.as_ref().map(ProcessId::as_str);
             self.process.as_deref().is_none_or(|wanted| process == Some(wanted))
                 && self.queue.as_deref().is_none_or(|wanted| change.queue == wanted)
                 && self.kind.as_deref().is_none_or(|wanted| change.kind == wanted)

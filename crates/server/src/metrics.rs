@@ -165,7 +165,7 @@ async fn workers(ctx: &Ctx, text: &mut Text) -> Result<(), Problem> {
 }
 
 async fn models(ctx: &Ctx, text: &mut Text) -> Result<(), Problem> {
-    let spent = ctx.llm().ledger().spend("0000-01-01", "9999-12-31").await.map_err(Problem::unavailable)?;
+    let spent = ctx.llm().ledger().spend("1970-01-01", "9999-12-31").await.map_err(Problem::unavailable)?;
     let (mut tokens, mut cost) = (BTreeMap::<(String, &str), f64>::new(), BTreeMap::<String, f64>::new());
     for row in &spent {
         let usage = &row.usage;

@@ -12,6 +12,8 @@ use longhaul_queue::Error as QueueError;
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(120);
 /// The wait when the store cannot be reached.
 const RETRY_STORE_AFTER: Duration = Duration::from_secs(2);
+/// The wait when a provider is overloaded or cannot be reached, and has not said how long.
+const RETRY_PROVIDER_AFTER: Duration = Duration::from_secs(2);
 
 /// Why a request cannot be carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,7 +115,17 @@ impl From<longhaul_llm::Error> for Problem {
             (Class::BadRequest, Some(told @ 400..=499)) => StatusCode::from_u16(told).unwrap_or(status),
             _ => status,
         };
-        Self { retry_after: error.retry_after, ..Self::new(status, code, error.message) }
+        let passes = match error.class {
+            Class::Overloaded => true,
+            // What may have been paid for is not to be repeated unasked.
+            Class::Network => !error.maybe_billed,
+            _ => false,
+        };
+        let retry_after = error.retry_after.or(passes.then_some(RETRY_PROVIDER_AFTER));
+        // Codecs write `messages[2].role: expected …`.
+        let field = error.message.split_once(": expected ").map(|(field, _)| field.to_owned());
+        let field = field.filter(|field| error.class == Class::BadRequest && !field.contains(' '));
+        Self { retry_after, field, ..Self::new(status, code, error.message) }
     }
 }
 

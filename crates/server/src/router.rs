@@ -17,6 +17,10 @@ use crate::{api, compat, events, guard, metrics, ops, webhooks};
 /// Under both names: SDKs of OpenAI read the first, those of Anthropic the second.
 const REQUEST_IDS: [&str; 2] = ["x-request-id", "request-id"];
 
+/// The name of a request in answers and logs.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestId(pub(crate) String);
+
 /// The whole server.
 pub(crate) fn router(ctx: Ctx) -> Router {
     Router::new()
@@ -39,8 +43,9 @@ async fn not_found(request: Request) -> Response {
 }
 
 /// Names a request and logs it when it is answered. Probes are left out: they say nothing and never stop.
-async fn log(request: Request, next: Next) -> Response {
+async fn log(mut request: Request, next: Next) -> Response {
     let id = format!("req_{:016x}", fastrand::u64(..));
+    request.extensions_mut().insert(RequestId(id.clone()));
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let started = Instant::now();
     let mut response = next.run(request).await;

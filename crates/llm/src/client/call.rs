@@ -13,7 +13,7 @@ use crate::file::FileResult;
 use crate::genai;
 use crate::ledger::{Event, LedgerError, Reservation, Scope, Spent};
 use crate::money::MicroUsd;
-use crate::rate::{self, Settled};
+use crate::rate::{self, Permit, Settled, Urgency};
 use crate::repair;
 use crate::route::{Billing, Route};
 use crate::tokens;
@@ -125,20 +125,7 @@ impl Llm {
     ) -> Result<Paid> {
         let mut tries = 0;
         loop {
-            let turn = rate::Ask {
-                max_tokens: request.max_tokens(),
-                again: tries > 0,
-                ..rate::Ask::new(ask.run.clone(), tokens::estimate(request, 1.0))
-            };
-            let permit = tokio::select! {
-                permit = route.controller().acquire(turn) => permit?,
-                () = &mut *stop => return Err(Error::new(Class::Stopped, "given up before it was sent")),
-            };
-            let name = format!("{}.{tries}", ask.call.name(number));
-            if let Err(error) = self.reserve(ask, route, request, &name, stop).await {
-                permit.settle(&Settled::Failed { sent: false });
-                return Err(error);
-            }
+            let (permit, name) = self.admit(ask, (route, request), (number, tries), stop).await?;
             let span = genai::call_span(route.caps(), request);
             let started = Instant::now();
             let reply = route.call(request).instrument(span.clone()).await;
@@ -159,18 +146,58 @@ impl Llm {
             drop(span);
             permit.settle(&Settled::of_error(&error, started.elapsed()));
             self.unbook(&name, route, &error).await?;
-            let short = error.retry_after.is_none_or(|wait| wait <= THROTTLE_WAIT_MAX);
-            match error.class {
-                Class::Throttled if short && tries < THROTTLES_MAX => {
-                    self.count(&ask.scopes, Event::Throttled);
-                    tries += 1;
-                }
-                Class::Auth | Class::Quota => {
-                    route.controller().close(&error);
-                    return Err(error);
-                }
-                _ => return Err(error),
+            self.goes_on(ask, route, error, tries)?;
+            tries += 1;
+        }
+    }
+
+    /// Waits for a call's turn and books it: leave to send it, and its name in the ledger.
+    pub(super) async fn admit(
+        &self,
+        ask: &Ask,
+        (route, request): (&Route, &Request),
+        (number, tries): (u32, u32),
+        stop: &mut Stop<'_>,
+    ) -> Result<(Permit, String)> {
+        if ask.urgency == Urgency::Interactive {
+            route.reopen();
+        }
+        let turn = rate::Ask {
+            max_tokens: request.max_tokens(),
+            again: tries > 0,
+            urgency: ask.urgency,
+            ..rate::Ask::new(ask.run.clone(), tokens::estimate(request, 1.0))
+        };
+        let permit = tokio::select! {
+            permit = route.controller().acquire(turn) => permit?,
+            () = &mut *stop => return Err(Error::new(Class::Stopped, "given up before it was sent")),
+        };
+        let name = format!("{}.{tries}", ask.call.name(number));
+        if let Err(error) = self.reserve(ask, route, request, &name, stop).await {
+            permit.settle(&Settled::Failed { sent: false });
+            return Err(error);
+        }
+        Ok((permit, name))
+    }
+
+    /// Whether a call that failed is made again here: only one that was refused with a 429, unless a person waits for it.
+    pub(super) fn goes_on(&self, ask: &Ask, route: &Route, error: Error, tries: u32) -> Result<()> {
+        let short = error.retry_after.is_none_or(|wait| wait <= THROTTLE_WAIT_MAX);
+        let watched = ask.urgency == Urgency::Interactive;
+        match error.class {
+            Class::Throttled if watched => {
+                self.count(&ask.scopes, Event::Throttled);
+                Err(error)
             }
+            Class::Throttled if short && tries < THROTTLES_MAX => {
+                self.count(&ask.scopes, Event::Throttled);
+                Ok(())
+            }
+            Class::Auth | Class::Quota => {
+                route.controller().close(&error);
+                Err(error)
+            }
+            _ => Err(error),
         }
     }
 
@@ -253,7 +280,7 @@ impl Llm {
     }
 
     /// Takes back what was booked for a call that failed, unless it may have been billed.
-    async fn unbook(&self, name: &str, route: &Route, error: &Error) -> Result<()> {
+    pub(super) async fn unbook(&self, name: &str, route: &Route, error: &Error) -> Result<()> {
         if let Some(answer) = &error.answer {
             let cost = route.cost(&answer.usage, Billing::Sync);
             let spent = Spent { usage: answer.usage, cost, answers: 0 };
@@ -271,7 +298,7 @@ impl Llm {
 
 /// Writes to the ledger, again and again while its file cannot be written, until `stop`. What a call brought is in memory
 /// only until it is booked: giving up would mean to pay for it twice. Whose patience ends drops the future.
-async fn until_written<T, F>(stop: &mut Stop<'_>, write: impl Fn() -> F) -> Result<T>
+pub(super) async fn until_written<T, F>(stop: &mut Stop<'_>, write: impl Fn() -> F) -> Result<T>
 where
     F: Future<Output = Result<T, LedgerError>>,
 {
@@ -288,7 +315,7 @@ where
 }
 
 /// For what was sent: there is no way back.
-fn never() -> Stop<'static> {
+pub(super) fn never() -> Stop<'static> {
     Box::pin(std::future::pending())
 }
 
@@ -298,7 +325,7 @@ fn wrong_shape(error: Error) -> Option<Box<Answer>> {
 }
 
 /// Requests may name a model of their own; the other model is asked under its own name.
-fn model_for(ask: &Ask, route: &Route) -> String {
+pub(super) fn model_for(ask: &Ask, route: &Route) -> String {
     let own = route.model() == ask.route.model();
     let named = ask.request.model();
     if own && !named.is_empty() { named.to_owned() } else { route.model().to_owned() }

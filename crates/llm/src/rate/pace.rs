@@ -56,6 +56,18 @@ const IN_THE_WAY: Duration = Duration::from_millis(50);
 /// What was not used is made up for if it is no older than this. After more, nobody was there to use it.
 const CREDIT: Duration = Duration::from_secs(1);
 
+/// So many refusals in a row, none of them sought by a try and each after no more calls than that, while the pace fell to this
+/// share: going slower does not help, so it is not the pace that is refused.
+const IN_VAIN_REFUSALS: u32 = 8;
+const IN_VAIN_CALLS_MAX: f64 = 60.0;
+const IN_VAIN_SHARE: f64 = 0.25;
+/// So many refusals in a row, each after less than this share of the calls that it took before, show that it is the pace after all.
+const SOONER_REFUSALS: u32 = 3;
+const SOONER_SHARE: f64 = 0.25;
+/// For so long refusals are then only waited out, twice as long each time it is found again.
+const IN_VAIN_FOR: Duration = Duration::from_secs(60);
+const IN_VAIN_FOR_MAX: Duration = Duration::from_secs(3_600);
+
 /// The pace of one limit.
 #[derive(Debug)]
 pub(super) struct Pace {
@@ -82,6 +94,22 @@ pub(super) struct Pace {
     spare: f64,
     /// The try under way: the share of the limit that it has got to, and where it began.
     trial: Option<(f64, Mark)>,
+    in_vain: InVain,
+}
+
+/// Whether going slower helps at all. Some refuse at random, or for reasons of their own.
+#[derive(Debug, Default)]
+struct InVain {
+    /// Refusals in a row that slowed the pace, the calls between them, and what the pace was before.
+    refusals: u32,
+    calls: f64,
+    from_per_s: f64,
+    /// Until then it does not, as far as is known, and how long that was believed.
+    until: Option<Instant>,
+    believed: Option<Duration>,
+    /// Calls that a refusal took, and refusals in a row that took far fewer since.
+    usual_calls: f64,
+    sooner: u32,
 }
 
 /// How much had been sent and not refused by a moment, by meter.
@@ -137,6 +165,7 @@ impl Pace {
             rest_s: REST_S,
             spare: SPARE_START,
             trial: None,
+            in_vain: InVain::default(),
         }
     }
 
@@ -189,6 +218,12 @@ impl Pace {
         }
         let emptied = self.emptied(refusal);
         let calls = self.passed(emptied)[0];
+        if self.is_in_vain(refusal.now.at) && !self.comes_sooner(calls) {
+            self.mark = emptied;
+            self.rest(refusal);
+            return;
+        }
+        let (before, sought) = (self.per_s, self.trial.is_some());
         let per_s = match refusal.told {
             // Whoever lets nobody in shows no limit.
             _ if calls < 1.0 => self.per_s,
@@ -204,6 +239,41 @@ impl Pace {
         }
         self.rest(refusal);
         self.paid_at += RESERVE;
+        let has_reason = sought || calls > IN_VAIN_CALLS_MAX || refusal.told.is_some();
+        if has_reason { self.in_vain.refusals = 0 } else { self.doubt(before, calls, refusal.now.at) }
+    }
+
+    fn is_in_vain(&self, now: Instant) -> bool {
+        self.in_vain.until.is_some_and(|until| now < until)
+    }
+
+    /// Whether refusals have begun to come sooner since nobody goes slower for them: then it is the pace after all.
+    fn comes_sooner(&mut self, calls: f64) -> bool {
+        let in_vain = &mut self.in_vain;
+        let sooner = calls < SOONER_SHARE * in_vain.usual_calls;
+        in_vain.sooner = if sooner { in_vain.sooner + 1 } else { 0 };
+        if in_vain.sooner < SOONER_REFUSALS {
+            return false;
+        }
+        *in_vain = InVain { believed: in_vain.believed, ..InVain::default() };
+        true
+    }
+
+    /// Counts a refusal without a reason, which came although calls had become slower. `before` was the pace.
+    fn doubt(&mut self, before: f64, calls: f64, now: Instant) {
+        let in_vain = &mut self.in_vain;
+        if in_vain.refusals == 0 {
+            (in_vain.from_per_s, in_vain.calls) = (before, 0.0);
+        }
+        in_vain.refusals += 1;
+        in_vain.calls += calls;
+        if in_vain.refusals >= IN_VAIN_REFUSALS && self.per_s <= IN_VAIN_SHARE * in_vain.from_per_s {
+            let believed = in_vain.believed.map_or(IN_VAIN_FOR, |before| (2 * before).min(IN_VAIN_FOR_MAX));
+            self.per_s = in_vain.from_per_s;
+            let usual_calls = in_vain.calls / f64::from(in_vain.refusals);
+            let (until, believed) = (Some(now + believed), Some(believed));
+            *in_vain = InVain { until, believed, usual_calls, ..InVain::default() };
+        }
     }
 
     /// When the call would have been let in, and the bucket empty: it was short of the call's cost by the time to wait.
@@ -260,6 +330,10 @@ impl Pace {
     /// Time passes. A try that has begun goes on until a call is refused.
     fn pass(&mut self, before: Mark) {
         let passed_s = seconds(self.at, before.at);
+        if self.is_in_vain(before.at) {
+            self.per_s = (self.per_s * TRY_GROWTH.powf(passed_s)).min(PER_S_MAX);
+            return;
+        }
         if let Some((share, _)) = &mut self.trial {
             let growth = if *share < TRY_FAR { TRY_GROWTH } else { TRY_GROWTH_FAR };
             *share *= growth.powf(passed_s).min(TRY_GROWTH_PER_CALL);

@@ -20,7 +20,7 @@ use crate::{builtin, server};
 pub(crate) async fn run(app: &App, args: &UpArgs) -> Result<Code> {
     let address = listen_at(app, args)?;
     let options = ServerOptions { test_objects: args.seed_test_objects, ..ServerOptions::default() };
-    let ctx = server::context(app, &app.queue_or_new()?, options.for_address(address.ip()))?;
+    let ctx = server::context(app, &app.queue_or_new()?, &options.for_address(address.ip()))?;
     let tls = tls(app)?;
     let encrypted = tls.is_some();
     let (mut interrupts, mut terms) = work::signals()?;

@@ -111,7 +111,7 @@ async fn serve_runs(
     if args.exec.is_some() || !wanted {
         return Ok(None);
     }
-    let ctx = server::context(app, queue, ServerOptions::default())?;
+    let ctx = server::context(app, queue, &ServerOptions::default())?;
     Ok(Some(Runs::serve(app, &ctx, worker, options).await?))
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_llm::ledger::Event;
+use longhaul_llm::rate::Urgency;
 use longhaul_llm::wire::openai::{self, VectorForm};
 use longhaul_llm::{
     Answer, Answered, Ask, Billing, Call, ChatRequest, Class, Endpoint, Message, MicroUsd, Request, Role,
@@ -221,6 +222,7 @@ fn ask(context: &JobContext, live: &Arc<LiveRun>, request: Request) -> Ask {
         call: Call { job: context.id().to_string(), fence: context.fence() },
         scopes: gate::scopes(&live.id, &live.settings),
         run: live.id.as_str().into(),
+        urgency: Urgency::Bulk,
     }
 }
 

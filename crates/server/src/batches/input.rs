@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::io::{self, BufRead};
 use std::path::Path;
 
+use longhaul_llm::types::Endpoint;
 use longhaul_llm::wire::{anthropic, openai};
 use longhaul_pipelines::bulk::NewRequest;
 use serde::{Deserialize, Serialize};
@@ -11,6 +12,7 @@ use serde_json::Value;
 
 use super::Form;
 use crate::catalog::{Catalog, Chosen};
+use crate::compat::responses;
 use crate::problem::Problem;
 
 /// Most requests in a batch.
@@ -21,6 +23,9 @@ pub const LINE_BYTES_MAX: usize = 10_000_000;
 pub const FAULTS_MAX: usize = 100;
 /// Longest name that a client gives a request.
 const CUSTOM_ID_BYTES_MAX: usize = 512;
+
+/// Responses are asked as chats.
+pub(super) const RESPONSES: &str = "/v1/responses";
 
 /// A line that cannot be run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -166,8 +171,9 @@ impl Reading<'_> {
             .resolve(model)
             .map_err(|problem: Problem| fault(problem.code, problem.detail, Some(&model_at)))?;
         body["model"] = Value::from(chosen.model.clone());
-        let body =
-            self.as_openai(body).map_err(|error| fault("invalid_request", error.message, Some(body_name)))?;
+        let body = self
+            .as_openai(body)
+            .map_err(|problem| fault("invalid_request", problem.detail, Some(body_name)))?;
         Ok((NewRequest { custom_id: Some(custom_id), body }, chosen))
     }
 
@@ -193,14 +199,16 @@ impl Reading<'_> {
     }
 
     /// The body as runs store it, checked by reading it.
-    fn as_openai(&self, body: Value) -> longhaul_llm::Result<Value> {
+    fn as_openai(&self, body: Value) -> Result<Value, Problem> {
         match self.form {
-            Form::OpenAi if self.endpoint == "/v1/chat/completions" => {
-                openai::request_from_json(body.clone())?;
+            Form::OpenAi if self.endpoint == Endpoint::Embeddings.url() => {
+                openai::embed_request_from_json(body.clone())?;
                 Ok(body)
             }
             Form::OpenAi => {
-                openai::embed_request_from_json(body.clone())?;
+                let is_response = self.endpoint == RESPONSES;
+                let body = if is_response { responses::chat_of_line(body)? } else { body };
+                openai::request_from_json(body.clone())?;
                 Ok(body)
             }
             Form::Anthropic => {

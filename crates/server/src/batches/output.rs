@@ -9,8 +9,11 @@ use longhaul_pipelines::bulk::request::{RequestPayload, RequestResult};
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::state::{JobError, Reason};
 use longhaul_queue::{JobDetail, State};
+use serde_json::Value;
 
+use super::input::RESPONSES;
 use super::{Batch, Form, run_of};
+use crate::compat::responses;
 use crate::ctx::Ctx;
 use crate::problem::Problem;
 
@@ -80,14 +83,22 @@ async fn page(ctx: &Ctx, batch: &Batch, which: Which, after: i64) -> Result<(Str
             created_s: batch.created_at.as_millis() / 1_000,
             cancelled: batch.kept.expired_at.is_none(),
         };
-        let line = match batch.payload.form {
-            Form::OpenAi => openai::line_to_json(&line, &context),
-            Form::Anthropic => anthropic::line_to_json(&line, &context),
-        };
-        text.push_str(&line.to_string());
+        text.push_str(&line_json(batch, &line, &context).to_string());
         text.push('\n');
     }
     Ok((text, page.next))
+}
+
+fn line_json(batch: &Batch, line: &BatchLine, context: &LineContext<'_>) -> Value {
+    match (batch.payload.form, &line.outcome) {
+        (Form::Anthropic, _) => anthropic::line_to_json(line, context),
+        (Form::OpenAi, LineOutcome::Answered(answer)) if batch.payload.endpoint == RESPONSES => {
+            let mut value = openai::line_to_json(line, context);
+            value["response"]["body"] = responses::line_of(answer, context.request_id, context.created_s);
+            value
+        }
+        (Form::OpenAi, _) => openai::line_to_json(line, context),
+    }
 }
 
 fn custom_id(detail: Option<JobDetail>) -> Result<Option<String>, Problem> {

@@ -101,7 +101,7 @@ async fn list(State(ctx): State<Ctx>, Query(query): Query<ListQuery>) -> Result<
         Some(after) => match find(&ctx, after) {
             Ok(id) => Some(id),
             // SDKs go on until a page is empty.
-            Err(_) => return Ok(Json(list_page(Vec::new(), false))),
+            Err(_) => return Ok(Json(list_page(&[], false))),
         },
         None => None,
     };
@@ -111,7 +111,7 @@ async fn list(State(ctx): State<Ctx>, Query(query): Query<ListQuery>) -> Result<
     for batch in &page.items {
         data.push(batch_json(&ctx, batch).await?);
     }
-    Ok(Json(list_page(data, page.next.is_some())))
+    Ok(Json(list_page(&data, page.next.is_some())))
 }
 
 async fn retrieve(State(ctx): State<Ctx>, Path(id): Path<String>) -> Result<Json<Value>, OpenAiError> {

@@ -145,7 +145,7 @@ async fn list(State(ctx): State<Ctx>, Query(query): Query<ListQuery>) -> Result<
         files.by_ref().find(|file| file.id == *after);
     }
     let page: Vec<Value> = files.by_ref().take(limit).map(|file| file_json(&file)).collect();
-    Ok(Json(list_page(page, files.next().is_some())))
+    Ok(Json(list_page(&page, files.next().is_some())))
 }
 
 async fn list_outputs(ctx: &Ctx, after: Option<&str>, limit: usize) -> Result<Value, Problem> {
@@ -154,7 +154,8 @@ async fn list_outputs(ctx: &Ctx, after: Option<&str>, limit: usize) -> Result<Va
     let outputs = page.items.iter().filter(|batch| batch.state.is_terminal());
     let outputs = outputs.flat_map(|batch| [Which::Answers, Which::Errors].map(|which| (batch, which)));
     let outputs = outputs.filter(|(batch, which)| bytes_of(batch, *which) > 0);
-    Ok(list_page(outputs.map(|(batch, which)| output_json(batch, which)).collect(), page.next.is_some()))
+    let outputs: Vec<Value> = outputs.map(|(batch, which)| output_json(batch, which)).collect();
+    Ok(list_page(&outputs, page.next.is_some()))
 }
 
 async fn retrieve(State(ctx): State<Ctx>, Path(id): Path<String>) -> Result<Json<Value>, OpenAiError> {

@@ -72,13 +72,13 @@ pub(crate) fn text_stream(
 }
 
 /// A page of a list in OpenAI's form.
-pub(crate) fn list_page(data: Vec<Value>, has_more: bool) -> Value {
+pub(crate) fn list_page(data: &[Value], has_more: bool) -> Value {
     let id = |value: Option<&Value>| value.map_or(Value::Null, |value| value["id"].clone());
     serde_json::json!({
         "object": "list",
         "first_id": id(data.first()),
         "last_id": id(data.last()),
-        "data": Value::Array(data),
+        "data": data,
         "has_more": has_more,
     })
 }

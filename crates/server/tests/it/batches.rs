@@ -257,3 +257,28 @@ async fn fixed_names_are_answered_on_request() {
         assert_eq!(json_of(deleted).await["deleted"], true);
     }
 }
+
+#[tokio::test]
+async fn responses_and_embeddings_are_answered_in_batches_too() {
+    let stage = Stage::with(sync(), SimOptions::default()).await;
+    let worker = stage.work().await;
+    let rows = [
+        (
+            "/v1/responses",
+            json!({"model": "sim-small", "input": "Hello", "max_output_tokens": 20}),
+            "response",
+        ),
+        ("/v1/embeddings", json!({"model": "sim-embed", "input": ["one", "two"]}), "list"),
+    ];
+    for (endpoint, body, object) in rows {
+        let line = json!({"custom_id": "a", "method": "POST", "url": endpoint, "body": body});
+        let file = stage.upload(line.to_string()).await;
+        let new = json!({"input_file_id": file["id"], "endpoint": endpoint, "completion_window": "24h"});
+        let (_, batch) = stage.post("/v1/batches", &new).await;
+        let batch = ended(&stage, &batch).await;
+        assert_eq!(batch["status"], "completed", "{batch}");
+        let output = read_lines(&stage, &batch["output_file_id"]).await;
+        assert_eq!(output[0]["response"]["body"]["object"], object, "{output:?}");
+    }
+    worker.drain().await;
+}

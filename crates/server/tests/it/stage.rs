@@ -42,21 +42,27 @@ impl Stage {
 
     /// With options of its own.
     pub(crate) async fn with(options: ServerOptions, sim: SimOptions) -> Self {
+        Self::beside(options, sim, Vec::new()).await
+    }
+
+    /// With further providers beside the simulator.
+    pub(crate) async fn beside(options: ServerOptions, sim: SimOptions, others: Vec<Profile>) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let store =
             SqliteStore::open(&folder.path().join("jobs.db"), SqliteOptions::default()).expect("a store");
         let core = SimCore::new(sim).expect("a simulator");
         let meters = Arc::new(Meters::default());
         let store = MeteredStore::new(Arc::new(store), Arc::clone(&meters));
-        let bulk = Bulk::new(Queue::new(Arc::new(store)), llm(&core, folder.path()));
-        let profile = CatalogProfile {
-            name: "sim".to_owned(),
-            dialect: "sim".to_owned(),
-            model: None,
+        let bulk = Bulk::new(Queue::new(Arc::new(store)), llm(&core, folder.path(), &others));
+        let sim = Profile::new("sim", ProviderKind::Sim);
+        let profiles = [&sim].into_iter().chain(&others).map(|profile| CatalogProfile {
+            name: profile.name.clone(),
+            dialect: profile.provider.as_str().to_owned(),
+            model: profile.model.clone(),
             usable: true,
             local: false,
-        };
-        let catalog = Catalog { profiles: vec![profile], default_profile: Some("sim".to_owned()) };
+        });
+        let catalog = Catalog { profiles: profiles.collect(), default_profile: Some("sim".to_owned()) };
         let shelf = Shelf::open(folder.path().join("files")).expect("a shelf");
         let tokens = Tokens::open(folder.path().join("tokens.json")).expect("tokens");
         let endpoints = Endpoints::open(folder.path().join("webhooks.json")).expect("webhooks");
@@ -178,16 +184,16 @@ impl Working {
     }
 }
 
-fn llm(core: &Arc<SimCore>, folder: &std::path::Path) -> Llm {
+fn llm(core: &Arc<SimCore>, folder: &std::path::Path, others: &[Profile]) -> Llm {
     let file = LlmFile::open(&folder.join("llm.db")).expect("a file");
-    let setup = ProfileSetup {
-        profile: Profile::new("sim", ProviderKind::Sim),
-        limits: RouteLimits::default(),
-        free: false,
-    };
+    let sim = Profile::new("sim", ProviderKind::Sim);
+    let setups = [&sim].into_iter().chain(others).map(|profile| {
+        let setup = ProfileSetup { profile: profile.clone(), limits: RouteLimits::default(), free: false };
+        (profile.name.clone(), setup)
+    });
     let provider: Arc<dyn Provider> = Arc::new(SimProvider::new(Arc::clone(core)));
     Llm::new(LlmOptions {
-        profiles: BTreeMap::from([("sim".to_owned(), setup)]),
+        profiles: setups.collect(),
         providers: BTreeMap::from([("sim".to_owned(), provider)]),
         cache: Cache::new(file.clone(), CacheOptions::default()),
         file,

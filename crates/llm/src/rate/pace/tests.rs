@@ -127,3 +127,27 @@ fn refusals_of_one_mistake_count_once() {
     traffic.pace.refuse(refusal);
     assert_eq!((traffic.pace.limit(), traffic.pace.mark.sent[0]), (limit, sent - 1.0));
 }
+
+/// Some refuse a share of all calls, however slow they come. Going slower each time would end in a crawl.
+#[test]
+fn refusals_that_going_slower_does_not_help_are_waited_out() {
+    let start = Instant::now();
+    let mut now = Mark { at: start, sent: [0.0; 4] };
+    let mut pace = Pace::known(Meter::Requests, 50.0, now);
+    let cost = [1.0, 0.0, 0.0, 0.0];
+    for call in 1..=2_000 {
+        now.at = pace.ready_at(1.0, now.at).unwrap_or(now.at);
+        pace.take(1.0, now);
+        let sent = [now.sent[0] + 1.0, 0.0, 0.0, 0.0];
+        if call % 20 == 0 {
+            let refused = Mark { at: now.at, sent };
+            let pause = Duration::from_millis(500);
+            pace.refuse(Refusal { admitted_at: now.at, now: refused, cost, told: None, pause });
+        } else {
+            now.sent = sent;
+        }
+    }
+    // A hundred pauses of half a second cannot be helped.
+    let took = seconds(start, now.at);
+    assert!(took < 120.0, "{took} s");
+}

@@ -1,0 +1,123 @@
+//! `POST /v1/chat/completions`, whole or in chunks.
+
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::post;
+use axum::{Json, Router};
+use longhaul_llm::sse::SseEvent;
+use longhaul_llm::wire::openai::{self, EventOptions};
+use longhaul_llm::{Answer, ChatRequest, Stop, Usage};
+use serde_json::{Value, json};
+
+use super::asking::{self, now_s};
+use super::sse::{self, Teller};
+use super::{Dialect, OpenAiError};
+use crate::ctx::Ctx;
+use crate::problem::Problem;
+
+/// The routes.
+pub(super) fn routes() -> Router<Ctx> {
+    Router::new().route("/v1/chat/completions", post(create))
+}
+
+async fn create(State(ctx): State<Ctx>, request: Request) -> Result<Response, OpenAiError> {
+    let (sender, body) = asking::read(&ctx, request).await?;
+    let request = openai::request_from_json(body)?;
+    check_choices(&request.extra)?;
+    let wants = Wants::of(&request);
+    let ask = asking::prepare(&ctx, &sender, Dialect::OpenAi, request).await?;
+    let (id, created_s) = (sender.name("chatcmpl-"), now_s(&ctx));
+    if !wants.stream {
+        let mut answer = asking::whole(&ctx, ask).await?;
+        if answer.id.is_empty() {
+            answer.id = id;
+        }
+        return Ok(Json(openai::answer_to_json(&answer, created_s)).into_response());
+    }
+    let model = ask.request.model().to_owned();
+    let pieces = asking::pieces(&ctx, ask).await?;
+    let options = EventOptions { created_s, include_usage: wants.usage };
+    Ok(sse::respond(pieces, Chunks { id, model, options }))
+}
+
+/// How a request wants its answer.
+pub(super) struct Wants {
+    pub(super) stream: bool,
+    /// A last chunk with the usage.
+    pub(super) usage: bool,
+}
+
+impl Wants {
+    pub(super) fn of(request: &ChatRequest) -> Self {
+        let options = request.extra.get("stream_options");
+        Self {
+            stream: request.extra.get("stream") == Some(&Value::Bool(true)),
+            usage: options.is_some_and(|options| options["include_usage"] == true),
+        }
+    }
+}
+
+/// Refuses what would be paid for and not passed on.
+pub(super) fn check_choices(extra: &serde_json::Map<String, Value>) -> Result<(), Problem> {
+    for name in ["n", "best_of"] {
+        if extra.get(name).and_then(Value::as_u64).is_some_and(|count| count > 1) {
+            return Err(Problem::invalid("one answer a request: send it several times for more").at(name));
+        }
+    }
+    Ok(())
+}
+
+/// A chat completion in chunks.
+struct Chunks {
+    id: String,
+    model: String,
+    options: EventOptions,
+}
+
+impl Chunks {
+    /// All events of an answer under our name: a stream is named before the provider has told its own.
+    fn events(&self, answer: Answer) -> Vec<SseEvent> {
+        let answer = Answer { id: self.id.clone(), model: self.model.clone(), ..answer };
+        openai::answer_to_events(&answer, self.options)
+    }
+}
+
+impl Teller for Chunks {
+    fn start(&mut self) -> Vec<SseEvent> {
+        self.events(nothing()).into_iter().take(1).collect()
+    }
+
+    fn text(&mut self, piece: &str) -> Vec<SseEvent> {
+        let choice =
+            json!({ "index": 0, "delta": { "content": piece }, "logprobs": null, "finish_reason": null });
+        let chunk = json!({
+            "id": self.id,
+            "object": "chat.completion.chunk",
+            "created": self.options.created_s,
+            "model": self.model,
+            "choices": [choice],
+        });
+        vec![SseEvent::unnamed(chunk.to_string())]
+    }
+
+    fn end(&mut self, answer: Answer) -> Vec<SseEvent> {
+        self.events(answer).into_iter().skip(1).collect()
+    }
+
+    fn fail(&mut self, problem: &Problem) -> Vec<SseEvent> {
+        vec![SseEvent::unnamed(Dialect::OpenAi.problem(problem).to_string())]
+    }
+}
+
+/// An answer before anything was said.
+pub(super) fn nothing() -> Answer {
+    Answer {
+        id: String::new(),
+        model: String::new(),
+        text: String::new(),
+        tool_calls: Vec::new(),
+        vectors: Vec::new(),
+        stop: Stop::End,
+        usage: Usage::default(),
+    }
+}
