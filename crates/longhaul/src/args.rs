@@ -141,6 +141,9 @@ pub(crate) enum Command {
     /// Serves tools for agents over stdin and stdout (Model Context Protocol).
     #[command(after_help = work::MCP_EXAMPLES)]
     Mcp(McpArgs),
+    /// Prints the description of the HTTP API: OpenAPI 3.1 as JSON.
+    #[command(after_help = "Example:\n  longhaul openapi > openapi.json")]
+    Openapi,
     /// Makes, lists and removes tokens of the server's clients.
     #[command(subcommand)]
     Tokens(TokensCommand),

@@ -46,6 +46,7 @@ fn start(cli: &Cli) -> Result<Code> {
         Command::Completions { shell } => return commands::config::completions(*shell),
         Command::Man => return commands::config::man(),
         Command::Init => return commands::config::init(),
+        Command::Openapi => return commands::config::openapi(),
         _ => {}
     }
     let flags = match &cli.command {
@@ -112,6 +113,7 @@ async fn run(app: &App, command: &Command) -> Result<Code> {
         Command::Init => commands::config::init(),
         Command::Completions { shell } => commands::config::completions(*shell),
         Command::Man => commands::config::man(),
+        Command::Openapi => commands::config::openapi(),
     }
 }
 

@@ -199,6 +199,11 @@ impl Queue {
         self.store.unhold(id, self.clock.now()).await
     }
 
+    /// Starts a scheduled job now instead of at its time.
+    pub async fn run_now(&self, id: JobId) -> Result<State> {
+        self.store.run_now(id, self.clock.now()).await
+    }
+
     /// Tells whoever waits for `key`, now or later. The first signal for a key counts.
     pub async fn unpark(&self, key: &str, signal: Signal) -> Result<Unparked> {
         check_name("key", key)?;

@@ -16,7 +16,7 @@ use tracing::{Instrument, Level, Span, debug, enabled, info_span, span_enabled, 
 use crate::backoff::Backoff;
 use crate::context::JobContext;
 use crate::handler::{BatchHandler, Call, OneHandler};
-use crate::limits::check_name;
+use crate::limits::{Limits, check_name};
 use crate::live_run::{Group, LiveRun, Stop};
 use crate::logs::SLICE;
 use crate::notes;
@@ -129,7 +129,7 @@ fn decide(run: &LiveRun, answer: Answer<Outcome>) -> Option<Event> {
         Some(Event::Outcome(Outcome::Retry { error, after: None, data: None }))
     };
     match answer {
-        Answer::Given(outcome) => Some(Event::Outcome(within_bounds(run, outcome))),
+        Answer::Given(outcome) => Some(Event::Outcome(within_bounds(&run.services.queue.limits(), outcome))),
         Answer::Panicked(text) => failed(Reason::Panic, format!("the handler panicked: {text}")),
         Answer::Stopped => match stop {
             Some(Stop::RunLimit) => {
@@ -147,8 +147,7 @@ fn decide(run: &LiveRun, answer: Answer<Outcome>) -> Option<Event> {
 }
 
 /// An outcome that the store would refuse fails the job with a text that says why; nothing is cut.
-fn within_bounds(run: &LiveRun, outcome: Outcome) -> Outcome {
-    let limits = run.services.queue.limits();
+pub(crate) fn within_bounds(limits: &Limits, outcome: Outcome) -> Outcome {
     let checked = match &outcome {
         Outcome::Done(result) => limits.check_value("result", result),
         Outcome::Continue { data: Some(data), .. } | Outcome::Retry { data: Some(data), .. } => {
@@ -165,14 +164,18 @@ fn within_bounds(run: &LiveRun, outcome: Outcome) -> Outcome {
 }
 
 fn settle(run: &LiveRun, event: Event) -> SettleItem {
-    let repeats = match &event {
+    let follow_ups = if is_repeated(&event) { Vec::new() } else { run.notes.take_follow_ups() };
+    settle_with(run, event, follow_ups)
+}
+
+/// Whether a run that ended so is done once more from where it began, and enqueues its follow-ups then.
+pub(crate) fn is_repeated(event: &Event) -> bool {
+    match event {
         Event::Outcome(Outcome::Retry { .. }) | Event::Crash | Event::Release | Event::Cancel => true,
         Event::Outcome(
             Outcome::Done(_) | Outcome::Continue { .. } | Outcome::Park { .. } | Outcome::Fail(_),
         ) => false,
-    };
-    let follow_ups = if repeats { Vec::new() } else { run.notes.take_follow_ups() };
-    settle_with(run, event, follow_ups)
+    }
 }
 
 /// The settlement for an event, by the one table that knows.

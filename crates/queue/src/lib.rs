@@ -26,6 +26,7 @@ pub mod maintenance;
 pub mod memory;
 mod notes;
 mod outage;
+pub mod remote;
 pub mod retry;
 pub mod shutdown;
 pub mod state;

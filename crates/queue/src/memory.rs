@@ -158,6 +158,10 @@ impl Store for MemoryStore {
         self.write(now, |tables| tables.unhold(id, now))
     }
 
+    async fn run_now(&self, id: JobId, now: Timestamp) -> Result<State> {
+        self.write(now, |tables| tables.run_now(id, now))
+    }
+
     async fn results(&self, process_id: ProcessId, after: i64, limit: usize) -> Result<Page<JobResult>> {
         Ok(self.lock().results(&process_id, after, limit))
     }

@@ -76,6 +76,9 @@ pub trait Store: Send + Sync + 'static {
     /// Drops the edges from failed or cancelled parents that hold this job, and releases it when nothing else does.
     async fn unhold(&self, id: JobId, now: Timestamp) -> Result<State>;
 
+    /// Starts a scheduled job now, whatever it waits for: its time, or its next try.
+    async fn run_now(&self, id: JobId, now: Timestamp) -> Result<State>;
+
     /// Ended jobs of a process after `after`, in `seq` order, helpers left out.
     async fn results(&self, process_id: ProcessId, after: i64, limit: usize) -> Result<Page<JobResult>>;
 

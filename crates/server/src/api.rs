@@ -1,17 +1,104 @@
-//! `/api/v1`: everything that the command line can do, over HTTP. Errors are problem+json (RFC 9457).
+//! `/api/v1`: everything that the command line can do, over HTTP. One file a resource; this one is the router and the form of
+//! errors, problem+json (RFC 9457). Routes and their description ([`openapi`]) come from the same list, so neither can lack
+//! what the other has.
 
 use axum::Router;
-use axum::http::{HeaderValue, header};
+use axum::extract::Request;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::routing::get;
 use serde_json::json;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::ctx::Ctx;
 use crate::problem::Problem;
 
+mod actions;
+mod costs;
+mod counts;
+mod extract;
+mod fleet;
+mod idempotency;
+mod job_in;
+mod job_out;
+#[expect(unused_qualifications, reason = "written by the macro that describes parameters")]
+mod jobs;
+pub(crate) mod openapi;
+mod page;
+#[expect(unused_qualifications, reason = "written by the macro that describes parameters")]
+mod processes;
+mod queues;
+mod redact;
+mod runs;
+mod schedules;
+mod verbs;
+mod wait;
+mod work;
+mod workers;
+
+pub(crate) use actions::Actions;
+pub(crate) use fleet::Fleet;
+
 /// The routes.
 pub(crate) fn routes() -> Router<Ctx> {
-    Router::new()
+    described()
+        .split_for_parts()
+        .0
+        .route("/openapi.json", get(openapi::show))
+        .method_not_allowed_fallback(wrong_method)
 }
+
+/// The routes with their description.
+fn described() -> OpenApiRouter<Ctx> {
+    OpenApiRouter::with_openapi(openapi::about())
+        .routes(routes!(jobs::list_jobs, jobs::enqueue_jobs))
+        .routes(routes!(jobs::show_job, verbs::delete_job))
+        .routes(routes!(jobs::explain_job))
+        .routes(routes!(verbs::retry_job))
+        .routes(routes!(verbs::run_job_now))
+        .routes(routes!(verbs::cancel_job))
+        .routes(routes!(verbs::unhold_job))
+        .routes(routes!(verbs::send_signal))
+        .routes(routes!(actions::start_action))
+        .routes(routes!(actions::show_action, actions::abort_action))
+        .routes(routes!(processes::list_processes))
+        .routes(routes!(processes::show_process))
+        .routes(routes!(processes::cancel_process))
+        .routes(routes!(processes::seal_process))
+        .routes(routes!(processes::process_results))
+        .routes(routes!(processes::consume_process))
+        .routes(routes!(queues::list_queues))
+        .routes(routes!(queues::show_queue, queues::change_queue))
+        .routes(routes!(queues::pause_queue))
+        .routes(routes!(queues::resume_queue))
+        .routes(routes!(schedules::list_schedules))
+        .routes(routes!(schedules::put_schedule, schedules::delete_schedule))
+        .routes(routes!(schedules::run_schedule))
+        .routes(routes!(workers::list_workers))
+        .routes(routes!(work::claim_work))
+        .routes(routes!(work::extend_work))
+        .routes(routes!(work::save_work))
+        .routes(routes!(work::settle_work))
+        .routes(routes!(runs::list_runs, runs::submit_run))
+        .routes(routes!(runs::show_run, runs::delete_run))
+        .routes(routes!(runs::cancel_run))
+        .routes(routes!(runs::pause_run))
+        .routes(routes!(runs::resume_run))
+        .routes(routes!(runs::retry_failed))
+        .routes(routes!(runs::resolve_run))
+        .routes(routes!(runs::results::run_results))
+        .routes(routes!(runs::estimate_run))
+        .routes(routes!(costs::show_costs))
+}
+
+async fn wrong_method(request: Request) -> Response {
+    let text = format!("{} is not possible at {}", request.method(), request.uri().path());
+    refusal(&Problem::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", text))
+}
+
+/// What a handler of this family answers.
+type ApiResult<T> = Result<T, ApiError>;
 
 /// A problem in this family's form.
 pub(crate) struct ApiError(pub(crate) Problem);

@@ -28,6 +28,7 @@ mod life;
 pub mod output;
 
 pub use input::LineFault;
+pub(crate) use life::read_ahead;
 pub use life::register;
 
 /// The kind of a batch.

@@ -13,6 +13,7 @@ use longhaul_pipelines::bulk::plan::Strategy;
 use longhaul_queue::Queue;
 use tokio::sync::watch;
 
+use crate::api::{Actions, Fleet};
 use crate::catalog::Catalog;
 use crate::compat::models::Listed;
 use crate::compat::test_objects::TestObjects;
@@ -110,6 +111,10 @@ pub struct Inner {
     pub(crate) test_objects: OnceLock<TestObjects>,
     /// Becomes true when the server is asked to end: streams end, waits return.
     pub draining: watch::Sender<bool>,
+    /// Verbs under way for many jobs.
+    pub(crate) actions: Actions,
+    /// Workers that call.
+    pub(crate) fleet: Fleet,
 }
 
 /// What a server is made of.
@@ -153,6 +158,8 @@ impl Ctx {
             test_objects: OnceLock::new(),
             models: Listed::default(),
             draining,
+            actions: Actions::default(),
+            fleet: Fleet::default(),
         }))
     }
 

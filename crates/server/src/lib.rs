@@ -42,3 +42,8 @@ pub use serve::Server;
 pub use shelf::Shelf;
 pub use tokens::{Scope, Tokens};
 pub use webhooks::Endpoints;
+
+/// The description of `/api/v1` for programs: OpenAPI 3.1 as JSON.
+pub fn openapi() -> String {
+    api::openapi::text()
+}

@@ -116,3 +116,9 @@ pub(crate) fn man() -> Result<Code> {
     write_stdout(&String::from_utf8(page).context("the manual page is not text")?)?;
     Ok(Code::Ok)
 }
+
+/// `openapi`.
+pub(crate) fn openapi() -> Result<Code> {
+    write_stdout(&longhaul_server::openapi())?;
+    Ok(Code::Ok)
+}

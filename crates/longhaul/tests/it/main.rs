@@ -7,6 +7,7 @@ mod ending;
 mod enqueue;
 mod exec;
 mod grammar;
+mod http_worker;
 mod llm;
 mod mcp;
 mod place;

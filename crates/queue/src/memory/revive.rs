@@ -1,5 +1,5 @@
-//! A person's verbs that put things back: retry an ended job, with the children that fell with it, and drop the edges
-//! that hold one.
+//! A person's verbs that let jobs run: retry an ended one, with the children that fell with it, drop the edges that hold
+//! one, and start one before its time.
 
 use std::collections::VecDeque;
 
@@ -119,5 +119,17 @@ impl Tables {
         });
         self.release(seq, now);
         Ok(self.jobs.get(&seq).map_or(State::Blocked, |row| row.job.state))
+    }
+    pub(super) fn run_now(&mut self, id: JobId, now: Timestamp) -> Result<State> {
+        let job = &self.row(id).ok_or_else(|| Error::not_found(format!("there is no job {id}")))?.job;
+        if job.state != State::Scheduled {
+            return Err(Error::wrong_state(id, job.state, "started now"));
+        }
+        let seq = job.seq;
+        self.update(seq, |row| {
+            row.job.state = State::Ready;
+            row.job.run_at = now;
+        });
+        Ok(State::Ready)
     }
 }

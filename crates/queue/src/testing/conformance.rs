@@ -232,6 +232,7 @@ macro_rules! conformance_list {
             }
             sweep {
                 a_due_job_becomes_ready,
+                a_scheduled_job_can_be_started_now,
                 a_sweep_cut_by_its_limit_wants_to_come_back_at_once,
                 jobs_that_never_started_expire_in_every_waiting_state,
                 a_job_that_has_started_is_not_bound_to_its_expiry,

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 
 use super::input::{LineFault, Reading, Summary};
 use super::output::{self, Which};
-use super::{ATTEMPTS_MAX, BatchPayload, Counts, Ended, KIND, Kept, Told, counts, key_of, run_of};
+use super::{ATTEMPTS_MAX, BatchPayload, Counts, Ended, Form, KIND, Kept, Told, counts, key_of, run_of};
 use crate::ctx::Ctx;
 use crate::problem::Problem;
 use crate::webhooks;
@@ -91,7 +91,7 @@ async fn begin(ctx: &Ctx, context: &JobContext, payload: &BatchPayload) -> Resul
     let settings = settings(ctx, context.id(), payload, &summary, &file.filename).await?;
     let mut submission = Submission::begin_as(&ctx.bulk, run_of(context.id()), settings).await?;
     if !submission.is_complete().await? {
-        let mut requests = read_ahead(ctx, payload, path);
+        let mut requests = read_ahead(ctx, payload.form, &payload.endpoint, path);
         let mut stored = 0;
         while let Some(request) = requests.recv().await {
             submission.push(request.map_err(Problem::unavailable)?).await?;
@@ -120,15 +120,16 @@ async fn begin(ctx: &Ctx, context: &JobContext, payload: &BatchPayload) -> Resul
 }
 
 /// Requests of a file, read on a thread of its own.
-fn read_ahead(
+pub(crate) fn read_ahead(
     ctx: &Ctx,
-    payload: &BatchPayload,
+    form: Form,
+    endpoint: &str,
     path: std::path::PathBuf,
 ) -> mpsc::Receiver<std::io::Result<NewRequest>> {
     let (sender, receiver) = mpsc::channel(READ_AHEAD);
-    let (ctx, payload) = (ctx.clone(), payload.clone());
+    let (ctx, endpoint) = (ctx.clone(), endpoint.to_owned());
     tokio::task::spawn_blocking(move || {
-        let reading = reading(&ctx, &payload);
+        let reading = Reading { form, endpoint: &endpoint, catalog: &ctx.catalog };
         let requests = match reading.requests(&path) {
             Ok(requests) => requests,
             Err(error) => return drop(sender.blocking_send(Err(error))),

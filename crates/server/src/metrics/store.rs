@@ -76,6 +76,7 @@ measured! {
     fn cancelling(worker: WorkerId) -> Vec<JobId>;
     fn retry(request: RetryRequest) -> Vec<Result<State>>;
     fn unhold(id: JobId, now: Timestamp) -> State;
+    fn run_now(id: JobId, now: Timestamp) -> State;
     fn results(process_id: ProcessId, after: i64, limit: usize) -> Page<JobResult>;
     fn delete(ids: Vec<JobId>) -> Deleted;
     fn promote_due(now: Timestamp, limit: usize) -> Swept;

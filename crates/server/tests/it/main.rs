@@ -1,5 +1,10 @@
 //! The server over real sockets, with a store on disk and the simulator for a model.
 
+mod api_description;
+mod api_groups;
+mod api_jobs;
+mod api_runs;
+mod api_work;
 mod batches;
 mod compat_anthropic;
 mod compat_calls;

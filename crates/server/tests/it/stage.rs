@@ -93,6 +93,16 @@ impl Stage {
         self.client.request(method, self.url(path)).header("x-longhaul", "1")
     }
 
+    /// Sends JSON, or nothing, and reads JSON.
+    pub(crate) async fn send(&self, method: Method, path: &str, body: Option<Value>) -> (StatusCode, Value) {
+        let mut request = self.request(method, path);
+        if let Some(body) = body {
+            request = request.header("content-type", "application/json").body(body.to_string());
+        }
+        let response = request.send().await.expect("an answer");
+        (response.status(), json_of(response).await)
+    }
+
     /// What an address answers, which must be well.
     pub(crate) async fn get(&self, path: &str) -> Value {
         let response = self.request(Method::GET, path).send().await.expect("an answer");

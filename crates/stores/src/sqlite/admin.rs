@@ -1,4 +1,4 @@
-//! What people do to jobs: cancel, retry, unhold, unpark, delete.
+//! What people do to jobs: cancel, retry, unhold, run now, unpark, delete.
 
 use std::collections::VecDeque;
 
@@ -168,6 +168,20 @@ pub(super) fn unhold(tx: &mut Tx<'_>, id: JobId, now: Timestamp) -> DbResult<Sta
         graph::one_less(tx, row.seq, now)?;
     }
     Ok(job_by_seq(tx, row.seq)?.map_or(row.state, |row| row.state))
+}
+
+/// Starts a scheduled job before its time.
+pub(super) fn run_now(tx: &mut Tx<'_>, id: JobId, now: Timestamp) -> DbResult<State> {
+    let Some(row) = job_by_id(tx.connection(), id)? else {
+        return Err(Error::not_found(format!("there is no job {id}")).into());
+    };
+    if row.state != State::Scheduled {
+        return Err(Error::wrong_state(id, row.state, "started now").into());
+    }
+    let ready = "UPDATE lh_jobs SET state = ?2, run_at = ?3, due_at = NULL WHERE seq = ?1";
+    tx.run(ready, (row.seq, state_number(State::Ready), now.as_millis()))?;
+    tx.moved(row.subject(), Some(row.state), Some(State::Ready));
+    Ok(State::Ready)
 }
 
 /// Ends the wait of parked jobs.

@@ -161,6 +161,10 @@ impl Store for SqliteStore {
         self.db.writer.write(DURABLE, move |tx| admin::unhold(tx, id, now)).await
     }
 
+    async fn run_now(&self, id: JobId, now: Timestamp) -> Result<State> {
+        self.db.writer.write(DURABLE, move |tx| admin::run_now(tx, id, now)).await
+    }
+
     async fn results(&self, process_id: ProcessId, after: i64, limit: usize) -> Result<Page<JobResult>> {
         self.db.read(move |connection| read::results(connection, process_id.as_str(), after, limit)).await
     }

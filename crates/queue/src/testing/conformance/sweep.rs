@@ -4,7 +4,9 @@ use crate::job::{NewJob, OnFailure, Retention};
 use crate::state::{JobError, OnTimeout, Reason, State};
 use crate::store::{QueueChange, Signal};
 use crate::testing::Bench;
-use crate::testing::bench::{LEASE_FOR, again, days, done, give_up, id, job, json, park, park_until, secs};
+use crate::testing::bench::{
+    LEASE_FOR, again, days, done, give_up, id, invalid, job, json, park, park_until, secs,
+};
 
 pub(super) async fn a_due_job_becomes_ready(bench: &Bench) {
     let now = bench.now();
@@ -16,6 +18,23 @@ pub(super) async fn a_due_job_becomes_ready(bench: &Bench) {
     assert_eq!((swept.changed, swept.next_at), (1, Some(now + secs(6))));
     bench.expect(&[(1, State::Ready), (2, State::Scheduled)]).await;
     assert_eq!(bench.detail(1).await.job.run_at, now + secs(5));
+}
+
+pub(super) async fn a_scheduled_job_can_be_started_now(bench: &Bench) {
+    let now = bench.now();
+    bench.add([job(1).run_at(now + secs(60)), job(2)]).await;
+    bench.pass(secs(5));
+    assert_eq!(bench.store.run_now(id(1), bench.now()).await, Ok(State::Ready));
+    assert_eq!(bench.detail(1).await.job.run_at, now + secs(5));
+    assert_eq!(bench.promote().await.next_at, None, "nothing is left to wait for");
+    assert!(invalid(bench.store.run_now(id(2), bench.now()).await).contains("is ready"));
+    bench.start(2).await;
+    bench.run(1, again(secs(60), "1")).await;
+    bench.expect(&[(1, State::Scheduled)]).await;
+    assert_eq!(bench.store.run_now(id(1), bench.now()).await, Ok(State::Ready));
+    assert_eq!(bench.start(1).await.data, Some(json("1")));
+    let missing = bench.store.run_now(id(9), bench.now()).await;
+    assert!(matches!(missing, Err(crate::Error::NotFound(_))), "{missing:?}");
 }
 
 pub(super) async fn a_sweep_cut_by_its_limit_wants_to_come_back_at_once(bench: &Bench) {

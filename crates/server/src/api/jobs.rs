@@ -1,0 +1,250 @@
+//! Jobs, one by one and in lists.
+
+use std::collections::BTreeMap;
+
+use axum::Extension;
+use axum::Json as Answer;
+use axum::extract::{Path, State as Shared};
+use axum::http::{HeaderMap, StatusCode};
+use longhaul_queue::store::{Filter, How, ListRequest};
+use longhaul_queue::{JobId, NewJob, State, Timestamp};
+use serde::Deserialize;
+use utoipa::{IntoParams, ToSchema};
+
+use super::ApiResult;
+use super::extract::{ApiQuery, Body, job_id};
+use super::idempotency::Key;
+use super::job_in::{JobIn, new_jobs, wrong};
+use super::job_out::{EnqueuedOut, ExplanationOut, JobDetailOut, JobOut};
+use super::page::{Listed, cursor_of, limit, seq_of};
+use super::redact;
+use super::wait::{Wait, duration};
+use crate::ctx::Ctx;
+use crate::guard::Caller;
+use crate::problem::Problem;
+use crate::webhooks;
+
+/// Which jobs, in what order.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct JobsQuery {
+    /// In any of these states; repeated, or with commas.
+    state: Option<String>,
+    /// In this queue.
+    queue: Option<String>,
+    /// Of this kind.
+    kind: Option<String>,
+    /// Of this process.
+    process: Option<String>,
+    /// With this tag.
+    tag: Option<String>,
+    /// Text in payload, title or error, or the start of an id.
+    search: Option<String>,
+    /// `newest` (default) or `oldest` first.
+    #[param(inline)]
+    order: Option<Order>,
+    /// At most so many items, 1 to 1000; default 100.
+    limit: Option<usize>,
+    /// `next` of the page before.
+    cursor: Option<String>,
+}
+
+/// Which end of a list comes first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum Order {
+    /// The newest.
+    #[default]
+    Newest,
+    /// The oldest.
+    Oldest,
+}
+
+/// The states of a list with commas.
+pub(super) fn states(text: Option<&str>) -> Result<Vec<State>, Problem> {
+    let words = text.unwrap_or_default().split(',').map(str::trim).filter(|word| !word.is_empty());
+    words.map(|word| word.parse().map_err(|error| Problem::invalid(error).at("state"))).collect()
+}
+
+/// Lists jobs, newest first.
+#[utoipa::path(get, path = "/api/v1/jobs", tag = "jobs", params(JobsQuery), responses((status = 200, body = Listed<JobOut>)))]
+pub(super) async fn list_jobs(
+    Shared(ctx): Shared<Ctx>,
+    ApiQuery(query): ApiQuery<JobsQuery>,
+) -> ApiResult<Answer<Listed<JobOut>>> {
+    let request = ListRequest {
+        filter: Filter {
+            states: states(query.state.as_deref())?,
+            queue: query.queue,
+            kind: query.kind,
+            process_id: query.process.map(Into::into),
+            tag: query.tag,
+            search: query.search,
+        },
+        newest_first: query.order.unwrap_or_default() == Order::Newest,
+        cursor: seq_of(query.cursor.as_deref())?,
+        limit: limit(query.limit)?,
+    };
+    let page = ctx.queue().list(request).await?;
+    let items = page.items.into_iter().map(Into::into).collect();
+    Ok(Answer(Listed { items, next: page.next.map(cursor_of) }))
+}
+
+/// Jobs to store: one, or many that may depend on each other.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "it describes the body, which is read by its fields")]
+enum Submission {
+    /// One.
+    One(Box<JobIn>),
+    /// Many, all or none.
+    Many(ManyJobs),
+}
+
+/// Many jobs, stored all or none.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct ManyJobs {
+    /// In submission order. At most 50 000.
+    jobs: Vec<JobIn>,
+}
+
+/// Stores one job, or many with their dependencies, all or none. With the header `Idempotency-Key` the same call may be sent again:
+/// it answers the same jobs with `how: duplicate`.
+#[utoipa::path(
+    post, path = "/api/v1/jobs", tag = "jobs",
+    params(("Idempotency-Key" = Option<String>, Header, description = "Makes the call repeatable")),
+    request_body = Submission,
+    responses((status = 201, body = Vec<EnqueuedOut>), (status = 200, description = "All of them were there", body = Vec<EnqueuedOut>))
+)]
+pub(super) async fn enqueue_jobs(
+    Shared(ctx): Shared<Ctx>,
+    headers: HeaderMap,
+    body: Body,
+) -> ApiResult<(StatusCode, Answer<Vec<EnqueuedOut>>)> {
+    let key = Key::of(&headers)?;
+    let jobs = if body.has("jobs") { body.read::<ManyJobs>()?.jobs } else { vec![body.read()?] };
+    if let (Some(_), Some(index)) = (&key, jobs.iter().position(|job| job.delay_ms.is_some())) {
+        // Sent again later it would mean another time, and so another job.
+        let text = "delay_ms counts from now, which a repeated call changes: send run_at".to_owned();
+        return Err(wrong(index, "delay_ms", text).into());
+    }
+    let now = ctx.queue().clock().now();
+    let webhooks = webhooks(&ctx, &jobs)?;
+    let fresh =
+        |index: &usize| webhooks.contains_key(index).then(|| JobId::generate(now, fastrand::u128(..)));
+    let mut jobs = new_jobs(jobs, now, |index| match &key {
+        Some(key) => Some(key.job(index)),
+        None => fresh(&index),
+    })?;
+    let own = jobs.len();
+    if let Some(key) = &key {
+        key.check(ctx.queue(), &jobs).await?;
+    }
+    jobs.extend(deliveries(&ctx, &jobs, &webhooks, now).await?);
+    let mut enqueued = match (ctx.queue().enqueue_many(jobs).await, &key) {
+        (Ok(enqueued), _) => enqueued,
+        (Err(error), None) => return Err(unfit(error).into()),
+        (Err(error), Some(key)) => return Err(key.explain(ctx.queue(), error).await.into()),
+    };
+    enqueued.truncate(own);
+    let new = enqueued.iter().any(|job| job.how != How::Duplicate);
+    let status = if new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, Answer(enqueued.into_iter().map(Into::into).collect())))
+}
+
+/// The webhooks that want to hear of these jobs, by the job's place.
+fn webhooks(ctx: &Ctx, jobs: &[JobIn]) -> Result<BTreeMap<usize, String>, Problem> {
+    let mut webhooks = BTreeMap::new();
+    for (index, job) in jobs.iter().enumerate() {
+        let Some(name) = &job.webhook else { continue };
+        if ctx.endpoints.get(name).is_none() {
+            return Err(wrong(index, "webhook", format!("there is no webhook {name}")));
+        }
+        // Where the key is taken there is no job of this call whose end could be told.
+        if job.options.unique.is_some() {
+            return Err(wrong(index, "webhook", "webhook and unique exclude each other".to_owned()));
+        }
+        webhooks.insert(index, name.clone());
+    }
+    Ok(webhooks)
+}
+
+/// The deliveries that wait for the ends of these jobs. A job that is stored already has its own.
+async fn deliveries(
+    ctx: &Ctx,
+    jobs: &[NewJob],
+    webhooks: &BTreeMap<usize, String>,
+    now: Timestamp,
+) -> Result<Vec<NewJob>, Problem> {
+    let told = webhooks.iter().filter_map(|(index, name)| Some((jobs.get(*index)?.id?, name)));
+    let told: Vec<(JobId, &String)> = told.collect();
+    let stored = ctx.queue().store().get(told.iter().map(|(id, _)| *id).collect()).await?;
+    let is_new = |id: JobId| !stored.iter().any(|detail| detail.job.id == id);
+    let told = told.into_iter().filter(|(id, _)| is_new(*id));
+    Ok(told.filter_map(|(id, name)| webhooks::after_job(id, name, now)).collect())
+}
+
+/// What the queue refuses could be read, and is not what it takes.
+pub(super) fn unfit(error: longhaul_queue::Error) -> Problem {
+    match error {
+        longhaul_queue::Error::Invalid(text) => {
+            let field = text.split(' ').next().filter(|word| FIELDS.contains(word)).map(str::to_owned);
+            Problem { field, ..Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", text) }
+        }
+        error => error.into(),
+    }
+}
+
+/// Fields by whose names the queue's refusals begin.
+const FIELDS: [&str; 12] = [
+    "kind",
+    "queue",
+    "payload",
+    "process_id",
+    "after_process",
+    "depends_on",
+    "tags",
+    "title",
+    "owner",
+    "trace",
+    "unique.key",
+    "max_attempts",
+];
+
+/// How long to wait.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct WaitQuery {
+    /// Answer only when it has ended, or after this time: `30s`, at most `5m`.
+    pub(super) wait: Option<String>,
+}
+
+/// Shows a job with its runs, log and progress; with `wait`, once it has ended.
+#[utoipa::path(get, path = "/api/v1/jobs/{id}", tag = "jobs", params(("id" = String, Path), WaitQuery), responses((status = 200, body = JobDetailOut)))]
+pub(super) async fn show_job(
+    Shared(ctx): Shared<Ctx>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+    ApiQuery(query): ApiQuery<WaitQuery>,
+) -> ApiResult<Answer<JobDetailOut>> {
+    let id = job_id(&id)?;
+    let mut wait = Wait::new(&ctx, duration("wait", query.wait.as_deref())?);
+    loop {
+        let detail = ctx.queue().get(id).await?;
+        if detail.job.state.is_terminal() || !wait.again().await {
+            return Ok(Answer(JobDetailOut::new(detail, redact::applies(&ctx, &caller))));
+        }
+    }
+}
+
+/// Says why a job waits, and until when.
+#[utoipa::path(get, path = "/api/v1/jobs/{id}/explain", tag = "jobs", params(("id" = String, Path)), responses((status = 200, body = ExplanationOut)))]
+pub(super) async fn explain_job(
+    Shared(ctx): Shared<Ctx>,
+    Path(id): Path<String>,
+) -> ApiResult<Answer<ExplanationOut>> {
+    Ok(Answer(ctx.queue().explain(job_id(&id)?).await?.into()))
+}

@@ -1,0 +1,83 @@
+//! The description of `/api/v1` for programs: OpenAPI 3.1, made from the handlers themselves.
+
+use axum::http::header;
+use axum::response::IntoResponse;
+use serde::Serialize;
+use utoipa::openapi::path::Operation;
+use utoipa::openapi::{ContentBuilder, OpenApi, RefOr, ResponseBuilder};
+use utoipa::{OpenApi as _, ToSchema};
+
+/// What holds for all of it.
+#[derive(utoipa::OpenApi)]
+#[openapi(
+    info(
+        title = "Longhaul",
+        description = "Durable jobs and runs of prompts. Times are milliseconds since the Unix epoch, UTC. Errors are problem+json \
+                       (RFC 9457) with a `code` for programs and, where one is wrong, a `field`. Where a token is needed, send it \
+                       as `Authorization: Bearer TOKEN`.",
+        version = "1",
+        license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
+    ),
+    components(schemas(ProblemOut)),
+    tags(
+        (name = "jobs", description = "Units of work, one by one or by filter."),
+        (name = "processes", description = "Groups of jobs of one caller, with results in submission order."),
+        (name = "queues", description = "Lanes of jobs."),
+        (name = "schedules", description = "Jobs that recur."),
+        (name = "workers", description = "Who runs jobs."),
+        (name = "work", description = "For workers in any language. Every write carries the lease, and a stale one changes nothing."),
+        (name = "runs", description = "Many prompts, each answered once, in order."),
+        (name = "costs", description = "What was spent, and what would be."),
+    )
+)]
+struct About;
+
+/// Why a request was refused.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Problem)]
+struct ProblemOut {
+    /// `urn:longhaul:problem:CODE`.
+    r#type: String,
+    /// The status in words.
+    title: String,
+    /// The status.
+    status: u16,
+    /// A word for programs, which never changes.
+    code: String,
+    /// What is wrong and what to do about it.
+    detail: String,
+    /// The field of the request that is wrong.
+    field: Option<String>,
+}
+
+/// What holds for all of it, without routes.
+pub(super) fn about() -> OpenApi {
+    About::openapi()
+}
+
+/// The whole description as it is served and printed.
+pub(crate) fn text() -> String {
+    let (_, mut api) = super::described().split_for_parts();
+    for item in api.paths.paths.values_mut() {
+        let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch];
+        operations.into_iter().flatten().for_each(can_fail);
+    }
+    let mut text = serde_json::to_string_pretty(&api).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+/// Every operation can be refused, always in the same form.
+fn can_fail(operation: &mut Operation) {
+    let content = ContentBuilder::new()
+        .schema(Some(RefOr::Ref(utoipa::openapi::Ref::from_schema_name("Problem"))))
+        .build();
+    let response =
+        ResponseBuilder::new().description("Refused").content("application/problem+json", content).build();
+    operation.responses.responses.insert("default".to_owned(), RefOr::T(response));
+}
+
+/// `/openapi.json`.
+pub(super) async fn show() -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "application/json")], text())
+}

@@ -1,0 +1,325 @@
+//! Processes: groups of jobs of one caller. Their results are read in submission order and then deleted for good.
+
+use axum::Json as Answer;
+use axum::body::Body as Streamed;
+use axum::extract::{Path, State as Shared};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use futures_util::stream;
+use longhaul_pipelines::bulk::run::RUN_PREFIX;
+use longhaul_pipelines::bulk::{Run, RunId, manage};
+use longhaul_queue::job::JobResult;
+use longhaul_queue::limits::{INSERT_MAX, PAGE_MAX};
+use longhaul_queue::state::JobError;
+use longhaul_queue::store::ProcessInfo;
+use longhaul_queue::{JobId, Json, ProcessId, State};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::ApiResult;
+use super::counts::Counts;
+use super::extract::{ApiJson, ApiQuery};
+use super::page::{Listed, PageQuery, cursor_of, limit, seq_of};
+use super::verbs::conflict;
+use super::wait::{Wait, duration};
+use crate::ctx::Ctx;
+use crate::problem::Problem;
+
+/// Lines of JSON.
+pub(super) const JSONL: &str = "application/jsonl";
+
+/// A process and how far it has come.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Process)]
+pub(super) struct ProcessOut {
+    /// Its id.
+    id: String,
+    /// No more jobs are expected.
+    sealed: bool,
+    /// It is sealed and all of its jobs have ended.
+    ended: bool,
+    /// Jobs in all, helpers left out.
+    total: u64,
+    /// Jobs that have not ended, helpers left out.
+    unfinished: u64,
+    /// Its jobs by state, helpers left out.
+    counts: Counts,
+    /// Its helpers by state.
+    helpers: Counts,
+}
+
+impl From<ProcessInfo> for ProcessOut {
+    fn from(info: ProcessInfo) -> Self {
+        Self {
+            id: info.id.as_str().to_owned(),
+            sealed: info.sealed,
+            ended: has_ended(&info),
+            total: info.total(),
+            unfinished: info.unfinished(),
+            counts: info.counts.into(),
+            helpers: info.helpers.into(),
+        }
+    }
+}
+
+fn has_ended(info: &ProcessInfo) -> bool {
+    info.sealed && info.unfinished() == 0
+}
+
+/// Lists processes by id.
+#[utoipa::path(get, path = "/api/v1/processes", tag = "processes", params(PageQuery), responses((status = 200, body = Listed<ProcessOut>)))]
+pub(super) async fn list_processes(
+    Shared(ctx): Shared<Ctx>,
+    ApiQuery(query): ApiQuery<PageQuery>,
+) -> ApiResult<Answer<Listed<ProcessOut>>> {
+    let limit = limit(query.limit)?;
+    let list = ctx.queue().store().processes(query.cursor.map(ProcessId::from), limit).await?;
+    let next = (list.len() == limit).then(|| list.last().map(|last| last.id.as_str().to_owned())).flatten();
+    Ok(Answer(Listed { items: list.into_iter().map(Into::into).collect(), next }))
+}
+
+/// Shows a process; with `wait`, once all of its jobs have ended.
+#[utoipa::path(get, path = "/api/v1/processes/{id}", tag = "processes", params(("id" = String, Path), super::jobs::WaitQuery), responses((status = 200, body = ProcessOut)))]
+pub(super) async fn show_process(
+    Shared(ctx): Shared<Ctx>,
+    Path(id): Path<String>,
+    ApiQuery(query): ApiQuery<super::jobs::WaitQuery>,
+) -> ApiResult<Answer<ProcessOut>> {
+    Ok(Answer(ended(&ctx, &id.into(), query.wait.as_deref()).await?.into()))
+}
+
+/// The process, once it has ended or the time has passed.
+async fn ended(ctx: &Ctx, id: &ProcessId, wait: Option<&str>) -> Result<ProcessInfo, Problem> {
+    let mut wait = Wait::new(ctx, duration("wait", wait)?);
+    loop {
+        let info = ctx.queue().process(id).await?;
+        if has_ended(&info) || !wait.again().await {
+            return Ok(info);
+        }
+    }
+}
+
+/// The run that a process is, if it is one: it has batches at a provider and money in the ledger, which only its own verbs know.
+async fn run_of(ctx: &Ctx, id: &ProcessId) -> Result<Option<RunId>, Problem> {
+    if !id.as_str().starts_with(RUN_PREFIX) {
+        return Ok(None);
+    }
+    Ok(Run::find(ctx.queue(), &RunId::named(id.as_str())).await?.map(|run| run.id))
+}
+
+/// How many jobs a verb changed.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Number {
+    /// So many.
+    pub(super) changed: u64,
+}
+
+/// Cancels every unfinished job of a process.
+#[utoipa::path(post, path = "/api/v1/processes/{id}/cancel", tag = "processes", params(("id" = String, Path)), responses((status = 200, body = Number)))]
+pub(super) async fn cancel_process(
+    Shared(ctx): Shared<Ctx>,
+    Path(id): Path<String>,
+) -> ApiResult<Answer<Number>> {
+    let id = ProcessId::from(id);
+    ctx.queue().process(&id).await?;
+    let changed = match run_of(&ctx, &id).await? {
+        Some(run) => manage::cancel(&ctx.bulk, &run).await?,
+        None => ctx.queue().cancel_process(id).await?,
+    };
+    Ok(Answer(Number { changed }))
+}
+
+/// Says that a process gets no more jobs.
+#[utoipa::path(post, path = "/api/v1/processes/{id}/seal", tag = "processes", params(("id" = String, Path)), responses((status = 200, body = ProcessOut)))]
+pub(super) async fn seal_process(
+    Shared(ctx): Shared<Ctx>,
+    Path(id): Path<String>,
+) -> ApiResult<Answer<ProcessOut>> {
+    let id = ProcessId::from(id);
+    ctx.queue().process(&id).await?;
+    ctx.queue().seal(id.clone()).await?;
+    Ok(Answer(ctx.queue().process(&id).await?.into()))
+}
+
+/// An ended job of a process.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = JobResult)]
+pub(super) struct ResultOut {
+    /// The job.
+    #[schema(value_type = String, format = "uuid")]
+    id: JobId,
+    /// Its place in submission order.
+    seq: i64,
+    /// Its kind.
+    kind: String,
+    /// How it ended.
+    #[schema(value_type = String)]
+    state: State,
+    /// Its result, when it succeeded.
+    #[schema(value_type = Option<serde_json::Value>)]
+    result: Option<Json>,
+    /// `reason` and `text`: why it did not.
+    #[schema(value_type = Option<Object>)]
+    error: Option<JobError>,
+}
+
+impl From<JobResult> for ResultOut {
+    fn from(result: JobResult) -> Self {
+        let JobResult { id, seq, kind, state, result, error } = result;
+        Self { id, seq, kind, state, result, error }
+    }
+}
+
+/// A page of results.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Results {
+    /// These, in submission order.
+    items: Vec<ResultOut>,
+    /// Send it as `cursor` for the next page; absent on the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+    /// Jobs that have not ended. While there are any, what ends later may belong before what was read: read again from the start.
+    unfinished: u64,
+}
+
+/// Which results.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ResultsQuery {
+    /// At most so many items, 1 to 1000; default 100.
+    limit: Option<usize>,
+    /// `next` of the page before.
+    cursor: Option<String>,
+    /// Answer only when all jobs have ended, or after this time: `30s`, at most `5m`.
+    pub(super) wait: Option<String>,
+}
+
+/// Reads results in submission order: a page, or with `Accept: application/jsonl` all of them, a line each.
+#[utoipa::path(
+    get, path = "/api/v1/processes/{id}/results", tag = "processes", params(("id" = String, Path), ResultsQuery),
+    responses((status = 200, content((Results = "application/json"), (String = "application/jsonl"))))
+)]
+pub(super) async fn process_results(
+    Shared(ctx): Shared<Ctx>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    ApiQuery(query): ApiQuery<ResultsQuery>,
+) -> ApiResult<Response> {
+    let id = ProcessId::from(id);
+    let info = ended(&ctx, &id, query.wait.as_deref()).await?;
+    let after = seq_of(query.cursor.as_deref())?.unwrap_or(0);
+    if wants_lines(&headers) {
+        return Ok(lines(ctx, id, after));
+    }
+    let page = ctx.queue().results(&id, after, limit(query.limit)?).await?;
+    let items = page.items.into_iter().map(Into::into).collect();
+    let next = page.next.map(cursor_of);
+    Ok(Answer(Results { items, next, unfinished: info.unfinished() }).into_response())
+}
+
+/// Whether a client wants all of it as lines.
+pub(super) fn wants_lines(headers: &HeaderMap) -> bool {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    accept.split(',').any(|kind| kind.split(';').next().unwrap_or_default().trim() == JSONL)
+}
+
+/// All results, never more than a page of them in memory: the next is read when the client has taken the one before.
+fn lines(ctx: Ctx, id: ProcessId, after: i64) -> Response {
+    let pages = stream::try_unfold(Some(after), move |after| {
+        let (ctx, id) = (ctx.clone(), id.clone());
+        async move {
+            let Some(after) = after else { return Ok(None) };
+            let page = ctx.queue().results(&id, after, PAGE_MAX).await.map_err(std::io::Error::other)?;
+            let mut text = String::new();
+            for item in page.items {
+                text += &serde_json::to_string(&ResultOut::from(item))?;
+                text.push('\n');
+            }
+            Ok::<_, std::io::Error>(Some((text, page.next)))
+        }
+    });
+    ([(header::CONTENT_TYPE, JSONL)], Streamed::from_stream(pages)).into_response()
+}
+
+/// What of a process was read and is to go.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ConsumeIn {
+    /// Results up to this place.
+    up_to_seq: Option<i64>,
+    /// Exactly these. They may go while others are unfinished.
+    #[schema(value_type = Option<Vec<String>>)]
+    ids: Option<Vec<JobId>>,
+}
+
+/// Deletes results that were read and stored: all of the process, those up to a place, or those named. Refused while jobs are
+/// unfinished, unless each is named.
+#[utoipa::path(post, path = "/api/v1/processes/{id}/consume", tag = "processes", params(("id" = String, Path)), request_body = Option<ConsumeIn>, responses((status = 200, body = Number)))]
+pub(super) async fn consume_process(
+    Shared(ctx): Shared<Ctx>,
+    Path(id): Path<String>,
+    ApiJson(what): ApiJson<Option<ConsumeIn>>,
+) -> ApiResult<Answer<Number>> {
+    let id = ProcessId::from(id);
+    let info = ctx.queue().process(&id).await?;
+    let changed = match what.unwrap_or_default() {
+        ConsumeIn { up_to_seq: None, ids: None } => match run_of(&ctx, &id).await? {
+            Some(run) => super::runs::consume(&ctx, &run).await?,
+            None => ctx.queue().consume_process(&id).await.map_err(conflict)?,
+        },
+        ConsumeIn { up_to_seq: Some(last), ids: None } => {
+            if !has_ended(&info) {
+                let text = format!(
+                    "process {id} has {} unfinished jobs or is open for more: what ends meanwhile would go unread",
+                    info.unfinished()
+                );
+                return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "wrong_state", text).into());
+            }
+            consume_up_to(&ctx, &id, last).await?
+        }
+        ConsumeIn { up_to_seq: None, ids: Some(ids) } => consume_ids(&ctx, &id, ids).await?,
+        ConsumeIn { up_to_seq: Some(_), ids: Some(_) } => {
+            let text = "up_to_seq and ids exclude each other";
+            return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", text).at("ids").into());
+        }
+    };
+    Ok(Answer(Number { changed }))
+}
+
+async fn consume_up_to(ctx: &Ctx, id: &ProcessId, last: i64) -> Result<u64, Problem> {
+    let (mut deleted, mut after) = (0, 0);
+    loop {
+        let page = ctx.queue().results(id, after, PAGE_MAX).await?;
+        let read: Vec<JobId> =
+            page.items.iter().take_while(|item| item.seq <= last).map(|item| item.id).collect();
+        let whole = read.len() == page.items.len();
+        deleted += ctx.queue().consume(read).await?.deleted;
+        match page.next {
+            Some(next) if whole => after = next,
+            _ => return Ok(deleted),
+        }
+    }
+}
+
+async fn consume_ids(ctx: &Ctx, id: &ProcessId, ids: Vec<JobId>) -> Result<u64, Problem> {
+    if ids.len() > INSERT_MAX {
+        return Err(
+            Problem::invalid(format!("{} ids, at most {INSERT_MAX} in one call", ids.len())).at("ids")
+        );
+    }
+    let mut deleted = 0;
+    for page in ids.chunks(PAGE_MAX) {
+        let known = ctx.queue().store().get(page.to_vec()).await?;
+        if let Some(other) = known.iter().find(|detail| detail.job.process_id.as_ref() != Some(id)) {
+            let text = format!("job {} is not of process {id}", other.job.id);
+            return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", text).at("ids"));
+        }
+        let done = ctx.queue().consume(page.to_vec()).await?;
+        deleted += done.deleted;
+        if let Some((_, error)) = done.refused.into_iter().next() {
+            return Err(conflict(error));
+        }
+    }
+    Ok(deleted)
+}

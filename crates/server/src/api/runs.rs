@@ -1,0 +1,327 @@
+//! Runs: many prompts, each answered once, in order. What a run is and how it goes on is the slice's
+//! ([`longhaul_pipelines::bulk`]); here it is handed in, looked at and steered.
+
+use axum::Json as Answer;
+use axum::extract::{Path, State as Shared};
+use axum::http::StatusCode;
+use longhaul_llm::Scope;
+use longhaul_pipelines::bulk::batch::{BatchTold, Step};
+use longhaul_pipelines::bulk::run::RUN_PREFIX;
+use longhaul_pipelines::bulk::{self, Progress, Run, RunId, RunSettings, Submission, manage};
+use longhaul_queue::{JobId, Timestamp};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::ApiResult;
+use super::extract::{ApiJson, ApiQuery};
+use super::page::{Listed, PageQuery, cursor_of, limit, seq_of};
+use super::processes::Number;
+use crate::ctx::Ctx;
+use crate::problem::Problem;
+
+pub(super) mod input;
+pub(super) mod results;
+
+use input::{RunIn, Wanted, micros};
+
+/// Runs on one page: each is read with its counts and money.
+const RUNS_MAX: usize = 100;
+
+/// A run.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Run)]
+pub(super) struct RunOut {
+    /// Its name: of its process and of its queue too.
+    id: String,
+    /// Profile, model, mode, source and what else its requests have in common.
+    #[schema(value_type = Object)]
+    settings: RunSettings,
+    /// Status, counts by state, and what was spent, in millionths of a dollar.
+    #[schema(value_type = Object)]
+    progress: Progress,
+    /// When it was handed in.
+    #[schema(value_type = i64)]
+    created_at: Timestamp,
+    /// Provider batches under way; only when one run is shown.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    batches: Vec<BatchOut>,
+}
+
+/// A provider batch of a run.
+#[derive(Debug, Serialize, ToSchema)]
+struct BatchOut {
+    /// Its job.
+    #[schema(value_type = String, format = "uuid")]
+    job_id: JobId,
+    /// Which part of the run.
+    chunk: u64,
+    /// Which try.
+    round: u64,
+    /// Requests in it.
+    requests: u64,
+    /// How far it is.
+    #[schema(value_type = Object)]
+    at: Step,
+}
+
+impl RunOut {
+    async fn new(ctx: &Ctx, run: Run) -> Result<Self, Problem> {
+        let progress = Progress::of(&ctx.bulk, &run.id, &run.settings).await?;
+        Ok(Self {
+            id: run.id.as_str().to_owned(),
+            settings: run.settings,
+            progress,
+            created_at: run.job.created_at,
+            batches: Vec::new(),
+        })
+    }
+}
+
+/// The run of this name, with or without `run-`.
+async fn find(ctx: &Ctx, name: &str) -> Result<Run, Problem> {
+    let name = if name.starts_with(RUN_PREFIX) { name.to_owned() } else { format!("{RUN_PREFIX}{name}") };
+    Ok(Run::get(ctx.queue(), &RunId::named(name)).await?)
+}
+
+/// Lists runs, newest first.
+#[utoipa::path(get, path = "/api/v1/runs", tag = "runs", params(PageQuery), responses((status = 200, body = Listed<RunOut>)))]
+pub(super) async fn list_runs(
+    Shared(ctx): Shared<Ctx>,
+    ApiQuery(query): ApiQuery<PageQuery>,
+) -> ApiResult<Answer<Listed<RunOut>>> {
+    let limit = limit(query.limit)?.min(RUNS_MAX);
+    let page = Run::list(ctx.queue(), seq_of(query.cursor.as_deref())?, limit).await?;
+    let mut items = Vec::with_capacity(page.items.len());
+    for job in page.items {
+        let Some(process) = &job.process_id else { continue };
+        // One that was consumed between two reads is not there any more.
+        if let Some(run) = Run::find(ctx.queue(), &RunId::named(process.as_str())).await? {
+            items.push(RunOut::new(&ctx, run).await?);
+        }
+    }
+    Ok(Answer(Listed { items, next: page.next.map(cursor_of) }))
+}
+
+/// Shows a run with its settings, progress, money and provider batches.
+#[utoipa::path(get, path = "/api/v1/runs/{id}", tag = "runs", params(("id" = String, Path)), responses((status = 200, body = RunOut)))]
+pub(super) async fn show_run(Shared(ctx): Shared<Ctx>, Path(id): Path<String>) -> ApiResult<Answer<RunOut>> {
+    let run = find(&ctx, &id).await?;
+    let batches = manage::batches(&ctx.bulk, &run.id).await?;
+    let batches = batches.into_iter().map(|(detail, payload)| BatchOut {
+        job_id: detail.job.id,
+        chunk: payload.chunk,
+        round: payload.round.into(),
+        requests: payload.len(),
+        at: detail.data.and_then(|data| data.to().ok()).unwrap_or_default(),
+    });
+    let batches = batches.collect();
+    Ok(Answer(RunOut { batches, ..RunOut::new(&ctx, run).await? }))
+}
+
+/// A run that was handed in.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Submitted {
+    /// Its name.
+    id: String,
+    /// It was there before: the same input with the same settings is the same run.
+    resumed: bool,
+    /// Requests in all.
+    requests: u64,
+    /// `sync` or `batch`.
+    mode: String,
+    /// Why it is not the mode that was asked for.
+    mode_note: Option<String>,
+    /// What it is expected to cost, in millionths of a dollar; absent without a price.
+    estimate_micros: Option<u64>,
+}
+
+/// Hands in a run. The same call again is the same run: nothing is sent or paid for twice, and a call that was cut off goes on.
+#[utoipa::path(post, path = "/api/v1/runs", tag = "runs", request_body = RunIn, responses((status = 201, body = Submitted), (status = 200, description = "It was there before", body = Submitted)))]
+pub(super) async fn submit_run(
+    Shared(ctx): Shared<Ctx>,
+    ApiJson(asked): ApiJson<RunIn>,
+) -> ApiResult<(StatusCode, Answer<Submitted>)> {
+    let max_cost = asked.max_cost_usd.map(|dollars| micros("max_cost_usd", dollars)).transpose()?;
+    let mut wanted = Wanted::new(&ctx, asked).await?;
+    let id = RunId::of(&wanted.settings);
+    if Run::find(ctx.queue(), &id).await?.is_none() {
+        let estimate = wanted.estimate(&ctx).await?;
+        wanted.settings.estimate_micros = estimate.for_mode(wanted.settings.mode);
+    }
+    if max_cost.is_some() {
+        let set = ctx.llm().ledger().set_cap(&Scope::run(id.as_str()), max_cost).await;
+        set.map_err(longhaul_llm::Error::from)?;
+    }
+    let mut submission = Submission::begin(&ctx.bulk, wanted.settings.clone()).await?;
+    let (resumed, settings) = (submission.is_resumed(), submission.settings().clone());
+    if !submission.is_complete().await? {
+        let mut requests = wanted.requests(&ctx);
+        while let Some(request) = requests.next().await? {
+            submission.push(request).await?;
+        }
+        submission.finish().await?;
+    }
+    let status = if resumed { StatusCode::OK } else { StatusCode::CREATED };
+    let submitted = Submitted {
+        id: id.as_str().to_owned(),
+        resumed,
+        requests: settings.source.requests,
+        mode: settings.mode.to_string(),
+        mode_note: settings.mode_note,
+        estimate_micros: settings.estimate_micros,
+    };
+    Ok((status, Answer(submitted)))
+}
+
+/// What prompts would cost.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Estimate)]
+pub(super) struct EstimateOut {
+    /// The model.
+    model: String,
+    /// Requests.
+    requests: u64,
+    /// Input tokens, estimated from the bytes.
+    input_tokens: u64,
+    /// Output tokens, assumed.
+    output_tokens_assumed: u64,
+    /// Expected, one by one, in millionths of a dollar; absent without a price.
+    cost_micros: Option<u64>,
+    /// Expected in provider batches; absent without a price or batches.
+    batch_cost_micros: Option<u64>,
+    /// The most it can be, one by one.
+    ceiling_micros: Option<u64>,
+    /// Day of the price.
+    price_as_of: Option<String>,
+    /// It runs on a machine of one's own and costs nothing.
+    free: bool,
+    /// The price is that of a simulator.
+    simulated: bool,
+}
+
+/// Says what a run would cost; sends and stores nothing.
+#[utoipa::path(post, path = "/api/v1/estimate", tag = "costs", request_body = RunIn, responses((status = 200, body = EstimateOut)))]
+pub(super) async fn estimate_run(
+    Shared(ctx): Shared<Ctx>,
+    ApiJson(asked): ApiJson<RunIn>,
+) -> ApiResult<Answer<EstimateOut>> {
+    let estimate = Wanted::new(&ctx, asked).await?.estimate(&ctx).await?;
+    Ok(Answer(EstimateOut {
+        model: estimate.model,
+        requests: estimate.requests,
+        input_tokens: estimate.input_tokens,
+        output_tokens_assumed: estimate.output_tokens_assumed,
+        cost_micros: estimate.cost_micros,
+        batch_cost_micros: estimate.batch_cost_micros,
+        ceiling_micros: estimate.ceiling_micros,
+        price_as_of: estimate.price_as_of,
+        free: estimate.free,
+        simulated: estimate.simulated,
+    }))
+}
+
+/// Ends a run early. Provider batches are asked to end, and what they have answered by then is kept.
+#[utoipa::path(post, path = "/api/v1/runs/{id}/cancel", tag = "runs", params(("id" = String, Path)), responses((status = 200, body = Number)))]
+pub(super) async fn cancel_run(
+    Shared(ctx): Shared<Ctx>,
+    Path(id): Path<String>,
+) -> ApiResult<Answer<Number>> {
+    let run = find(&ctx, &id).await?;
+    Ok(Answer(Number { changed: manage::cancel(&ctx.bulk, &run.id).await? }))
+}
+
+/// Stops a run's requests from being sent; what was sent goes on.
+#[utoipa::path(post, path = "/api/v1/runs/{id}/pause", tag = "runs", params(("id" = String, Path)), responses((status = 200, body = RunOut)))]
+pub(super) async fn pause_run(Shared(ctx): Shared<Ctx>, Path(id): Path<String>) -> ApiResult<Answer<RunOut>> {
+    let run = find(&ctx, &id).await?;
+    manage::pause(&ctx.bulk, &run.id).await?;
+    Ok(Answer(RunOut::new(&ctx, run).await?))
+}
+
+/// How a run goes on.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ResumeIn {
+    /// A new limit of its cost.
+    max_cost_usd: Option<f64>,
+}
+
+/// Lets a paused or held run go on, and says how many of its jobs were held.
+#[utoipa::path(post, path = "/api/v1/runs/{id}/resume", tag = "runs", params(("id" = String, Path)), request_body = Option<ResumeIn>, responses((status = 200, body = Number)))]
+pub(super) async fn resume_run(
+    Shared(ctx): Shared<Ctx>,
+    Path(id): Path<String>,
+    ApiJson(how): ApiJson<Option<ResumeIn>>,
+) -> ApiResult<Answer<Number>> {
+    let run = find(&ctx, &id).await?;
+    if let Some(dollars) = how.unwrap_or_default().max_cost_usd {
+        let cap = Some(micros("max_cost_usd", dollars)?);
+        let set = ctx.llm().ledger().set_cap(&Scope::run(run.id.as_str()), cap).await;
+        set.map_err(longhaul_llm::Error::from)?;
+    }
+    Ok(Answer(Number { changed: manage::resume(&ctx.bulk, &run.id).await? }))
+}
+
+/// Puts the failed requests of a run back.
+#[utoipa::path(post, path = "/api/v1/runs/{id}/retry-failed", tag = "runs", params(("id" = String, Path)), responses((status = 200, body = Number)))]
+pub(super) async fn retry_failed(
+    Shared(ctx): Shared<Ctx>,
+    Path(id): Path<String>,
+) -> ApiResult<Answer<Number>> {
+    let run = find(&ctx, &id).await?;
+    Ok(Answer(Number { changed: manage::retry_failed(&ctx.bulk, &run.id).await? }))
+}
+
+/// What becomes of provider batches whose fate is unknown.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ResolveIn {
+    /// The decision.
+    decision: Decision,
+}
+
+/// A person's word on a batch that may or may not exist.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum Decision {
+    /// Send it again: the unknown one is believed not to exist.
+    Resubmit,
+    /// Look for it again.
+    Wait,
+    /// Give up on it: its requests fail.
+    Drop,
+}
+
+/// Decides what becomes of provider batches whose fate is unknown, and says how many there were.
+#[utoipa::path(post, path = "/api/v1/runs/{id}/resolve", tag = "runs", params(("id" = String, Path)), request_body = ResolveIn, responses((status = 200, body = Number)))]
+pub(super) async fn resolve_run(
+    Shared(ctx): Shared<Ctx>,
+    Path(id): Path<String>,
+    ApiJson(asked): ApiJson<ResolveIn>,
+) -> ApiResult<Answer<Number>> {
+    let run = find(&ctx, &id).await?;
+    let told = match asked.decision {
+        Decision::Resubmit => BatchTold::Resubmit,
+        Decision::Wait => BatchTold::Wait,
+        Decision::Drop => BatchTold::Drop,
+    };
+    Ok(Answer(Number { changed: manage::resolve(&ctx.bulk, &run.id, told).await? }))
+}
+
+/// Deletes a run for good, with its answers. Refused while requests are unfinished.
+#[utoipa::path(delete, path = "/api/v1/runs/{id}", tag = "runs", params(("id" = String, Path)), responses((status = 200, body = Number)))]
+pub(super) async fn delete_run(
+    Shared(ctx): Shared<Ctx>,
+    Path(id): Path<String>,
+) -> ApiResult<Answer<Number>> {
+    let run = find(&ctx, &id).await?;
+    Ok(Answer(Number { changed: consume(&ctx, &run.id).await? }))
+}
+
+/// Deletes a run with all that belongs to it.
+pub(super) async fn consume(ctx: &Ctx, run: &RunId) -> Result<u64, Problem> {
+    manage::consume(&ctx.bulk, run).await.map_err(|error| match error {
+        bulk::Error::Queue(error) => super::verbs::conflict(error),
+        error => error.into(),
+    })
+}

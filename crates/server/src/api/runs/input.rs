@@ -1,0 +1,283 @@
+//! What a run is made of: prompts in the call itself, or in a file that was uploaded before.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use axum::http::StatusCode;
+use longhaul_llm::cache::CacheMode;
+use longhaul_llm::{Endpoint, MicroUsd, schema};
+use longhaul_pipelines::bulk::plan::{self, Strategy};
+use longhaul_pipelines::bulk::{Estimate, NewRequest, RunSettings, Source};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::mpsc;
+use utoipa::ToSchema;
+
+use crate::batches::Form;
+use crate::batches::input::Reading;
+use crate::batches::read_ahead;
+use crate::catalog::Chosen;
+use crate::ctx::Ctx;
+use crate::problem::Problem;
+
+/// What lines of a file must ask for.
+const ENDPOINT: &str = "/v1/chat/completions";
+/// Faults of a file that are told.
+const FAULTS_TOLD: usize = 5;
+
+/// A run to hand in, or to estimate: `model` and `requests`, or `input_file`.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(in crate::api) struct RunIn {
+    /// The model, as its provider names it or as `PROFILE/MODEL`.
+    #[schema(example = "sim/sim-small")]
+    model: Option<String>,
+    /// The provider profile; default by the model's name.
+    profile: Option<String>,
+    /// The prompts.
+    requests: Vec<RequestIn>,
+    /// A file uploaded with `/v1/files`, with a request a line in the form of OpenAI's batches. Its lines name their models.
+    #[schema(example = "file-0198c5a2")]
+    input_file: Option<String>,
+    /// `sync`: one by one; `batch`: in provider batches; `auto` (default): in batches where there are any.
+    mode: ModeIn,
+    /// Nothing is sent that could cost more in all.
+    pub(in crate::api) max_cost_usd: Option<f64>,
+    /// Labels; spending is counted by them too.
+    tags: Vec<String>,
+    /// A name for people.
+    name: Option<String>,
+    /// A system message for requests that have none.
+    system: Option<String>,
+    /// Output tokens for requests that name none.
+    max_tokens: Option<u32>,
+    /// For requests that name none.
+    temperature: Option<f64>,
+    /// JSON Schema of the answers.
+    #[schema(value_type = Option<Object>)]
+    schema: Option<Value>,
+    /// Asked when the first model cannot give a usable answer.
+    fallback_model: Option<String>,
+    /// Whether answers are looked up and kept: `auto` (default), `off` or `only`.
+    #[schema(value_type = String, default = "auto")]
+    cache: CacheMode,
+}
+
+/// How requests are sent.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum ModeIn {
+    /// One by one.
+    Sync,
+    /// In provider batches; one by one where there are none.
+    Batch,
+    /// In provider batches where there are any.
+    #[default]
+    Auto,
+}
+
+/// A prompt.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct RequestIn {
+    /// The caller's name for it, which comes back with the answer.
+    custom_id: Option<String>,
+    /// OpenAI's chat form.
+    #[schema(value_type = Option<Object>)]
+    body: Option<Map<String, Value>>,
+    /// A prompt alone, instead of a body.
+    prompt: Option<String>,
+}
+
+/// A run that can be handed in.
+pub(in crate::api) struct Wanted {
+    pub(in crate::api) settings: RunSettings,
+    prompts: Prompts,
+}
+
+enum Prompts {
+    Given(Vec<NewRequest>),
+    File(PathBuf),
+}
+
+/// Requests one after the other, from wherever they come.
+pub(in crate::api) enum Requests {
+    Given(std::vec::IntoIter<NewRequest>),
+    File(mpsc::Receiver<std::io::Result<NewRequest>>),
+}
+
+impl Requests {
+    pub(in crate::api) async fn next(&mut self) -> Result<Option<NewRequest>, Problem> {
+        match self {
+            Self::Given(requests) => Ok(requests.next()),
+            Self::File(requests) => requests.recv().await.transpose().map_err(Problem::unavailable),
+        }
+    }
+}
+
+impl Wanted {
+    /// Checks all of it before anything is stored.
+    pub(in crate::api) async fn new(ctx: &Ctx, asked: RunIn) -> Result<Self, Problem> {
+        let (prompts, chosen, source) = match (&asked.input_file, asked.requests.is_empty()) {
+            (None, true) => return Err(wrong("requests", "send requests, or the input_file that has them")),
+            (Some(_), false) => {
+                return Err(wrong("input_file", "requests and input_file exclude each other"));
+            }
+            (Some(file), true) => from_file(ctx, file, &asked).await?,
+            (None, false) => given(ctx, &asked)?,
+        };
+        if let Some(schema) = &asked.schema {
+            schema::Compiled::new(schema).map_err(|error| wrong("schema", error))?;
+        }
+        let route = ctx.llm().route(&chosen.profile, &chosen.model).await?;
+        let strategy = match asked.mode {
+            ModeIn::Sync => Strategy::Sync,
+            ModeIn::Batch => Strategy::Batch,
+            ModeIn::Auto => Strategy::Auto,
+        };
+        let decision = plan::decide(strategy, route.batch_limits(Endpoint::Chat), source.requests, None);
+        let mut defaults = Map::new();
+        let mut put =
+            |name: &str, value: Option<Value>| defaults.extend(value.map(|value| (name.to_owned(), value)));
+        put("system", asked.system.map(Value::from));
+        put("max_tokens", asked.max_tokens.map(Value::from));
+        put("temperature", asked.temperature.map(Value::from));
+        let settings = RunSettings {
+            profile: chosen.profile,
+            model: chosen.model,
+            endpoint: Endpoint::Chat,
+            defaults,
+            schema: asked.schema,
+            fallback_model: asked.fallback_model,
+            mode: decision.mode,
+            mode_note: decision.note,
+            switch_at: None,
+            cache: asked.cache,
+            tags: asked.tags,
+            source: Source { name: asked.name.unwrap_or(source.name), ..source },
+            estimate_micros: None,
+        };
+        Ok(Self { settings, prompts })
+    }
+
+    /// Its requests from the start.
+    pub(in crate::api) fn requests(&self, ctx: &Ctx) -> Requests {
+        match &self.prompts {
+            Prompts::Given(requests) => Requests::Given(requests.clone().into_iter()),
+            Prompts::File(path) => Requests::File(read_ahead(ctx, Form::OpenAi, ENDPOINT, path.clone())),
+        }
+    }
+
+    /// What it would cost.
+    pub(in crate::api) async fn estimate(&self, ctx: &Ctx) -> Result<Estimate, Problem> {
+        let route = ctx.llm().route(&self.settings.profile, &self.settings.model).await?;
+        let mut estimate = Estimate::new(&route, self.settings.endpoint);
+        let mut requests = self.requests(ctx);
+        while let Some(request) = requests.next().await? {
+            let place = estimate.requests;
+            estimate.add(request.body, &self.settings, &route).map_err(|error| {
+                let problem = Problem::from(error);
+                let status = StatusCode::UNPROCESSABLE_ENTITY;
+                Problem { status, ..problem }.at(format!("requests[{place}].body"))
+            })?;
+        }
+        Ok(estimate)
+    }
+}
+
+fn given(ctx: &Ctx, asked: &RunIn) -> Result<(Prompts, Chosen, Source), Problem> {
+    let name = asked.model.as_deref().unwrap_or_default();
+    let chosen = match &asked.profile {
+        Some(profile) if !ctx.catalog.profiles.iter().any(|known| known.name == *profile) => {
+            return Err(wrong("profile", format!("there is no profile {profile:?}")));
+        }
+        Some(profile) if !name.is_empty() => Chosen { profile: profile.clone(), model: name.to_owned() },
+        _ => ctx.catalog.resolve(name)?,
+    };
+    let mut requests = Vec::with_capacity(asked.requests.len());
+    let mut digest = Sha256::new();
+    for (index, request) in asked.requests.iter().enumerate() {
+        let body = match (&request.body, &request.prompt) {
+            (Some(body), None) => Value::Object(body.clone()),
+            (None, Some(prompt)) => json!({"messages": [{"role": "user", "content": prompt}]}),
+            (None, None) | (Some(_), Some(_)) => {
+                return Err(wrong(&format!("requests[{index}]"), "a request has a body or a prompt"));
+            }
+        };
+        // With its length before it, so that no two lists read the same.
+        let text = json!([request.custom_id, body]).to_string();
+        digest.update(text.len().to_be_bytes());
+        digest.update(text);
+        requests.push(NewRequest { custom_id: request.custom_id.clone(), body });
+    }
+    let source = Source {
+        name: "api".to_owned(),
+        sha256: hex(&digest.finalize()),
+        requests: requests.len() as u64,
+        form: "api".to_owned(),
+    };
+    Ok((Prompts::Given(requests), chosen, source))
+}
+
+async fn from_file(ctx: &Ctx, file: &str, asked: &RunIn) -> Result<(Prompts, Chosen, Source), Problem> {
+    if asked.model.is_some() || asked.profile.is_some() {
+        let field = if asked.model.is_some() { "model" } else { "profile" };
+        return Err(wrong(field, "the lines of a file name their models, so the call names none"));
+    }
+    let Some(record) = ctx.shelf.get(file, ctx.queue().clock().now()) else {
+        return Err(wrong("input_file", format!("there is no file {file}: upload it to /v1/files")));
+    };
+    let path = ctx.shelf.content(&record);
+    let (this, checked) = (ctx.clone(), path.clone());
+    let checked = tokio::task::spawn_blocking(move || {
+        let reading = Reading { form: Form::OpenAi, endpoint: ENDPOINT, catalog: &this.catalog };
+        Ok::<_, std::io::Error>((reading.check(&checked)?, digest_of(&checked)?))
+    });
+    let (summary, sha256) = checked.await.map_err(Problem::internal)?.map_err(Problem::unavailable)?;
+    let summary = summary.map_err(|faults| {
+        let told = faults.iter().take(FAULTS_TOLD).map(|fault| match fault.line {
+            Some(line) => format!("line {line}: {}", fault.message),
+            None => fault.message.clone(),
+        });
+        let more = faults.len().saturating_sub(FAULTS_TOLD);
+        let more = if more > 0 { format!("; {more} more faults") } else { String::new() };
+        wrong("input_file", format!("{}{more}", told.collect::<Vec<_>>().join("; ")))
+    })?;
+    let source = Source {
+        name: record.filename,
+        sha256,
+        requests: summary.requests,
+        form: Form::OpenAi.tag().to_owned(),
+    };
+    Ok((Prompts::File(path), summary.chosen, source))
+}
+
+fn digest_of(path: &Path) -> std::io::Result<String> {
+    let mut file = std::fs::File::open(path)?;
+    let mut digest = Sha256::new();
+    let mut buffer = vec![0; 256 * 1024];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(hex(&digest.finalize())),
+            count => digest.update(&buffer[..count]),
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Dollars as they are counted.
+pub(in crate::api) fn micros(field: &str, dollars: f64) -> Result<MicroUsd, Problem> {
+    let micros = (dollars * 1e6).round();
+    match micros.is_finite() && (0.0..=1e15).contains(&micros) {
+        true => Ok(MicroUsd(micros as u64)),
+        false => Err(wrong(field, format!("{field} is {dollars}: an amount in dollars, such as 2.5"))),
+    }
+}
+
+fn wrong(field: &str, text: impl std::fmt::Display) -> Problem {
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", text).at(field)
+}

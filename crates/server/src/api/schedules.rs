@@ -1,0 +1,193 @@
+//! Schedules: jobs that recur.
+
+use axum::Extension;
+use axum::Json as Answer;
+use axum::extract::{Path, State as Shared};
+use axum::http::StatusCode;
+use longhaul_queue::limits::check_name;
+use longhaul_queue::maintenance::next_after;
+use longhaul_queue::store::{Missed, Schedule};
+use longhaul_queue::{Json, NewJob, Timestamp};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::ApiResult;
+use super::extract::ApiJson;
+use super::job_in::{JobIn, OptionsIn, new_jobs};
+use super::job_out::EnqueuedOut;
+use super::jobs::unfit;
+use super::page::Listed;
+use super::redact;
+use crate::ctx::Ctx;
+use crate::guard::Caller;
+use crate::problem::Problem;
+
+/// Coming times that are shown.
+const RUNS_SHOWN: usize = 3;
+
+/// A schedule.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Schedule)]
+pub(super) struct ScheduleOut {
+    /// Its name.
+    name: String,
+    /// Cron expression: five fields, or six with seconds first.
+    cron: String,
+    /// IANA time zone in which it is read.
+    timezone: String,
+    /// What is enqueued.
+    job: ScheduledJob,
+    /// What happens to times that passed while nobody looked: `skip`, `once` or `all`.
+    #[schema(value_type = String)]
+    missed: Missed,
+    /// The next time.
+    #[schema(value_type = i64)]
+    next_at: Timestamp,
+    /// The next times.
+    #[schema(value_type = Vec<i64>)]
+    next_runs: Vec<Timestamp>,
+    /// When it fired last.
+    #[schema(value_type = Option<i64>)]
+    last_at: Option<Timestamp>,
+}
+
+/// The job of a schedule.
+#[derive(Debug, Serialize, ToSchema)]
+struct ScheduledJob {
+    /// Handler.
+    kind: String,
+    /// Lane.
+    queue: String,
+    /// Input. Secrets by name are shown as `[redacted]`.
+    #[schema(value_type = serde_json::Value)]
+    payload: Json,
+    /// Lower runs first.
+    priority: i32,
+    /// Group.
+    process_id: Option<String>,
+    /// Settings.
+    options: OptionsIn,
+}
+
+impl ScheduleOut {
+    fn new(schedule: Schedule, hide_secrets: bool) -> Self {
+        let Schedule { name, cron, timezone, job, missed, next_at, last_at } = schedule;
+        let payload = if hide_secrets { redact::redacted(&job.payload) } else { job.payload };
+        let job = ScheduledJob {
+            kind: job.kind,
+            queue: job.queue,
+            payload,
+            priority: job.priority,
+            process_id: job.process_id.map(|id| id.as_str().to_owned()),
+            options: job.options.into(),
+        };
+        // An expression may have an end.
+        let following = |after: &Timestamp| next_after(&cron, &timezone, *after).ok();
+        let next_runs = std::iter::successors(Some(next_at), following).take(RUNS_SHOWN).collect();
+        Self { name, job, missed, next_at, next_runs, last_at, cron, timezone }
+    }
+}
+
+/// Lists schedules by name.
+#[utoipa::path(get, path = "/api/v1/schedules", tag = "schedules", responses((status = 200, body = Listed<ScheduleOut>)))]
+pub(super) async fn list_schedules(
+    Shared(ctx): Shared<Ctx>,
+    Extension(caller): Extension<Caller>,
+) -> ApiResult<Answer<Listed<ScheduleOut>>> {
+    let hide = redact::applies(&ctx, &caller);
+    let schedules = ctx.queue().store().schedules().await?;
+    Ok(Answer(Listed::whole(
+        schedules.into_iter().map(|schedule| ScheduleOut::new(schedule, hide)).collect(),
+    )))
+}
+
+/// A schedule to keep.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ScheduleIn {
+    /// Cron expression: five fields, or six with seconds first.
+    #[schema(example = "0 8 * * 1-5")]
+    cron: String,
+    /// IANA time zone in which it is read; default `UTC`.
+    timezone: Option<String>,
+    /// What happens to times that passed while nobody looked: `skip`, `once` (default) or `all`.
+    #[serde(default)]
+    #[schema(value_type = String, default = "once")]
+    missed: Missed,
+    /// What to enqueue. Ids, times and dependencies make no sense here.
+    job: JobIn,
+}
+
+/// Adds or replaces a schedule.
+#[utoipa::path(put, path = "/api/v1/schedules/{name}", tag = "schedules", params(("name" = String, Path)), request_body = ScheduleIn, responses((status = 200, body = ScheduleOut)))]
+pub(super) async fn put_schedule(
+    Shared(ctx): Shared<Ctx>,
+    Path(name): Path<String>,
+    ApiJson(wanted): ApiJson<ScheduleIn>,
+) -> ApiResult<Answer<ScheduleOut>> {
+    let ScheduleIn { cron, timezone, missed, job } = wanted;
+    check_name("schedule", &name).map_err(unfit)?;
+    let given = [
+        ("id", job.id.is_some()),
+        ("ref", job.r#ref.is_some()),
+        ("run_at", job.run_at.is_some()),
+        ("delay_ms", job.delay_ms.is_some()),
+        ("expires_at", job.expires_at.is_some()),
+        ("depends_on", !job.depends_on.is_empty()),
+        ("after_process", job.after_process.is_some()),
+        ("webhook", job.webhook.is_some()),
+    ];
+    if let Some((field, _)) = given.iter().find(|(_, given)| *given) {
+        let text = format!("{field} makes no sense for a job that recurs");
+        return Err(unusable(text, format!("job.{field}")).into());
+    }
+    let now = ctx.queue().clock().now();
+    let timezone = timezone.unwrap_or_else(|| "UTC".to_owned());
+    let next_at = next_after(&cron, &timezone, now).map_err(|error| unusable(error.to_string(), "cron"))?;
+    let job = new_jobs(vec![job], now, |_| None)?.pop();
+    let job = job.ok_or_else(|| Problem::internal("a schedule without a job"))?;
+    ctx.queue().limits().check_job(&job).map_err(unfit)?;
+    let schedule = Schedule { name, cron, timezone, job, missed, next_at, last_at: None };
+    ctx.queue().store().put_schedule(schedule.clone()).await?;
+    Ok(Answer(ScheduleOut::new(schedule, false)))
+}
+
+fn unusable(text: String, field: impl Into<String>) -> Problem {
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", text).at(field)
+}
+
+/// What was removed.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Removed {
+    /// Its name.
+    removed: String,
+}
+
+/// Removes a schedule.
+#[utoipa::path(delete, path = "/api/v1/schedules/{name}", tag = "schedules", params(("name" = String, Path)), responses((status = 200, body = Removed)))]
+pub(super) async fn delete_schedule(
+    Shared(ctx): Shared<Ctx>,
+    Path(name): Path<String>,
+) -> ApiResult<Answer<Removed>> {
+    match ctx.queue().store().delete_schedule(name.clone()).await? {
+        true => Ok(Answer(Removed { removed: name })),
+        false => Err(missing(&name).into()),
+    }
+}
+
+/// Enqueues a schedule's job now; its times stay.
+#[utoipa::path(post, path = "/api/v1/schedules/{name}/run", tag = "schedules", params(("name" = String, Path)), responses((status = 201, body = EnqueuedOut)))]
+pub(super) async fn run_schedule(
+    Shared(ctx): Shared<Ctx>,
+    Path(name): Path<String>,
+) -> ApiResult<(StatusCode, Answer<EnqueuedOut>)> {
+    let schedules = ctx.queue().store().schedules().await?;
+    let found = schedules.into_iter().find(|schedule| schedule.name == name);
+    let job = found.ok_or_else(|| missing(&name))?.job;
+    let enqueued = ctx.queue().enqueue(NewJob { id: None, ..job }).await?;
+    Ok((StatusCode::CREATED, Answer(enqueued.into())))
+}
+
+fn missing(name: &str) -> Problem {
+    Problem::not_found(format!("there is no schedule {name}"))
+}

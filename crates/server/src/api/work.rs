@@ -1,0 +1,237 @@
+//! Workers in any language: claim, extend, save, settle. Every write carries the lease with its fence, and a stale one changes
+//! nothing and is told so. What the end of a run means for its job is judged by the queue ([`longhaul_queue::remote`]).
+
+use std::time::Duration;
+
+use axum::Json as Answer;
+use axum::extract::State as Shared;
+use axum::http::StatusCode;
+use longhaul_queue::job::{LogLine, Progress};
+use longhaul_queue::limits::{CLAIM_MAX, LOG_LINE_BYTES_MAX, LOG_LINES_MAX, check_name, shorten};
+use longhaul_queue::remote::{self, Ended};
+use longhaul_queue::state::Event;
+use longhaul_queue::store::{ClaimRequest, ExtendRequest, Renewal, Save};
+use longhaul_queue::{Claimed, Lease, WorkerId};
+use tokio::sync::oneshot;
+
+use super::ApiResult;
+use super::extract::ApiJson;
+use super::fleet::Hello;
+use super::jobs::unfit;
+use super::wait::Wait;
+use crate::ctx::Ctx;
+use crate::problem::Problem;
+
+mod forms;
+mod settle;
+
+use forms::{ClaimIn, ClaimedOut, Claims, ExtendIn, RenewalOut, Renewals, SaveIn, Saved};
+pub(super) use settle::{__path_settle_work, settle_work};
+
+/// Bounds of a lease. A shorter one is lost to a busy moment, a longer one keeps a dead worker's job waiting.
+const LEASE_MIN: Duration = Duration::from_secs(1);
+const LEASE_MAX: Duration = Duration::from_secs(3_600);
+/// Jobs whose worker died that one claim takes: such a job may be what killed it.
+const SUSPECTS_MAX: usize = 1;
+/// Queues and kinds that one claim names.
+const NAMES_MAX: usize = 1_000;
+
+/// Claims jobs, each under a lease of its own; with `wait_seconds`, waits for the first.
+#[utoipa::path(post, path = "/api/v1/work/claim", tag = "work", request_body = ClaimIn, responses((status = 200, body = Claims)))]
+pub(super) async fn claim_work(
+    Shared(ctx): Shared<Ctx>,
+    ApiJson(asked): ApiJson<ClaimIn>,
+) -> ApiResult<Answer<Claims>> {
+    let lease_for = lease_time(asked.lease_seconds)?;
+    let limit = asked.limit;
+    if !(1..=CLAIM_MAX).contains(&limit) {
+        return Err(wrong(
+            "limit",
+            format!("limit is {limit}: 1 to {CLAIM_MAX} jobs can be claimed at once"),
+        )
+        .into());
+    }
+    check_names("queues", &asked.queues)?;
+    if asked.queues.is_empty() {
+        return Err(wrong("queues", "queues is empty: name one, such as default").into());
+    }
+    check_names("kinds", asked.kinds.as_deref().unwrap_or_default())?;
+    if let Some(host) = &asked.host {
+        check_name("host", host).map_err(|error| wrong("host", error))?;
+    }
+    let worker = match asked.worker {
+        Some(worker) => {
+            check_name("worker", &worker).map_err(|error| wrong("worker", error))?;
+            WorkerId::from(worker)
+        }
+        None => WorkerId::new(format!("http-{:016x}", fastrand::u64(..))),
+    };
+    let wait = asked.wait_seconds.map(|seconds| seconds_of("wait_seconds", seconds)).transpose()?;
+    let hello = Hello {
+        worker: worker.clone(),
+        host: asked.host,
+        pid: asked.pid,
+        queues: asked.queues,
+        kinds: asked.kinds,
+        limit,
+    };
+    let jobs = wait_for_jobs(&ctx, &hello, lease_for, wait).await?;
+    ctx.fleet.holds(&worker, i64::try_from(jobs.len()).unwrap_or(i64::MAX));
+    let jobs = jobs.into_iter().map(ClaimedOut::from).collect();
+    Ok(Answer(Claims { worker: worker.as_str().to_owned(), jobs }))
+}
+
+async fn wait_for_jobs(
+    ctx: &Ctx,
+    hello: &Hello,
+    lease_for: Duration,
+    wait: Option<Duration>,
+) -> Result<Vec<Claimed>, Problem> {
+    let mut wait = Wait::new(ctx, wait);
+    loop {
+        ctx.fleet.claims(ctx, hello).await;
+        if *ctx.draining.borrow() {
+            return Ok(Vec::new());
+        }
+        let request = ClaimRequest {
+            queues: hello.queues.clone(),
+            kinds: hello.kinds.clone(),
+            worker: hello.worker.clone(),
+            limit: hello.limit,
+            suspects_max: SUSPECTS_MAX,
+            lease_for,
+            now: ctx.queue().clock().now(),
+        };
+        let jobs = claim(ctx, request).await?;
+        if !jobs.is_empty() || !wait.again().await {
+            return Ok(jobs);
+        }
+    }
+}
+
+/// Claims in a task of its own. This future is dropped when the client hangs up, and what was claimed by then would have nobody
+/// until its lease ends, and count as a crash: it is given back instead.
+async fn claim(ctx: &Ctx, request: ClaimRequest) -> Result<Vec<Claimed>, Problem> {
+    let (give, take) = oneshot::channel();
+    let ctx = ctx.clone();
+    tokio::spawn(async move {
+        let claimed = ctx.queue().store().claim(request).await;
+        if let Err(Ok(unwanted)) = give.send(claimed) {
+            give_back(&ctx, unwanted).await;
+        }
+    });
+    Ok(take.await.map_err(Problem::internal)??)
+}
+
+async fn give_back(ctx: &Ctx, claimed: Vec<Claimed>) {
+    let (limits, now) = (ctx.queue().limits(), ctx.queue().clock().now());
+    let items = claimed.into_iter().filter_map(|Claimed { job, lease, .. }| {
+        let ended = Ended { lease, event: Event::Release, follow_ups: Vec::new(), usage: None };
+        remote::settle(&job, ended, &limits, now, fastrand::f64()).ok()
+    });
+    let items: Vec<_> = items.collect();
+    if !items.is_empty()
+        && let Err(error) = ctx.queue().store().settle(items, now).await
+    {
+        tracing::warn!(%error, "jobs could not be given back; their leases will end");
+    }
+}
+
+/// Renews leases. One that is lost is no longer the worker's: it must stop working on that job.
+#[utoipa::path(post, path = "/api/v1/work/extend", tag = "work", request_body = ExtendIn, responses((status = 200, body = Renewals)))]
+pub(super) async fn extend_work(
+    Shared(ctx): Shared<Ctx>,
+    ApiJson(asked): ApiJson<ExtendIn>,
+) -> ApiResult<Answer<Renewals>> {
+    let lease_for = lease_time(asked.lease_seconds)?;
+    check_count("leases", asked.leases.len())?;
+    let leases: Vec<Lease> = asked.leases.into_iter().map(Lease::from).collect();
+    end_overlong(&ctx, &leases).await?;
+    let now = ctx.queue().clock().now();
+    let replies =
+        ctx.queue().store().extend(ExtendRequest { leases: leases.clone(), lease_for, now }).await?;
+    let held = replies.iter().filter(|reply| matches!(reply, Renewal::Extended { .. })).count();
+    if let Some(lease) = leases.first() {
+        ctx.fleet.renews(&ctx, &lease.worker, held).await;
+    }
+    let leases = leases.iter().zip(replies).map(|(lease, reply)| RenewalOut::new(lease, reply)).collect();
+    Ok(Answer(Renewals { leases }))
+}
+
+/// Ends runs that are past their limit, as the executor does with its own: a worker that hangs must not keep a job for ever.
+async fn end_overlong(ctx: &Ctx, leases: &[Lease]) -> Result<(), Problem> {
+    let (limits, now) = (ctx.queue().limits(), ctx.queue().clock().now());
+    let details = ctx.queue().store().get(leases.iter().map(|lease| lease.job_id).collect()).await?;
+    let items = details.iter().filter_map(|detail| {
+        let lease = leases.iter().find(|lease| lease.job_id == detail.job.id)?.clone();
+        let event = remote::over_its_time(&detail.job, now)?;
+        let ended = Ended { lease, event, follow_ups: Vec::new(), usage: None };
+        remote::settle(&detail.job, ended, &limits, now, fastrand::f64()).ok()
+    });
+    let items: Vec<_> = items.collect();
+    if !items.is_empty() {
+        ctx.queue().store().settle(items, now).await?;
+    }
+    Ok(())
+}
+
+/// Stores a running job's checkpoint, progress and log lines. 410 when the lease is lost.
+#[utoipa::path(post, path = "/api/v1/work/save", tag = "work", request_body = SaveIn, responses((status = 200, body = Saved), (status = 410, description = "The lease is lost: stop working on the job")))]
+pub(super) async fn save_work(
+    Shared(ctx): Shared<Ctx>,
+    ApiJson(asked): ApiJson<SaveIn>,
+) -> ApiResult<Answer<Saved>> {
+    let now = ctx.queue().clock().now();
+    if let Some(data) = &asked.data {
+        ctx.queue().limits().check_value("data", data).map_err(unfit)?;
+    }
+    if asked.log.len() > LOG_LINES_MAX {
+        return Err(
+            wrong("log", format!("{} lines, at most {LOG_LINES_MAX} are kept", asked.log.len())).into()
+        );
+    }
+    let line = |text: String| LogLine { at: now, text: shorten(&text, LOG_LINE_BYTES_MAX) };
+    let save = Save {
+        data: asked.data,
+        progress: asked.progress.map(|progress| Progress {
+            done: progress.done,
+            total: progress.total,
+            message: progress.message.map(|text| shorten(&text, LOG_LINE_BYTES_MAX)),
+            at: now,
+        }),
+        log: asked.log.into_iter().map(line).collect(),
+    };
+    ctx.queue().store().save(asked.lease.into(), save, now).await?;
+    Ok(Answer(Saved { saved: true }))
+}
+
+fn lease_time(seconds: f64) -> Result<Duration, Problem> {
+    let time = seconds_of("lease_seconds", seconds)?;
+    if (LEASE_MIN..=LEASE_MAX).contains(&time) {
+        return Ok(time);
+    }
+    let text = format!("lease_seconds is {seconds}: {} to {} s", LEASE_MIN.as_secs(), LEASE_MAX.as_secs());
+    Err(wrong("lease_seconds", text))
+}
+
+fn seconds_of(field: &str, seconds: f64) -> Result<Duration, Problem> {
+    Duration::try_from_secs_f64(seconds).map_err(|_| wrong(field, format!("{field} is {seconds}: no time")))
+}
+
+fn check_names(field: &str, names: &[String]) -> Result<(), Problem> {
+    if names.len() > NAMES_MAX {
+        return Err(wrong(field, format!("{field} has {}, at most {NAMES_MAX} are allowed", names.len())));
+    }
+    names.iter().try_for_each(|name| check_name(field, name)).map_err(|error| wrong(field, error))
+}
+
+fn check_count(field: &str, count: usize) -> Result<(), Problem> {
+    match count <= CLAIM_MAX {
+        true => Ok(()),
+        false => Err(wrong(field, format!("{count} {field}, at most {CLAIM_MAX} in one call"))),
+    }
+}
+
+fn wrong(field: &str, text: impl std::fmt::Display) -> Problem {
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", text).at(field)
+}
