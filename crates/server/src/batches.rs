@@ -199,7 +199,7 @@ pub async fn list(ctx: &Ctx, form: Form, after: Option<i64>, limit: usize) -> Re
     for detail in ctx.queue().store().get(ids).await? {
         items.push(of(ctx, detail).await?);
     }
-    Ok(Page { items, next: page.next })
+    Ok(Page { items, next: page.next, partial: page.partial })
 }
 
 /// Asks a batch to end. What has been answered by then is kept.
