@@ -55,7 +55,7 @@ macro_rules! walk_columns {
 }
 pub(super) use walk_columns;
 
-/// The statement for a walk: ?1 is where it begins, ?2 the index's value. The second condition on the state is the very
+/// The statement for a walk: ?1 is where it begins, ?2 the index's value or NULL. The second condition on the state is the very
 /// words of `lh_jobs_ended_badly`, without which the planner may not use it.
 pub(super) fn walk_sql(index: Index, newest_first: bool) -> &'static str {
     macro_rules! both_orders {
@@ -73,11 +73,11 @@ pub(super) fn walk_sql(index: Index, newest_first: bool) -> &'static str {
             concat!(
                 "SELECT ",
                 walk_columns!(),
-                " FROM lh_jobs j WHERE j.state = 6 AND j.state >= 6 AND j.seq ",
+                " FROM lh_jobs j WHERE ?2 IS NULL AND j.state = 6 AND j.state >= 6 AND j.seq ",
                 $beyond,
                 " ?1 UNION ALL SELECT ",
                 walk_columns!(),
-                " FROM lh_jobs j WHERE j.state = 7 AND j.state >= 6 AND j.seq ",
+                " FROM lh_jobs j WHERE ?2 IS NULL AND j.state = 7 AND j.state >= 6 AND j.seq ",
                 $beyond,
                 " ?1 ORDER BY 1",
                 $order
@@ -124,32 +124,63 @@ pub(super) fn choose(
         Some(Some(range)) if few.ids(range)? => return Ok(Way::Few(few.seqs)),
         _ => few.seqs.clear(),
     }
-    if let Some(counts) = counts(connection, filter)? {
+    let of_process = of_process(connection, filter)?;
+    if of_process.is_some_and(|jobs| jobs.matching == 0) {
+        return Ok(Way::Nowhere);
+    }
+    let counts = counts(connection, filter)?;
+    if let Some(counts) = &counts {
         if counts.is_empty() {
             return Ok(Way::Nowhere);
         }
-        if few.of_counts(&counts)? {
+        if few.of_counts(counts)? {
             return Ok(Way::Few(few.seqs));
         }
     }
-    Ok(along(filter))
+    let matching = counts.map_or(u64::MAX, |counts| counts.iter().map(|count| count.jobs).sum());
+    Ok(along(filter, matching < of_process.map_or(u64::MAX, |jobs| jobs.all)))
 }
 
-fn along(filter: &Filter) -> Way {
+/// `states_first`: fewer jobs have the states asked for than belong to the process.
+fn along(filter: &Filter, states_first: bool) -> Way {
     if let Some(tag) = &filter.tag {
         return Way::Along(Index::Tag, Some(tag.clone()));
     }
-    if let Some(process) = filter.process_id.as_ref().map(ProcessId::as_str) {
-        return Way::Along(Index::Process, Some(process.to_owned()));
-    }
     let states: BTreeSet<State> = filter.states.iter().copied().collect();
-    let index = match states.iter().collect::<Vec<_>>().as_slice() {
-        [State::Failed] => Index::Failed,
-        [State::Cancelled] => Index::Cancelled,
-        [State::Failed, State::Cancelled] => Index::EndedBadly,
-        _ => Index::Jobs,
+    let by_state = match states.iter().collect::<Vec<_>>().as_slice() {
+        [State::Failed] => Some(Index::Failed),
+        [State::Cancelled] => Some(Index::Cancelled),
+        [State::Failed, State::Cancelled] => Some(Index::EndedBadly),
+        _ => None,
     };
-    Way::Along(index, None)
+    let process = filter.process_id.as_ref().map(ProcessId::as_str);
+    match (process, by_state) {
+        (None, by_state) => Way::Along(by_state.unwrap_or(Index::Jobs), None),
+        (Some(_), Some(index)) if states_first => Way::Along(index, None),
+        (Some(process), _) => Way::Along(Index::Process, Some(process.to_owned())),
+    }
+}
+
+/// Jobs of a process.
+#[derive(Debug, Clone, Copy)]
+struct OfProcess {
+    all: u64,
+    /// In one of the states asked for.
+    matching: u64,
+}
+
+/// What the process's own counters say; `None` when no process is asked for.
+fn of_process(connection: &Connection, filter: &Filter) -> DbResult<Option<OfProcess>> {
+    let Some(process) = &filter.process_id else { return Ok(None) };
+    let sql = "SELECT state, jobs FROM lh_process_counts WHERE process = ?1";
+    let counts =
+        all(connection, sql, [process.as_str()], |row| Ok((read_state(row, 0)?, row.get::<_, u64>(1)?)))?;
+    let wanted = |state: &State| filter.states.is_empty() || filter.states.contains(state);
+    let sum = |counts: &mut dyn Iterator<Item = &(State, u64)>| counts.map(|(_, jobs)| jobs).sum();
+    Ok(Some(OfProcess {
+        all: sum(&mut counts.iter()),
+        matching: sum(&mut counts.iter().filter(|(state, _)| wanted(state))),
+    }))
 }
 
 /// Counters of what can match; `None` when the filter asks for nothing that is counted, or when there are too many.
