@@ -80,7 +80,7 @@ fn a_list_goes_along_its_index() {
 fn few_jobs_are_found_by_the_index_of_their_state_or_id() {
     check(ways::IDS, "SEARCH lh_jobs USING COVERING INDEX lh_jobs_id (id>? AND id<?)");
     check(ways::READY, "SEARCH lh_jobs USING COVERING INDEX lh_jobs_ready (queue=? AND kind=?)");
-    check(ways::DUE, "SEARCH lh_jobs USING COVERING INDEX lh_jobs_due (state=?)");
+    check(ways::DUE, "SEARCH lh_jobs USING COVERING INDEX lh_jobs_due (state=? AND due_at>?)");
     check(ways::ENDED_BADLY, "SEARCH lh_jobs USING COVERING INDEX lh_jobs_ended_badly (state=?)");
     check(ways::PARKED, "SEARCH lh_parks USING COVERING INDEX lh_parks_key (key>?)");
 }
