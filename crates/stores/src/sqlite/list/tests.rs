@@ -14,8 +14,8 @@ async fn stocked(path: &std::path::Path) -> SqliteStore {
         let payload = format!(r#"{{"n":{number},"user":{{"id":{}}}}}"#, number % 10);
         let id = JobId::generate(now, u128::from(number) << 56);
         let job = NewJob::new("work", Json::parse(&payload).expect("JSON")).id(id);
-        let job = job.queue(if number % 2 == 0 { "even" } else { "odd" });
-        if number % 7 == 0 { job.tag("red").process("p") } else { job }
+        let job = job.queue(if number.is_multiple_of(2) { "even" } else { "odd" });
+        if number.is_multiple_of(7) { job.tag("red").process("p") } else { job }
     };
     let inserted = store.insert((1..=60).map(job).collect(), now).await.expect("valid jobs");
     let every = |step: usize| inserted.iter().step_by(step).map(|job| job.id).collect::<Vec<_>>();
