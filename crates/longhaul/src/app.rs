@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Read, Write, stderr, stdin};
 
 use anyhow::{Context as _, Result};
-use longhaul_queue::limits::{Limits, PAGE_MAX};
+use longhaul_queue::limits::Limits;
 use longhaul_queue::store::{Filter, ListRequest};
 use longhaul_queue::{Clock, JobId, Json, Queue, SystemClock, Timestamp};
 
@@ -17,8 +17,6 @@ use crate::telemetry::Root;
 
 /// Shortest start of an id that is looked for.
 const PREFIX_MIN: usize = 4;
-/// Pages of the search for a prefix; the newest jobs come first.
-const PREFIX_PAGES_MAX: usize = 20;
 
 /// One run of the program.
 pub(crate) struct App {
@@ -160,20 +158,10 @@ pub(crate) async fn resolve(queue: &Queue, text: &str) -> Result<JobId> {
         .hint("list ids with: longhaul jobs ls")
         .into());
     }
-    let mut found = Vec::new();
-    let mut cursor = None;
-    for _ in 0..PREFIX_PAGES_MAX {
-        let filter = Filter { search: Some(prefix.clone()), ..Filter::default() };
-        let page = queue.list(ListRequest { filter, newest_first: true, cursor, limit: PAGE_MAX }).await?;
-        // The search also looks into payloads, so what it found is checked again.
-        found.extend(
-            page.items.into_iter().map(|job| job.id).filter(|id| id.to_string().starts_with(&prefix)),
-        );
-        cursor = page.next;
-        if cursor.is_none() || found.len() > 1 {
-            break;
-        }
-    }
+    let filter = Filter { id_prefix: Some(prefix), ..Filter::default() };
+    // Two are enough to see that it is not clear which.
+    let page = queue.list(ListRequest { filter, newest_first: true, cursor: None, limit: 2 }).await?;
+    let found: Vec<JobId> = page.items.into_iter().map(|job| job.id).collect();
     match found.as_slice() {
         [id] => Ok(*id),
         [] => Err(Failure::new(Code::NothingMatched, format!("there is no job {text}"))

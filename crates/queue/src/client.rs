@@ -131,9 +131,18 @@ impl Queue {
         found.ok_or_else(|| Error::not_found(format!("there is no job {id}")))
     }
 
-    /// A page of jobs.
+    /// A page of jobs, as full as it can be: goes on where the store's walk reached its bound. Who must answer within a
+    /// time asks the store itself.
     pub async fn list(&self, request: ListRequest) -> Result<Page<Job>> {
-        self.store.list(request).await
+        let limit = request.limit.clamp(1, PAGE_MAX);
+        let mut page = self.store.list(request.clone()).await?;
+        while page.partial {
+            let rest = ListRequest { cursor: page.next, limit: limit - page.items.len(), ..request.clone() };
+            let more = self.store.list(rest).await?;
+            page.items.extend(more.items);
+            page = Page { items: page.items, ..more };
+        }
+        Ok(page)
     }
 
     /// Cancels one job. A running one is asked to end.
@@ -305,7 +314,7 @@ impl Queue {
         let filter = Filter { process_id: Some(process_id.clone()), ..Filter::default() };
         // Before the check: whatever is enqueued after this line has a higher number, and is not what was checked.
         let newest = ListRequest { filter: filter.clone(), newest_first: true, cursor: None, limit: 1 };
-        let Some(newest) = self.store.list(newest).await?.items.pop() else { return Ok(0) };
+        let Some(newest) = self.list(newest).await?.items.pop() else { return Ok(0) };
         let Some(info) = self.store.process(process_id.clone()).await? else { return Ok(0) };
         if info.unfinished() > 0 {
             return Err(Error::invalid(format!(

@@ -23,6 +23,10 @@ pub const INSERT_MAX: usize = 50_000;
 pub const CLAIM_MAX: usize = 1_000;
 /// Rows on one page of a list.
 pub const PAGE_MAX: usize = 1_000;
+/// Length of a search text.
+pub const SEARCH_BYTES_MAX: usize = 2_000;
+/// Words of a search text.
+pub const SEARCH_WORDS_MAX: usize = 32;
 /// Rows that one call of promote, rescue or prune changes.
 pub const SWEEP_MAX: usize = 1_000;
 /// Runs kept in a job's history; the oldest go first.

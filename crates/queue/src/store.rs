@@ -15,12 +15,17 @@ use crate::job::{Claimed, Job, JobDetail, JobId, JobResult, Lease, NewJob, Proce
 use crate::state::State;
 
 mod admin;
+mod field;
+mod filter;
 mod requests;
+mod search;
 
 pub use admin::{Firing, LedgerRow, Missed, ProcessInfo, QueueChange, QueueInfo, Schedule, WorkerInfo};
+pub use field::Field;
+pub use filter::{Candidate, Filter, IdRange, Sieve};
 pub use requests::{
-    CancelReply, ClaimRequest, Count, Deleted, Enqueued, ExtendRequest, Filter, How, ListRequest, Page,
-    Renewal, RetryRequest, Save, SettleItem, Settled, Signal, Swept, UnparkRequest, UnparkTarget, Unparked,
+    CancelReply, ClaimRequest, Count, Deleted, Enqueued, ExtendRequest, How, ListRequest, Page, Renewal,
+    RetryRequest, Save, SettleItem, Settled, Signal, Swept, UnparkRequest, UnparkTarget, Unparked,
 };
 
 /// Storage for jobs. A call that fails with [`crate::Error::Unavailable`] may or may not have taken effect; repeating it is
@@ -40,7 +45,9 @@ pub trait Store: Send + Sync + 'static {
     /// The jobs that exist of those asked for, in the order asked.
     async fn get(&self, ids: Vec<JobId>) -> Result<Vec<JobDetail>>;
 
-    /// Jobs by filter in `seq` order.
+    /// Jobs by filter in `seq` order. A store may look at a bounded number of jobs for one page: it then answers what it
+    /// found, `partial`, with `next` where the walk ended. Whoever goes on from each `next` meets every job that matches
+    /// exactly once. [`crate::Queue::list`] goes on by itself.
     async fn list(&self, request: ListRequest) -> Result<Page<Job>>;
 
     /// Jobs per queue, kind and state, from maintained counters.

@@ -296,7 +296,7 @@ pub async fn list(ctx: &Ctx, form: Form, from: Newer, limit: usize) -> Result<Pa
     for detail in ctx.queue().store().get(ids).await? {
         items.push(of(ctx, detail).await?);
     }
-    Ok(Page { items, next: page.next })
+    Ok(Page { items, next: page.next, partial: page.partial })
 }
 
 /// Whether the answers of a batch are still there.

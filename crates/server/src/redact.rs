@@ -21,21 +21,24 @@ const SECRETS: [&str; 9] = [
 /// A secret's name only where a name ends so: `session_token` is one, `max_tokens` and `token_count` are not.
 const SECRET_END: &str = "token";
 
-/// Hides the values that stand under the name of a secret, at any depth.
-pub fn json(value: &mut Value) {
+/// Hides the values that stand under the name of a secret, at any depth, and says whether there were any.
+pub fn json(value: &mut Value) -> bool {
     match value {
         Value::Object(fields) => {
+            let mut hidden = false;
             for (name, value) in fields {
                 // Nothing is no secret, and it helps to see that it is missing.
                 if is_secret(name) && !value.is_null() {
                     *value = Value::from(REDACTED);
+                    hidden = true;
                 } else {
-                    json(value);
+                    hidden |= json(value);
                 }
             }
+            hidden
         }
-        Value::Array(items) => items.iter_mut().for_each(json),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        Value::Array(items) => items.iter_mut().fold(false, |hidden, item| json(item) | hidden),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }
 

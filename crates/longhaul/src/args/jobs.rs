@@ -6,13 +6,16 @@ use clap::{Args, Subcommand};
 use longhaul_queue::store::Filter;
 use longhaul_queue::{ProcessId, State};
 
+use crate::exit::{Code, Failure};
 use crate::parse;
 
 /// What to do with jobs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobsCommand {
     /// Lists jobs, newest first.
-    #[command(after_help = "Example:\n  longhaul jobs ls --state failed --queue mail --limit 20 -o jsonl")]
+    #[command(
+        after_help = "Examples:\n  longhaul jobs ls --state failed --queue mail --limit 20 -o jsonl\n  longhaul jobs ls --search 'user.id:42 timeout'"
+    )]
     Ls(ListArgs),
     /// Shows one job with payload, result, runs and errors.
     #[command(after_help = "Example:\n  longhaul jobs show 0198c5a2-7d1e")]
@@ -80,7 +83,8 @@ pub(crate) struct FilterArgs {
     /// With this label.
     #[arg(long, value_name = "TAG")]
     pub(crate) tag: Option<String>,
-    /// Text in the payload, title or error, or the start of the id.
+    /// Words that must all match: text in the payload, title or error, "quoted text", an id, `user.id:42` for a field of
+    /// the payload, or `state:`, `queue:`, `kind:`, `process:`, `tag:`, `id:`.
     #[arg(long, value_name = "TEXT")]
     pub(crate) search: Option<String>,
 }
@@ -88,19 +92,26 @@ pub(crate) struct FilterArgs {
 impl FilterArgs {
     /// Whether no condition was given.
     pub(crate) fn is_empty(&self) -> bool {
-        self.filter() == Filter::default()
+        let Self { states, queue, kind, process, tag, search } = self;
+        states.is_empty() && [queue, kind, process, tag, search].iter().all(|condition| condition.is_none())
     }
 
     /// As the store takes it.
-    pub(crate) fn filter(&self) -> Filter {
-        Filter {
+    pub(crate) fn filter(&self) -> anyhow::Result<Filter> {
+        let given = Filter {
             states: self.states.clone(),
             queue: self.queue.clone(),
             kind: self.kind.clone(),
             process_id: self.process.clone().map(ProcessId::from),
             tag: self.tag.clone(),
-            search: self.search.clone(),
-        }
+            ..Filter::default()
+        };
+        let searched = self.search.as_deref().map_or_else(|| Ok(Filter::default()), Filter::parse);
+        searched.and_then(|searched| given.and(searched)).map_err(|error| {
+            Failure::new(Code::Usage, format!("--search: {error}"))
+                .hint("quote what is meant as text: --search '\"a: b\"'")
+                .into()
+        })
     }
 }
 

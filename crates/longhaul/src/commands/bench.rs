@@ -14,6 +14,7 @@ mod child;
 mod depth;
 mod drain;
 mod enqueue;
+mod lists;
 mod measure;
 mod pickup;
 mod raw;
@@ -21,7 +22,7 @@ mod raw;
 use measure::{Measurement, Unit};
 
 /// The benchmarks, in the order in which they run.
-const NAMES: [&str; 6] = ["disk", "enqueue", "drain", "pickup", "depth", "large"];
+const NAMES: [&str; 7] = ["disk", "enqueue", "drain", "pickup", "depth", "large", "lists"];
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +37,10 @@ pub(crate) struct Scale {
     depths: &'static [usize],
     /// Jobs with a payload of 16 KB.
     large_jobs: usize,
+    /// Jobs in the store whose lists are measured.
+    listed_jobs: usize,
+    /// Pages of each list.
+    pages: usize,
 }
 
 const FULL: Scale = Scale {
@@ -44,9 +49,18 @@ const FULL: Scale = Scale {
     pickups: 300,
     depths: &[1_000, 100_000, 1_000_000, 10_000_000],
     large_jobs: 100_000,
+    listed_jobs: 1_000_000,
+    pages: 40,
 };
-const QUICK: Scale =
-    Scale { jobs: 20_000, repetitions: 1, pickups: 60, depths: &[1_000, 100_000], large_jobs: 2_000 };
+const QUICK: Scale = Scale {
+    jobs: 20_000,
+    repetitions: 1,
+    pickups: 60,
+    depths: &[1_000, 100_000],
+    large_jobs: 2_000,
+    listed_jobs: 20_000,
+    pages: 20,
+};
 
 /// What every benchmark gets.
 struct Bench {
@@ -80,7 +94,8 @@ pub(crate) async fn run(app: &App, args: &BenchArgs) -> Result<Code> {
             "drain" => drain::measure(&bench)?,
             "pickup" => pickup::measure(&bench).await?,
             "depth" => depth::measure(&bench).await?,
-            _ => drain::large(&bench).await?,
+            "large" => drain::large(&bench).await?,
+            _ => lists::measure(&bench).await?,
         });
     }
     report(app, &measurements, args.raw)?;

@@ -34,7 +34,7 @@ pub(crate) async fn run(app: &App, command: &JobsCommand) -> Result<Code> {
 
 async fn ls(app: &App, queue: &Queue, args: &ListArgs) -> Result<Code> {
     let request = ListRequest {
-        filter: args.filter.filter(),
+        filter: args.filter.filter()?,
         newest_first: !args.oldest,
         cursor: args.cursor,
         limit: args.limit,
@@ -140,7 +140,7 @@ async fn confirm_bulk(app: &App, queue: &Queue, verb: &str, filter: &Filter) -> 
 
 async fn count(queue: &Queue, filter: &Filter) -> Result<u64> {
     // The maintained counters answer at once what they can answer.
-    if filter.process_id.is_none() && filter.tag.is_none() && filter.search.is_none() {
+    if filter.is_counted() {
         let fits =
             |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
         let counts = queue.store().counts().await?;
@@ -171,13 +171,13 @@ fn check_bulk(args: &BulkArgs) -> Result<()> {
 }
 
 /// A filter narrowed to the states that a verb applies to.
-fn narrowed(args: &BulkArgs, default: &[State], allowed: fn(State) -> bool) -> Filter {
-    let mut filter = args.filter.filter();
+fn narrowed(args: &BulkArgs, default: &[State], allowed: fn(State) -> bool) -> Result<Filter> {
+    let mut filter = args.filter.filter()?;
     if filter.states.is_empty() {
         filter.states = default.to_vec();
     }
     filter.states.retain(|state| allowed(*state));
-    filter
+    Ok(filter)
 }
 
 fn print_bulk(app: &App, what: &str, count: u64) -> Result<Code> {
@@ -190,8 +190,9 @@ async fn retry(app: &App, queue: &Queue, args: &RetryArgs) -> Result<Code> {
     let keep_data = !args.reset;
     if args.jobs.ids.is_empty() {
         // Cancelled jobs come back only when named: somebody meant it.
-        let filter =
-            narrowed(&args.jobs, &[State::Failed], |state| matches!(state, State::Failed | State::Cancelled));
+        let filter = narrowed(&args.jobs, &[State::Failed], |state| {
+            matches!(state, State::Failed | State::Cancelled)
+        })?;
         confirm_bulk(app, queue, "retry", &filter).await?;
         return print_bulk(app, "retried", queue.retry_where(filter, keep_data).await?);
     }
@@ -211,7 +212,7 @@ async fn retry(app: &App, queue: &Queue, args: &RetryArgs) -> Result<Code> {
 async fn cancel(app: &App, queue: &Queue, args: &BulkArgs) -> Result<Code> {
     check_bulk(args)?;
     if args.ids.is_empty() {
-        let filter = narrowed(args, &State::ALL, |state| !state.is_terminal());
+        let filter = narrowed(args, &State::ALL, |state| !state.is_terminal())?;
         confirm_bulk(app, queue, "cancel", &filter).await?;
         let outcome = manage::cancel_where(queue, filter).await?;
         for run in &outcome.kept {
@@ -253,7 +254,7 @@ async fn refuse_batches(queue: &Queue, ids: &[JobId]) -> Result<()> {
 async fn rm(app: &App, queue: &Queue, args: &BulkArgs) -> Result<Code> {
     check_bulk(args)?;
     if args.ids.is_empty() {
-        let filter = narrowed(args, &State::ALL, State::is_terminal);
+        let filter = narrowed(args, &State::ALL, State::is_terminal)?;
         confirm_bulk(app, queue, "delete", &filter).await?;
         return print_bulk(app, "deleted", queue.delete_where(filter).await?);
     }

@@ -1,12 +1,13 @@
 //! Everything that only looks.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 
 use super::tables::{ProcessRow, Row, Tables};
 use crate::events::EventPage;
 use crate::job::{Job, JobDetail, JobId, JobResult, ProcessId};
 use crate::limits::PAGE_MAX;
-use crate::store::{Count, Filter, LedgerRow, ListRequest, Page, ProcessInfo, QueueInfo};
+use crate::store::{Candidate, Count, Filter, LedgerRow, ListRequest, Page, ProcessInfo, QueueInfo, Sieve};
 
 impl Tables {
     pub(super) fn get(&self, ids: &[JobId]) -> Vec<JobDetail> {
@@ -16,13 +17,14 @@ impl Tables {
     pub(super) fn list(&self, request: &ListRequest) -> Page<Job> {
         let rows: Box<dyn Iterator<Item = &Row>> = match (request.newest_first, request.cursor) {
             (false, cursor) => {
-                Box::new(self.jobs.range(cursor.map_or(0, |seq| seq + 1)..).map(|(_, row)| row))
+                Box::new(self.jobs.range(cursor.map_or(0, |seq| seq.saturating_add(1))..).map(|(_, row)| row))
             }
             (true, cursor) => {
                 Box::new(self.jobs.range(..cursor.unwrap_or(i64::MAX)).rev().map(|(_, row)| row))
             }
         };
-        let matching = rows.filter(|row| matches(row, &request.filter));
+        let sieve = request.filter.sieve();
+        let matching = rows.filter(|row| matches(row, &request.filter, &sieve));
         page(matching, request.limit, |row| (row.job.seq, row.job.clone()))
     }
 
@@ -104,26 +106,24 @@ fn page<'a, T>(
         last = Some(seq);
         items.push(value);
     }
-    Page { items, next: last.filter(|_| rows.next().is_some()) }
+    Page { items, next: last.filter(|_| rows.next().is_some()), partial: false }
 }
 
-fn matches(row: &Row, filter: &Filter) -> bool {
+fn matches(row: &Row, filter: &Filter, sieve: &Sieve<'_>) -> bool {
     let job = &row.job;
-    let wants = |wanted: &Option<String>, has: &str| wanted.as_ref().is_none_or(|wanted| wanted == has);
-    (filter.states.is_empty() || filter.states.contains(&job.state))
-        && wants(&filter.queue, &job.queue)
-        && wants(&filter.kind, &job.kind)
-        && (filter.process_id.is_none() || filter.process_id == job.process_id)
+    let candidate = Candidate {
+        id: job.id,
+        state: job.state,
+        queue: &job.queue,
+        kind: &job.kind,
+        process: job.process_id.as_ref().map(ProcessId::as_str),
+    };
+    let others = || {
+        Ok::<_, Infallible>([job.options.title.clone(), job.error.as_ref().map(|error| error.text.clone())])
+    };
+    sieve.row_fits(&candidate)
         && filter.tag.as_ref().is_none_or(|tag| job.options.tags.contains(tag))
-        && filter.search.as_ref().is_none_or(|text| found(row, text))
-}
-
-fn found(row: &Row, text: &str) -> bool {
-    let job = &row.job;
-    row.payload.as_str().contains(text)
-        || job.options.title.as_ref().is_some_and(|title| title.contains(text))
-        || job.error.as_ref().is_some_and(|error| error.text.contains(text))
-        || job.id.to_string().starts_with(text)
+        && sieve.texts_fit(job.id, row.payload.as_str(), others).unwrap_or_else(|never| match never {})
 }
 
 fn result_of(row: &Row) -> JobResult {

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::Filter;
 use crate::clock::Timestamp;
 use crate::error::Error;
-use crate::job::{JobId, Lease, LogLine, NewJob, ProcessId, Progress, WorkerId};
+use crate::job::{JobId, Lease, LogLine, NewJob, Progress, WorkerId};
 use crate::json::Json;
 use crate::state::{Event, JobError, Outcome, Settlement, State};
 
@@ -39,23 +40,6 @@ pub enum How {
     Debounced,
 }
 
-/// Which jobs to list, cancel, retry or delete. All given conditions must hold.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Filter {
-    /// Any of these; empty means all.
-    pub states: Vec<State>,
-    /// The queue.
-    pub queue: Option<String>,
-    /// The kind.
-    pub kind: Option<String>,
-    /// The process.
-    pub process_id: Option<ProcessId>,
-    /// A tag it carries.
-    pub tag: Option<String>,
-    /// Text in the payload, title or error, or the start of the id.
-    pub search: Option<String>,
-}
-
 /// A page of a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListRequest {
@@ -76,6 +60,9 @@ pub struct Page<T> {
     pub items: Vec<T>,
     /// Where the next page starts; `None` on the last.
     pub next: Option<i64>,
+    /// The walk was ended by its bound: there are fewer items than asked for, or none, although more may match from
+    /// `next` on.
+    pub partial: bool,
 }
 
 /// How many jobs.

@@ -17,6 +17,7 @@ mod enqueue;
 mod events;
 mod graph;
 mod lease;
+mod lists;
 mod park;
 mod process;
 mod results;
@@ -219,16 +220,23 @@ macro_rules! conformance_list {
                 retry_drops_the_checkpoint_when_told,
                 retry_refuses_every_other_state_by_name,
                 a_retried_job_that_had_expired_may_run,
-                a_list_filters_by_everything_at_once,
-                a_search_looks_into_payload_title_error_and_id,
-                a_list_goes_page_by_page_both_ways,
-                a_page_has_at_least_one_and_at_most_a_thousand_rows,
                 get_answers_in_the_order_asked,
                 counts_follow_every_change,
                 queues_show_settings_and_counts,
                 a_queue_with_neither_jobs_nor_settings_is_none,
                 workers_are_listed_while_they_are_heard_of,
                 finished_jobs_do_not_get_in_the_way_of_claims,
+            }
+            lists {
+                a_list_filters_by_everything_at_once,
+                a_list_finds_the_jobs_of_every_state,
+                a_list_by_id_takes_the_start_of_it,
+                a_search_looks_into_payload_title_error_and_id,
+                a_search_finds_all_of_its_texts,
+                a_search_takes_fields_of_the_payload,
+                a_list_goes_page_by_page_both_ways,
+                a_walk_from_page_to_page_meets_every_job_once,
+                a_page_has_at_least_one_and_at_most_a_thousand_rows,
             }
             sweep {
                 a_due_job_becomes_ready,

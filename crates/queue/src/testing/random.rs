@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::job::{Claimed, JobId, NewJob, WorkerId};
 use crate::limits::SWEEP_MAX;
 use crate::store::{
-    ClaimRequest, ExtendRequest, Filter, ListRequest, QueueChange, RetryRequest, Save, Store, UnparkRequest,
+    ClaimRequest, ExtendRequest, ListRequest, QueueChange, RetryRequest, Save, Store, UnparkRequest,
     UnparkTarget,
 };
 use crate::testing::bench::{LEASE_FOR, days, id, json, secs};
@@ -261,25 +261,20 @@ impl Run<'_> {
 
     async fn look(&mut self) {
         let request = ListRequest {
-            filter: Filter {
-                queue: self.maybe(30).then(|| "a".to_owned()),
-                tag: self.maybe(30).then(|| "red".to_owned()),
-                process_id: self.maybe(30).then(|| "p".into()),
-                search: self.maybe(30).then(|| self.rng.u32(0..30).to_string()),
-                ..Filter::default()
-            },
+            filter: self.draw_filter(),
             newest_first: self.maybe(50),
             cursor: self.maybe(50).then(|| self.rng.i64(0..60)),
             limit: self.rng.usize(0..8),
         };
-        let _ = self.all("list", async |store| store.list(request.clone()).await).await;
+        let what = format!("list {request:?}");
+        let _ = self.all(&what, async |store| store.list(request.clone()).await).await;
         let after = self.rng.i64(0..60);
         let _ = self.all("results", async |store| store.results("p".into(), after, 3).await).await;
         let _ = self.all("cancelling", async |store| store.cancelling("w1".into()).await).await;
     }
 
     /// An id of a job that was handed in lately, or by chance of one that never was.
-    fn draw_id(&mut self) -> JobId {
+    pub(super) fn draw_id(&mut self) -> JobId {
         let oldest = self.last_id.saturating_sub(30);
         id(self.rng.u64(oldest..=self.last_id + 1))
     }

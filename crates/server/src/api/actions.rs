@@ -17,6 +17,7 @@ use utoipa::ToSchema;
 
 use super::ApiResult;
 use super::extract::ApiJson;
+use super::jobs::searched;
 use super::verbs::yes;
 use crate::ctx::Ctx;
 use crate::problem::Problem;
@@ -105,10 +106,12 @@ pub(super) struct FilterIn {
     search: Option<String>,
 }
 
-impl From<FilterIn> for Filter {
-    fn from(filter: FilterIn) -> Self {
-        let FilterIn { state, queue, kind, process, tag, search } = filter;
-        Self { states: state, queue, kind, process_id: process.map(Into::into), tag, search }
+impl FilterIn {
+    fn read(self) -> Result<Filter, Problem> {
+        let Self { state, queue, kind, process, tag, search } = self;
+        let process_id = process.map(Into::into);
+        let given = Filter { states: state, queue, kind, process_id, tag, ..Filter::default() };
+        searched(given, search.as_deref())
     }
 }
 
@@ -195,7 +198,7 @@ pub(super) async fn start_action(
     Shared(ctx): Shared<Ctx>,
     ApiJson(asked): ApiJson<ActionIn>,
 ) -> ApiResult<(StatusCode, Answer<ActionOut>)> {
-    let filter = Filter::from(asked.filter);
+    let filter = asked.filter.read()?;
     if filter == Filter::default() && !asked.all {
         let text = "the filter is empty, which means every job: say so with \"all\": true";
         return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", text).at("filter").into());

@@ -67,28 +67,37 @@ pub(super) fn states(text: Option<&str>) -> Result<Vec<State>, Problem> {
     words.map(|word| word.parse().map_err(|error| Problem::invalid(error).at("state"))).collect()
 }
 
+/// A filter with what a search text asks beside it.
+pub(super) fn searched(given: Filter, text: Option<&str>) -> Result<Filter, Problem> {
+    let Some(text) = text else { return Ok(given) };
+    let searched = Filter::parse(text).and_then(|searched| given.and(searched));
+    searched.map_err(|error| Problem::from(error).at("search"))
+}
+
 /// Lists jobs, newest first.
 #[utoipa::path(get, path = "/api/v1/jobs", tag = "jobs", params(JobsQuery), responses((status = 200, body = Listed<JobOut>)))]
 pub(super) async fn list_jobs(
     Shared(ctx): Shared<Ctx>,
     ApiQuery(query): ApiQuery<JobsQuery>,
 ) -> ApiResult<Answer<Listed<JobOut>>> {
+    let given = Filter {
+        states: states(query.state.as_deref())?,
+        queue: query.queue,
+        kind: query.kind,
+        process_id: query.process.map(Into::into),
+        tag: query.tag,
+        ..Filter::default()
+    };
     let request = ListRequest {
-        filter: Filter {
-            states: states(query.state.as_deref())?,
-            queue: query.queue,
-            kind: query.kind,
-            process_id: query.process.map(Into::into),
-            tag: query.tag,
-            search: query.search,
-        },
+        filter: searched(given, query.search.as_deref())?,
         newest_first: query.order.unwrap_or_default() == Order::Newest,
         cursor: seq_of(query.cursor.as_deref())?,
         limit: limit(query.limit)?,
     };
-    let page = ctx.queue().list(request).await?;
+    // One look within its bound: who asks for more comes back, and nobody holds the store for long.
+    let page = ctx.queue().store().list(request).await?;
     let items = page.items.into_iter().map(Into::into).collect();
-    Ok(Answer(Listed { items, next: page.next.map(cursor_of) }))
+    Ok(Answer(Listed { items, next: page.next.map(cursor_of), partial: page.partial }))
 }
 
 /// Jobs to store: one, or many that may depend on each other.

@@ -17,12 +17,15 @@ pub(super) struct Listed<T> {
     /// Send it as `cursor` for the next page; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) next: Option<String>,
+    /// The search has a bound for one page and reached it: there may be more, also where there are no items.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) partial: bool,
 }
 
 impl<T> Listed<T> {
     /// All there are.
     pub(super) fn whole(items: Vec<T>) -> Self {
-        Self { items, next: None }
+        Self { items, next: None, partial: false }
     }
 }
 

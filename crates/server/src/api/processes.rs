@@ -75,7 +75,7 @@ pub(super) async fn list_processes(
     let limit = limit(query.limit)?;
     let list = ctx.queue().store().processes(query.cursor.map(ProcessId::from), limit).await?;
     let next = (list.len() == limit).then(|| list.last().map(|last| last.id.as_str().to_owned())).flatten();
-    Ok(Answer(Listed { items: list.into_iter().map(Into::into).collect(), next }))
+    Ok(Answer(Listed { items: list.into_iter().map(Into::into).collect(), next, partial: false }))
 }
 
 /// Shows a process; with `wait`, once all of its jobs have ended.

@@ -99,7 +99,7 @@ pub(super) async fn list_runs(
             items.push(RunOut::new(&ctx, run).await?);
         }
     }
-    Ok(Answer(Listed { items, next: page.next.map(cursor_of) }))
+    Ok(Answer(Listed { items, next: page.next.map(cursor_of), partial: page.partial }))
 }
 
 /// Shows a run with its settings, progress, money and provider batches.

@@ -36,13 +36,17 @@ pub(super) struct ListArguments {
 
 /// `list_jobs`.
 pub(super) async fn list(ctx: &Ctx, asked: ListArguments) -> Result<Value, Problem> {
-    let filter = Filter {
+    let given = Filter {
         states: asked.states,
         queue: asked.queue,
         kind: asked.kind,
         process_id: asked.process,
         tag: asked.tag,
-        search: asked.search,
+        ..Filter::default()
+    };
+    let filter = match &asked.search {
+        Some(text) => given.and(Filter::parse(text)?)?,
+        None => given,
     };
     let request = ListRequest {
         filter,

@@ -2,7 +2,8 @@
 //!
 //! Reading order: `migrations/0001_jobs.sql` (the tables and why), [`db`] (the file), `writer` (one thread),
 //! `committer` (group commit) and `checkpointer` (the write-ahead log), `tx` and `changes` (bookkeeping that
-//! every change carries), then a file per verb: `insert`, `claim`, `settle`, `graph`, `process`, `unique`, `admin`, `sweep`, `settings`, `read`.
+//! every change carries), then a file per verb: `insert`, `claim`, `settle`, `graph`, `process`, `unique`, `admin`, `sweep`, `settings`,
+//! `read`, `list` (with `ways`, the indexes that a list may go by).
 
 mod admin;
 mod audit;
@@ -14,6 +15,7 @@ mod db;
 mod error;
 mod graph;
 mod insert;
+mod list;
 mod news;
 #[cfg(test)]
 mod plans;
@@ -25,6 +27,7 @@ mod settle;
 mod sweep;
 mod tx;
 mod unique;
+mod ways;
 mod writer;
 
 use std::path::Path;
@@ -108,7 +111,7 @@ impl Store for SqliteStore {
     }
 
     async fn list(&self, request: ListRequest) -> Result<Page<Job>> {
-        self.db.read(move |connection| read::list(connection, &request)).await
+        self.db.read(move |connection| list::list(connection, &request)).await
     }
 
     async fn counts(&self) -> Result<Vec<Count>> {

@@ -1,11 +1,10 @@
 //! How SQLite carries out the statements that must stay flat however many jobs are stored: by the index meant for
 //! them, without walking the table and without sorting.
 
-use longhaul_queue::State;
-use longhaul_queue::store::Filter;
 use rusqlite::{Connection, OpenFlags, Row};
 
-use super::{Db, SqliteOptions, claim, read, sweep};
+use super::ways::Index;
+use super::{Db, SqliteOptions, claim, read, sweep, ways};
 
 /// A file with the tables, and a connection of its own beside the store.
 fn beside_a_store(look: impl FnOnce(&Connection)) {
@@ -62,17 +61,26 @@ fn a_page_of_results_goes_by_the_process() {
 }
 
 #[test]
-fn a_list_of_failures_goes_by_their_index() {
-    for state in [State::Failed, State::Cancelled] {
-        let filter = Filter { states: vec![state], ..Filter::default() };
-        for (newest_first, cursor, range) in [
-            (false, None, ""),
-            (true, None, ""),
-            (false, Some(5), " AND rowid>?"),
-            (true, Some(5), " AND rowid<?"),
-        ] {
-            let (sql, _) = read::list_sql(&filter, newest_first, cursor, 10);
-            check(&sql, &format!("SEARCH j USING INDEX lh_jobs_ended_badly (state=?{range})"));
+fn a_list_goes_along_its_index() {
+    for (index, first) in [
+        (Index::Jobs, "SEARCH j USING INTEGER PRIMARY KEY (rowid~?)"),
+        (Index::Process, "SEARCH j USING INDEX lh_jobs_process (process=? AND rowid~?)"),
+        (Index::Tag, "SEARCH t USING PRIMARY KEY (tag=? AND seq~?)"),
+        (Index::Failed, "SEARCH j USING INDEX lh_jobs_ended_badly (state=? AND rowid~?)"),
+        (Index::Cancelled, "SEARCH j USING INDEX lh_jobs_ended_badly (state=? AND rowid~?)"),
+        (Index::EndedBadly, "MERGE (UNION ALL)"),
+    ] {
+        for (newest_first, beyond) in [(false, ">"), (true, "<")] {
+            check(ways::walk_sql(index, newest_first), &first.replace('~', beyond));
         }
     }
+}
+
+#[test]
+fn few_jobs_are_found_by_the_index_of_their_state_or_id() {
+    check(ways::IDS, "SEARCH lh_jobs USING COVERING INDEX lh_jobs_id (id>? AND id<?)");
+    check(ways::READY, "SEARCH lh_jobs USING COVERING INDEX lh_jobs_ready (queue=? AND kind=?)");
+    check(ways::DUE, "SEARCH lh_jobs USING COVERING INDEX lh_jobs_due (state=? AND due_at>?)");
+    check(ways::ENDED_BADLY, "SEARCH lh_jobs USING COVERING INDEX lh_jobs_ended_badly (state=?)");
+    check(ways::PARKED, "SEARCH lh_parks USING COVERING INDEX lh_parks_key (key>?)");
 }

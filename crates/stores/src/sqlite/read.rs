@@ -1,27 +1,19 @@
 //! Reads, on read-only connections beside the writer.
 
-use std::fmt::Write as _;
-
 use longhaul_queue::events::{Event, EventPage};
-use longhaul_queue::job::{
-    Job, JobDetail, JobId, JobResult, LogLine, ParentStatus, ProcessId, Run, WorkerId,
-};
+use longhaul_queue::job::{JobDetail, JobId, JobResult, LogLine, ParentStatus, ProcessId, Run, WorkerId};
 use longhaul_queue::limits::{PAGE_MAX, RUNS_KEPT_MAX, WORKER_KEPT};
 use longhaul_queue::state::RunOutcome;
-use longhaul_queue::store::{
-    Count, Filter, LedgerRow, ListRequest, Page, ProcessInfo, QueueInfo, Schedule, WorkerInfo,
-};
+use longhaul_queue::store::{Count, LedgerRow, Page, ProcessInfo, QueueInfo, Schedule, WorkerInfo};
 use longhaul_queue::{Json, State, Timestamp};
-use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Params, Row};
 
 use super::error::DbResult;
 use super::rows::{
-    Body, JobRow, flag, from_text, job_by_id, job_columns, read_data, read_on_failure, read_options,
-    read_result, read_state, state_number,
+    Body, JobRow, flag, from_text, job_by_id, read_data, read_on_failure, read_result, read_state,
 };
 
-fn all<T>(
+pub(super) fn all<T>(
     connection: &Connection,
     sql: &str,
     params: impl Params,
@@ -133,82 +125,6 @@ fn runs(connection: &Connection, row: &JobRow) -> DbResult<Vec<Run>> {
     Ok(runs)
 }
 
-/// Jobs by filter, in `seq` order.
-pub(super) fn list(connection: &Connection, request: &ListRequest) -> DbResult<Page<Job>> {
-    let limit = request.limit.clamp(1, PAGE_MAX);
-    let (sql, params) = list_sql(&request.filter, request.newest_first, request.cursor, limit + 1);
-    let rows = all(connection, &sql, rusqlite::params_from_iter(params), |row| {
-        Ok((JobRow::read(row)?, row.get::<_, Option<String>>(23)?))
-    })?;
-    let more = rows.len() > limit;
-    let mut items = Vec::with_capacity(rows.len());
-    for (row, options) in rows.into_iter().take(limit) {
-        items.push(row.into_job(connection, read_options(options)?)?);
-    }
-    let next = items.last().map(|job| job.seq).filter(|_| more);
-    Ok(Page { items, next })
-}
-
-pub(super) fn list_sql(
-    filter: &Filter,
-    newest_first: bool,
-    cursor: Option<i64>,
-    limit: usize,
-) -> (String, Vec<Value>) {
-    let mut sql = format!(
-        "SELECT {}, coalesce(j.options, b.options) FROM lh_jobs j LEFT JOIN lh_bodies b ON b.seq = j.seq WHERE 1",
-        job_columns!()
-            .split(", ")
-            .map(|column| format!("j.{}", column.trim()))
-            .collect::<Vec<_>>()
-            .join(", ")
-    );
-    let mut params: Vec<Value> = Vec::new();
-    let mut condition = |text: &str, value: Value| {
-        params.push(value);
-        let _ = write!(sql, " AND {}", text.replace('?', &format!("?{}", params.len())));
-    };
-    if let Some(cursor) = cursor {
-        condition(if newest_first { "j.seq < ?" } else { "j.seq > ?" }, cursor.into());
-    }
-    if let Some(queue) = &filter.queue {
-        condition("j.queue = ?", queue.clone().into());
-    }
-    if let Some(kind) = &filter.kind {
-        condition("j.kind = ?", kind.clone().into());
-    }
-    if let Some(process) = &filter.process_id {
-        condition("j.process = ?", process.as_str().to_owned().into());
-    }
-    if let Some(tag) = &filter.tag {
-        condition("j.seq IN (SELECT seq FROM lh_tags WHERE tag = ?)", tag.clone().into());
-    }
-    if let Some(search) = &filter.search {
-        // One parameter, used for each place that is searched.
-        condition(
-            "(instr(coalesce(j.payload, b.payload), ?) > 0
-              OR instr(coalesce(json_extract(coalesce(j.options, b.options), '$.title'), ''), ?) > 0
-              OR instr(coalesce((SELECT json_extract(error, '$.text') FROM lh_results WHERE seq = j.seq), ''), ?) > 0
-              OR (? GLOB '[0-9a-fA-F]*' AND instr(lower(hex(j.id)), lower(replace(?, '-', ''))) = 1))",
-            search.clone().into(),
-        );
-    }
-    if !filter.states.is_empty() {
-        let numbers: Vec<String> =
-            filter.states.iter().map(|state| state_number(*state).to_string()).collect();
-        let _ = write!(sql, " AND j.state IN ({})", numbers.join(", "));
-        let ended_badly = |state: &State| matches!(state, State::Failed | State::Cancelled);
-        if filter.process_id.is_none() && filter.states.iter().all(ended_badly) {
-            // The very words of lh_jobs_ended_badly, so that the planner may use it; within a process its own index is
-            // better.
-            sql.push_str(" AND j.state >= 6");
-        }
-    }
-    let order = if newest_first { "DESC" } else { "ASC" };
-    let _ = write!(sql, " ORDER BY j.seq {order} LIMIT {limit}");
-    (sql, params)
-}
-
 /// Index lh_jobs_process, whose entries stand in `seq` order.
 pub(super) const RESULTS: &str = "SELECT j.seq, j.id, j.kind, j.state, r.result, r.error
      FROM lh_jobs j LEFT JOIN lh_results r ON r.seq = j.seq
@@ -240,7 +156,7 @@ pub(super) fn results(
         items.push(JobResult { error: from_text("an error", error)?, ..result });
     }
     let next = items.last().map(|result| result.seq).filter(|_| more);
-    Ok(Page { items, next })
+    Ok(Page { items, next, partial: false })
 }
 
 /// This worker's running jobs that somebody wants to end.

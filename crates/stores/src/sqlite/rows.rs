@@ -261,6 +261,20 @@ pub(super) fn job_with_body(tx: &Tx<'_>, seq: i64) -> DbResult<Option<(JobRow, B
     Ok(Some((row, Body::from_columns(options, payload)?)))
 }
 
+/// A row of `lh_jobs` and its options.
+pub(super) fn job_with_options(connection: &Connection, seq: i64) -> DbResult<Option<(JobRow, JobOptions)>> {
+    let sql = concat!(
+        "SELECT ",
+        job_columns!(),
+        ", coalesce(j.options, b.options) FROM lh_jobs j LEFT JOIN lh_bodies b USING (seq) WHERE seq = ?1"
+    );
+    let read = |row: &Row<'_>| Ok((JobRow::read(row)?, row.get(23)?));
+    let Some((row, options)) = connection.prepare_cached(sql)?.query_row([seq], read).optional()? else {
+        return Ok(None);
+    };
+    Ok(Some((row, read_options(options)?)))
+}
+
 /// A row of `lh_jobs` by its id.
 pub(super) fn job_by_id(connection: &Connection, id: JobId) -> DbResult<Option<JobRow>> {
     let sql = concat!("SELECT ", job_columns!(), " FROM lh_jobs WHERE id = ?1");
@@ -308,7 +322,7 @@ pub(super) fn read_result(connection: &Connection, seq: i64) -> DbResult<Option<
     Ok(side_value(connection, "SELECT result FROM lh_results WHERE seq = ?1", seq)?.map(Json::trusted))
 }
 
-fn read_error(connection: &Connection, seq: i64) -> DbResult<Option<JobError>> {
+pub(super) fn read_error(connection: &Connection, seq: i64) -> DbResult<Option<JobError>> {
     let text = side_value(connection, "SELECT error FROM lh_results WHERE seq = ?1", seq)?;
     from_text("a job's error", text)
 }

@@ -1,12 +1,11 @@
-//! What people do: cancel, retry, look at lists, counts, queues and workers.
+//! What people do: cancel, retry, look at counts, queues and workers.
 
 use crate::error::Error;
-use crate::job::{JobOptions, NewJob, Retention, WorkerId};
+use crate::job::{NewJob, Retention, WorkerId};
 use crate::limits::WORKER_KEPT;
 use crate::state::{JobError, Reason, Spent, State};
 use crate::store::{
-    CancelReply, ClaimRequest, Count, ExtendRequest, Filter, ListRequest, QueueChange, Renewal, RetryRequest,
-    WorkerInfo,
+    CancelReply, ClaimRequest, Count, ExtendRequest, QueueChange, Renewal, RetryRequest, WorkerInfo,
 };
 use crate::testing::Bench;
 use crate::testing::bench::{LEASE_FOR, again, days, done, give_up, id, invalid, job, json, park, secs};
@@ -107,72 +106,6 @@ pub(super) async fn a_retried_job_that_had_expired_may_run(bench: &Bench) {
     assert_eq!(bench.retry(1).await, Ok(State::Ready));
     bench.promote().await;
     bench.start(1).await;
-}
-
-async fn listed(bench: &Bench, filter: Filter) -> Vec<i64> {
-    let request = ListRequest { filter, limit: 100, ..ListRequest::default() };
-    bench.store.list(request).await.expect("list answers").items.iter().map(|job| job.seq).collect()
-}
-
-pub(super) async fn a_list_filters_by_everything_at_once(bench: &Bench) {
-    let titled = JobOptions { title: Some("Annual Report".to_owned()), ..JobOptions::default() };
-    bench.add([job(1).tag("red"), job(2).queue("q").tag("red").tag("blue"), job(3).process("p")]).await;
-    bench.add([NewJob { options: titled, kind: "other".to_owned(), ..job(4) }]).await;
-    bench.run(1, give_up()).await;
-    let text = |text: &str| Some(text.to_owned());
-    assert_eq!(listed(bench, Filter::default()).await, [1, 2, 3, 4]);
-    assert_eq!(listed(bench, Filter { states: vec![State::Failed], ..Filter::default() }).await, [1]);
-    assert_eq!(listed(bench, Filter { queue: text("q"), ..Filter::default() }).await, [2]);
-    assert_eq!(listed(bench, Filter { kind: text("other"), ..Filter::default() }).await, [4]);
-    assert_eq!(listed(bench, Filter { process_id: Some("p".into()), ..Filter::default() }).await, [3]);
-    assert_eq!(listed(bench, Filter { tag: text("red"), ..Filter::default() }).await, [1, 2]);
-    let both = Filter { tag: text("red"), states: vec![State::Ready, State::Running], ..Filter::default() };
-    assert_eq!(listed(bench, both).await, [2]);
-}
-
-pub(super) async fn a_search_looks_into_payload_title_error_and_id(bench: &Bench) {
-    let titled = JobOptions { title: Some("Annual 100% Report".to_owned()), ..JobOptions::default() };
-    bench
-        .add([job(1), NewJob { options: titled, ..job(2) }, NewJob { payload: json(r#""a_b""#), ..job(3) }])
-        .await;
-    bench.run(1, give_up()).await;
-    let found =
-        async |text: &str| listed(bench, Filter { search: Some(text.to_owned()), ..Filter::default() }).await;
-    assert_eq!(found(r#"{"n":2"#).await, [2]);
-    assert_eq!(found("Annual").await, [2]);
-    assert_eq!(found("cannot work").await, [1]);
-    assert_eq!(found(&id(3).to_string()).await, [3]);
-    assert_eq!(found("annual").await, [] as [i64; 0], "a search minds the case");
-    assert_eq!(found("0%").await, [2], "a search knows no wildcards");
-    assert_eq!(found("a_b").await, [3]);
-    assert_eq!(found("-").await, [] as [i64; 0], "no id begins with a dash");
-    assert_eq!(found("_n_").await, [] as [i64; 0]);
-}
-
-pub(super) async fn a_list_goes_page_by_page_both_ways(bench: &Bench) {
-    bench.add((1..=5).map(job)).await;
-    for (newest_first, pages) in [
-        (false, [(vec![1, 2], Some(2)), (vec![3, 4], Some(4)), (vec![5], None)]),
-        (true, [(vec![5, 4], Some(4)), (vec![3, 2], Some(2)), (vec![1], None)]),
-    ] {
-        let mut cursor = None;
-        for (seqs, next) in pages {
-            let request = ListRequest { newest_first, cursor, limit: 2, ..ListRequest::default() };
-            let page = bench.store.list(request).await.expect("list answers");
-            assert_eq!(page.items.iter().map(|job| job.seq).collect::<Vec<_>>(), seqs);
-            assert_eq!(page.next, next);
-            cursor = next;
-        }
-    }
-}
-
-pub(super) async fn a_page_has_at_least_one_and_at_most_a_thousand_rows(bench: &Bench) {
-    bench.add((1..=1_001).map(job)).await;
-    for (limit, rows) in [(0, 1), (5_000, 1_000)] {
-        let page =
-            bench.store.list(ListRequest { limit, ..ListRequest::default() }).await.expect("list answers");
-        assert_eq!((page.items.len(), page.next.is_some()), (rows, true));
-    }
 }
 
 pub(super) async fn get_answers_in_the_order_asked(bench: &Bench) {

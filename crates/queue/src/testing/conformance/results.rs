@@ -7,7 +7,8 @@ use crate::testing::Bench;
 use crate::testing::bench::{done, give_up, id, job, json, park};
 
 async fn page(bench: &Bench, after: i64, limit: usize) -> (Vec<i64>, Option<i64>) {
-    let Page { items, next } = bench.store.results("p".into(), after, limit).await.expect("results answers");
+    let Page { items, next, .. } =
+        bench.store.results("p".into(), after, limit).await.expect("results answers");
     (items.iter().map(|result| result.seq).collect(), next)
 }
 

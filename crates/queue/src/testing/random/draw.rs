@@ -4,8 +4,8 @@ use super::Run;
 use crate::job::{
     Claimed, Dependency, JobId, LogLine, NewJob, OnFailure, Progress, Retention, Unique, UniquePolicy, Window,
 };
-use crate::state::{Event, JobError, OnTimeout, Outcome, Park, Policy, Reason, settle};
-use crate::store::{SettleItem, Signal};
+use crate::state::{Event, JobError, OnTimeout, Outcome, Park, Policy, Reason, State, settle};
+use crate::store::{Field, Filter, SettleItem, Signal};
 use crate::testing::bench::{days, id, json, secs};
 
 impl Run<'_> {
@@ -63,6 +63,25 @@ impl Run<'_> {
             job = job.tag("red");
         }
         job
+    }
+
+    /// Conditions of a list: few at a time, so that something is found.
+    pub(super) fn draw_filter(&mut self) -> Filter {
+        let states = if self.maybe(40) { self.rng.usize(1..4) } else { 0 };
+        let number = self.rng.u32(0..30).to_string();
+        let digits = self.rng.usize(1..33);
+        let prefix = self.draw_id().to_string().replace('-', "")[..digits].to_owned();
+        let field = Field { path: "n".to_owned(), value: number.clone() };
+        Filter {
+            states: (0..states).map(|_| *self.pick(&State::ALL)).collect(),
+            queue: self.maybe(20).then(|| (*self.pick(&["a", "b", "c"])).to_owned()),
+            kind: self.maybe(20).then(|| (*self.pick(&["x", "y", "z"])).to_owned()),
+            tag: self.maybe(20).then(|| "red".to_owned()),
+            process_id: self.maybe(20).then(|| "p".into()),
+            id_prefix: self.maybe(10).then_some(prefix),
+            search: if self.maybe(20) { vec![number] } else { Vec::new() },
+            fields: if self.maybe(10) { vec![field] } else { Vec::new() },
+        }
     }
 
     fn draw_parents(&mut self, members: &[u64]) -> Vec<Dependency> {

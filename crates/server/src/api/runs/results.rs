@@ -60,7 +60,7 @@ pub(in crate::api) async fn run_results(
         return Ok(lines(ctx, run, after));
     }
     let (items, next) = page(&ctx, &run, after, limit(query.limit)?).await?;
-    Ok(Answer(Listed { items, next: next.map(cursor_of) }).into_response())
+    Ok(Answer(Listed { items, next: next.map(cursor_of), partial: false }).into_response())
 }
 
 fn lines(ctx: Ctx, run: RunId, after: i64) -> Response {
