@@ -35,8 +35,11 @@ const SPARE_MIN: f64 = -2.0;
 const SPARE_MAX: f64 = 10.0;
 /// The first refusal comes while calls double: a round ago there were half as many.
 const FIRST_SHARE: f64 = 0.5;
-/// With few calls before it, it says nothing. Too high a guess is soon put right, too low a one is not.
+/// With few calls before it, it says little, but the time to wait does: on average a bucket is half a call short. Too high a guess
+/// is soon put right, too low a one is not.
 const FIRST_PER_S_MIN: f64 = 1.0;
+const FIRST_PER_S_BY_PAUSE_MAX: f64 = 50.0;
+const FIRST_SHORT: f64 = 0.5;
 /// Fewer calls than this between two refusals say little. Some at the old pace are put to them, more if that was measured,
 /// and the next refusal measures from the same mark.
 const MEASURE_CALLS_MIN: f64 = 8.0;
@@ -56,11 +59,12 @@ const IN_THE_WAY: Duration = Duration::from_millis(50);
 /// What was not used is made up for if it is no older than this. After more, nobody was there to use it.
 const CREDIT: Duration = Duration::from_secs(1);
 
-/// So many refusals in a row, none of them sought by a try and each after no more calls than that, while the pace fell to this
-/// share: going slower does not help, so it is not the pace that is refused.
-const IN_VAIN_REFUSALS: u32 = 8;
-const IN_VAIN_CALLS_MAX: f64 = 60.0;
-const IN_VAIN_SHARE: f64 = 0.25;
+/// So many refusals in a row, none of them sought by a try, and each after no more calls than that, although the pace fell with
+/// each: going slower does not help, so it is not the pace that is refused.
+const IN_VAIN_REFUSALS: u32 = 7;
+const IN_VAIN_CALLS_MAX: f64 = 200.0;
+/// From then on the pace grows by this a second, until it is in nobody's way.
+const IN_VAIN_GROWTH: f64 = 1.4;
 /// So many refusals in a row, each after less than this share of the calls that it took before, show that it is the pace after all.
 const SOONER_REFUSALS: u32 = 3;
 const SOONER_SHARE: f64 = 0.25;
@@ -140,7 +144,11 @@ impl Pace {
         let measured = FIRST_SHARE * sent / seconds(recent.at, refusal.now.at).max(1.0);
         let (meter, per_s) = match refusal.told {
             Some((meter, told)) => (meter, told as f64 / 60.0),
-            None => (Meter::Requests, measured.max(FIRST_PER_S_MIN)),
+            None => {
+                let by_pause = FIRST_SHORT / refusal.pause.as_secs_f64().max(0.001);
+                let least = by_pause.clamp(FIRST_PER_S_MIN, FIRST_PER_S_BY_PAUSE_MAX);
+                (Meter::Requests, measured.max(least))
+            }
         };
         let mut pace = Self::known(meter, per_s, refusal.now);
         pace.choice = pace.choice.filter(|_| refusal.told.is_none());
@@ -267,7 +275,7 @@ impl Pace {
         }
         in_vain.refusals += 1;
         in_vain.calls += calls;
-        if in_vain.refusals >= IN_VAIN_REFUSALS && self.per_s <= IN_VAIN_SHARE * in_vain.from_per_s {
+        if in_vain.refusals >= IN_VAIN_REFUSALS {
             let believed = in_vain.believed.map_or(IN_VAIN_FOR, |before| (2 * before).min(IN_VAIN_FOR_MAX));
             self.per_s = in_vain.from_per_s;
             let usual_calls = in_vain.calls / f64::from(in_vain.refusals);
@@ -331,7 +339,7 @@ impl Pace {
     fn pass(&mut self, before: Mark) {
         let passed_s = seconds(self.at, before.at);
         if self.is_in_vain(before.at) {
-            self.per_s = (self.per_s * TRY_GROWTH.powf(passed_s)).min(PER_S_MAX);
+            self.per_s = (self.per_s * IN_VAIN_GROWTH.powf(passed_s)).min(PER_S_MAX);
             return;
         }
         if let Some((share, _)) = &mut self.trial {
