@@ -39,5 +39,6 @@ pub use ledger::{Ledger, PartSpent, Scope, Spent, Totals};
 pub use money::MicroUsd;
 pub use profile::{Profile, ProviderKind, Secret, connect};
 pub use provider::{Caps, Provider, RateSignals, Reply};
+pub use reqwest::Client as HttpClient;
 pub use route::{Billing, Route, SIM_MODEL_PREFIX};
 pub use types::{Answer, ChatRequest, EmbedRequest, Endpoint, Message, Part, Request, Role, Stop, Usage};

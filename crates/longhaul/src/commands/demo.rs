@@ -1,6 +1,6 @@
 //! `demo`: the whole thing in a few seconds, with no key and no network. A few hundred jobs with a graph, run by a
-//! worker process that may be killed on the way; then a run of prompts to the simulator, which may be killed too. The
-//! tally is read from the store, the answers and the books, and not assumed.
+//! worker process that may be killed on the way; then a run of prompts to the simulator, which may be killed too; then a batch over
+//! HTTP, whose server may be killed. The tally is read from the store, the answers and the books, and not assumed.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -18,6 +18,7 @@ use crate::progress::Status;
 use super::fleet::Stage;
 
 mod answered;
+mod batch;
 mod plan;
 mod prompts;
 mod tally;
@@ -31,6 +32,8 @@ pub(crate) use work::register;
 
 const JOBS_DEFAULT: u32 = 300;
 const PROMPTS_DEFAULT: u32 = 200;
+/// Requests of the batch over HTTP.
+const BATCHED: u64 = 40;
 /// Between two looks at the store.
 const LOOK_EVERY: Duration = Duration::from_millis(40);
 /// A worker that stands still for so long is a failure of the demo.
@@ -48,7 +51,8 @@ pub(crate) async fn run(app: &App, args: &DemoArgs) -> Result<Code> {
     let Show { kill, .. } = show;
     let mut prompts = Prompts::prepare(app, &stage, args.prompts.unwrap_or(PROMPTS_DEFAULT)).await?;
     prompts.run(args.crash).await?;
-    let mut tally = Tally::read(&stage, &plan, kill, prompts.answered().await?).await?;
+    let batched = batch::run(app, &stage, BATCHED, args.crash).await?;
+    let mut tally = Tally::read(&stage, &plan, kill, (prompts.answered().await?, batched)).await?;
     if args.keep.is_none() {
         prompts.consume().await?;
         tally.consume(&stage).await?;

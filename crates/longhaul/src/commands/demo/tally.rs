@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::super::fleet::Stage;
 use super::answered::Answered;
+use super::batch::Batched;
 use super::plan::{PROCESS, Plan};
 use super::work::Answer;
 use crate::app::App;
@@ -43,6 +44,8 @@ pub(super) struct Tally {
     kill: Option<Kill>,
     /// The run of prompts.
     prompts: Answered,
+    /// The batch over HTTP.
+    batch: Batched,
     /// Rows of the demo's jobs at the end; `None` when they were left on purpose.
     rows_left: Option<u64>,
     #[serde(rename = "elapsed_ms", serialize_with = "millis")]
@@ -55,7 +58,7 @@ impl Tally {
         stage: &Stage,
         plan: &Plan,
         kill: Option<Kill>,
-        prompts: Answered,
+        (prompts, batch): (Answered, Batched),
     ) -> Result<Self> {
         let mut tally = Self {
             jobs: 0,
@@ -69,6 +72,7 @@ impl Tally {
             report_expected: plan.expected(),
             kill,
             prompts,
+            batch,
             rows_left: None,
             elapsed: Duration::ZERO,
         };
@@ -130,12 +134,15 @@ impl Tally {
             && self.results_twice == 0
             && self.report == Some(self.report_expected)
             && self.prompts.is_right()
+            && self.batch.is_right()
             && self.rows_left.unwrap_or(0) == 0
     }
 
     /// Prints it.
     pub(super) fn print(&self, app: &App) -> Result<()> {
-        app.out.one(self, || self.table().render(false) + &self.prompts.table().render(false))
+        app.out.one(self, || {
+            self.table().render(false) + &self.prompts.table().render(false) + &self.batch.line()
+        })
     }
 
     fn table(&self) -> Table {
@@ -164,7 +171,7 @@ impl Tally {
             Some(left) => row("rows left", left, "after consume"),
             None => row("rows left", self.jobs, "kept, as asked"),
         }
-        row("time", whole_millis(self.elapsed), "ms, the prompts below included");
+        row("time", whole_millis(self.elapsed), "ms, the prompts and the batch below included");
         table
     }
 }
