@@ -63,6 +63,8 @@ const CREDIT: Duration = Duration::from_secs(1);
 /// each: going slower does not help, so it is not the pace that is refused.
 const IN_VAIN_REFUSALS: u32 = 7;
 const IN_VAIN_CALLS_MAX: f64 = 200.0;
+/// One after fewer calls than this is not counted: that is how a pace looks that is far too high.
+const IN_VAIN_CALLS_MIN: f64 = 5.0;
 /// From then on the pace grows by this a second, until it is in nobody's way.
 const IN_VAIN_GROWTH: f64 = 1.4;
 /// So many refusals in a row, each after less than this share of the calls that it took before, show that it is the pace after all.
@@ -138,16 +140,16 @@ pub(super) struct Refusal {
 }
 
 impl Pace {
-    /// The pace after the first refusal. `recent` is some while before it.
-    pub(super) fn new(refusal: Refusal, recent: Mark) -> Self {
+    /// The pace after the first refusal. `recent` is some while before it, and so many requests a second at least are thought to be allowed.
+    pub(super) fn new(refusal: Refusal, recent: Mark, told_per_s: f64) -> Self {
         let sent = refusal.now.sent[0] - recent.sent[0];
-        let measured = FIRST_SHARE * sent / seconds(recent.at, refusal.now.at).max(1.0);
+        let measured = FIRST_SHARE * sent / seconds(recent.at, refusal.now.at).max(0.1);
         let (meter, per_s) = match refusal.told {
             Some((meter, told)) => (meter, told as f64 / 60.0),
             None => {
                 let by_pause = FIRST_SHORT / refusal.pause.as_secs_f64().max(0.001);
                 let least = by_pause.clamp(FIRST_PER_S_MIN, FIRST_PER_S_BY_PAUSE_MAX);
-                (Meter::Requests, measured.max(least))
+                (Meter::Requests, measured.max(least).max(told_per_s))
             }
         };
         let mut pace = Self::known(meter, per_s, refusal.now);
@@ -248,7 +250,11 @@ impl Pace {
         self.rest(refusal);
         self.paid_at += RESERVE;
         let has_reason = sought || calls > IN_VAIN_CALLS_MAX || refusal.told.is_some();
-        if has_reason { self.in_vain.refusals = 0 } else { self.doubt(before, calls, refusal.now.at) }
+        match has_reason {
+            true => self.in_vain.refusals = 0,
+            false if calls < IN_VAIN_CALLS_MIN => {}
+            false => self.doubt(before, calls, refusal.now.at),
+        }
     }
 
     fn is_in_vain(&self, now: Instant) -> bool {

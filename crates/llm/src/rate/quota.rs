@@ -118,7 +118,10 @@ impl Quota {
     /// Reserves for a call.
     pub(super) fn reserve(&mut self, charge: Charge, now: Instant) -> Reservation {
         let before = Mark { at: now, sent: self.passed };
-        if now.saturating_duration_since(self.recent[1].at) >= RECENT_MIN {
+        if self.sent[Meter::Requests as usize] == 0.0 {
+            // Time in which nobody called says nothing of a limit.
+            self.recent = [before; 2];
+        } else if now.saturating_duration_since(self.recent[1].at) >= RECENT_MIN {
             self.recent = [self.recent[1], before];
         }
         for pace in &mut self.paces {
@@ -226,7 +229,9 @@ impl Quota {
             None => {
                 let [older, newer] = self.recent;
                 let far = refusal.now.at.saturating_duration_since(newer.at) >= RECENT_MIN / 2;
-                self.paces.push(Pace::new(refusal, if far { newer } else { older }));
+                // Whoever tells how many requests there may be would hardly refuse far fewer by a limit that is not told.
+                let told = self.told()[Meter::Requests as usize].map_or(0.0, |limit| limit as f64 / 60.0);
+                self.paces.push(Pace::new(refusal, if far { newer } else { older }, told));
             }
         }
     }

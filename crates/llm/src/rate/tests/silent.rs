@@ -70,7 +70,7 @@ async fn a_low_limit_that_nobody_tells_is_seldom_tried() {
     assert!(report.utilisation >= 0.97 && report.throttled <= 0.02, "{report:?}");
     assert!(report.recovery_s[1] <= 120.0, "{report:?}");
     let report = run("20 RPM", silent(20, 2_000_000, 4800.0)).await;
-    assert!(report.utilisation >= 0.93 && report.throttled <= 0.02, "{report:?}");
+    assert!(report.utilisation >= 0.93 && report.throttled <= 0.025, "{report:?}");
     assert!(report.recovery_s[1] <= 300.0, "{report:?}");
 }
 
