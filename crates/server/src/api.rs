@@ -33,7 +33,6 @@ mod redact;
 mod runs;
 mod schedules;
 mod verbs;
-mod wait;
 mod work;
 mod workers;
 

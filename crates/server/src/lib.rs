@@ -34,6 +34,7 @@ mod events;
 mod ops;
 mod private_file;
 mod router;
+mod wait;
 
 pub use catalog::Catalog;
 pub use ctx::{Ctx, Parts, ServerOptions};

@@ -18,10 +18,10 @@ use super::job_in::{JobIn, new_jobs, wrong};
 use super::job_out::{EnqueuedOut, ExplanationOut, JobDetailOut, JobOut};
 use super::page::{Listed, cursor_of, limit, seq_of};
 use super::redact;
-use super::wait::{Wait, duration};
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 use crate::problem::Problem;
+use crate::wait::{Wait, duration};
 use crate::webhooks;
 
 /// Which jobs, in what order.

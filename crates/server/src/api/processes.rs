@@ -21,9 +21,9 @@ use super::counts::Counts;
 use super::extract::{ApiJson, ApiQuery};
 use super::page::{Listed, PageQuery, cursor_of, limit, seq_of};
 use super::verbs::conflict;
-use super::wait::{Wait, duration};
 use crate::ctx::Ctx;
 use crate::problem::Problem;
+use crate::wait::{Wait, duration};
 
 /// Lines of JSON.
 pub(super) const JSONL: &str = "application/jsonl";

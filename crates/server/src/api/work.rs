@@ -18,9 +18,9 @@ use super::ApiResult;
 use super::extract::ApiJson;
 use super::fleet::Hello;
 use super::jobs::unfit;
-use super::wait::Wait;
 use crate::ctx::Ctx;
 use crate::problem::Problem;
+use crate::wait::Wait;
 
 mod forms;
 mod settle;

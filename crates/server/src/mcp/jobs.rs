@@ -7,18 +7,13 @@ use longhaul_queue::store::{Filter, ListRequest};
 use longhaul_queue::{Job, ProcessId, State};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::watch;
-use tokio::time::Instant;
 
 use super::schemas::{PAGE_DEFAULT, PAGE_MAX, WAIT_DEFAULT_S, WAIT_MAX_S};
 use super::show;
 use super::target::Target;
 use crate::ctx::Ctx;
 use crate::problem::Problem;
-
-/// Least and greatest time between two looks: a busy store has news all the time, and another process may bring none.
-const LOOK_GAP: Duration = Duration::from_millis(50);
-const LOOK_AT_LEAST: Duration = Duration::from_secs(1);
+use crate::wait::Wait;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -92,7 +87,7 @@ pub(super) struct WaitArguments {
 pub(super) async fn wait(ctx: &Ctx, asked: WaitArguments) -> Result<Value, Problem> {
     let seconds = asked.timeout_seconds.unwrap_or(WAIT_DEFAULT_S).min(WAIT_MAX_S);
     // Before the first look, so that no change falls in between.
-    let mut wait = Wait::new(ctx, Duration::from_secs(seconds));
+    let mut wait = Wait::new(ctx, Some(Duration::from_secs(seconds)));
     let mut seen = match Target::find(ctx, &asked.id).await? {
         Target::Job(detail) => Waited::Job(Box::new(detail.job)),
         Target::Run(run) => Waited::Run(run),
@@ -149,38 +144,4 @@ async fn again(ctx: &Ctx, job: &Job) -> Result<Option<Job>, Problem> {
         ListRequest { filter: Filter::default(), newest_first: false, cursor: Some(job.seq - 1), limit: 1 };
     let found = ctx.queue().list(request).await?.items.pop();
     Ok(found.filter(|found| found.id == job.id))
-}
-
-/// One wait: until the time has passed or the server ends.
-struct Wait {
-    until: Instant,
-    changes: watch::Receiver<u64>,
-    draining: watch::Receiver<bool>,
-}
-
-impl Wait {
-    fn new(ctx: &Ctx, length: Duration) -> Self {
-        let mut changes = ctx.queue().changes();
-        changes.mark_unchanged();
-        Self { until: Instant::now() + length, changes, draining: ctx.draining.subscribe() }
-    }
-
-    /// Returns when it is worth to look again; false when there is no time left.
-    async fn again(&mut self) -> bool {
-        let left = self.until.saturating_duration_since(Instant::now());
-        if left.is_zero() || *self.draining.borrow() {
-            return false;
-        }
-        let news = async {
-            let _ = tokio::time::timeout(LOOK_AT_LEAST, self.changes.changed()).await;
-            tokio::time::sleep(LOOK_GAP).await;
-        };
-        tokio::select! {
-            () = news => {}
-            () = tokio::time::sleep(left) => {}
-            _ = self.draining.wait_for(|draining| *draining) => return false,
-        }
-        self.changes.mark_unchanged();
-        true
-    }
 }

@@ -10,14 +10,14 @@ use crate::ctx::Ctx;
 use crate::problem::Problem;
 
 /// Longest wait that a request may ask for. Proxies end what is silent for longer.
-pub(super) const WAIT_MAX: Duration = Duration::from_secs(300);
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(300);
 /// Least time between two looks: a busy store has news all the time.
 const LOOK_GAP: Duration = Duration::from_millis(20);
 /// Longest time between two: what another process does may come without a hint.
 const LOOK_AT_LEAST: Duration = Duration::from_secs(1);
 
 /// One wait.
-pub(super) struct Wait {
+pub(crate) struct Wait {
     until: Instant,
     changes: watch::Receiver<u64>,
     draining: watch::Receiver<bool>,
@@ -25,7 +25,7 @@ pub(super) struct Wait {
 
 impl Wait {
     /// Begins now; `None` does not wait at all. Make it before the first look, so that no change falls in between.
-    pub(super) fn new(ctx: &Ctx, wait: Option<Duration>) -> Self {
+    pub(crate) fn new(ctx: &Ctx, wait: Option<Duration>) -> Self {
         let mut changes = ctx.queue().changes();
         changes.mark_unchanged();
         Self {
@@ -36,7 +36,7 @@ impl Wait {
     }
 
     /// Returns when it is worth to look again; false when there is no time left.
-    pub(super) async fn again(&mut self) -> bool {
+    pub(crate) async fn again(&mut self) -> bool {
         let left = self.until.saturating_duration_since(Instant::now());
         if left.is_zero() || *self.draining.borrow() {
             return false;
@@ -57,7 +57,7 @@ impl Wait {
 }
 
 /// `30s`, `500ms`, `2m`, or a number of seconds.
-pub(super) fn duration(field: &str, text: Option<&str>) -> Result<Option<Duration>, Problem> {
+pub(crate) fn duration(field: &str, text: Option<&str>) -> Result<Option<Duration>, Problem> {
     let Some(text) = text else { return Ok(None) };
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let seconds = match &text[digits.len()..] {
