@@ -12,6 +12,7 @@ mod compat_openai;
 mod events;
 mod fuzz;
 mod guarded;
+mod hostile;
 mod mcp;
 mod metrics;
 mod raw;
