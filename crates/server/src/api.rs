@@ -3,8 +3,7 @@
 //! what the other has.
 
 use axum::Router;
-use axum::extract::Request;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::json;
@@ -41,11 +40,7 @@ pub(crate) use fleet::Fleet;
 
 /// The routes.
 pub(crate) fn routes() -> Router<Ctx> {
-    described()
-        .split_for_parts()
-        .0
-        .route("/openapi.json", get(openapi::show))
-        .method_not_allowed_fallback(wrong_method)
+    described().split_for_parts().0.route("/openapi.json", get(openapi::show))
 }
 
 /// The routes with their description.
@@ -89,11 +84,6 @@ fn described() -> OpenApiRouter<Ctx> {
         .routes(routes!(runs::results::run_results))
         .routes(routes!(runs::estimate_run))
         .routes(routes!(costs::show_costs))
-}
-
-async fn wrong_method(request: Request) -> Response {
-    let text = format!("{} is not possible at {}", request.method(), request.uri().path());
-    refusal(&Problem::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", text))
 }
 
 /// What a handler of this family answers.

@@ -5,6 +5,9 @@ use serde::Serialize;
 
 use crate::problem::Problem;
 
+/// Longest name of a model. Calls are booked by it, and a longer one failed there, as if the provider could not be reached.
+const MODEL_BYTES_MAX: usize = 256;
+
 /// The profiles that a client may use.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
@@ -58,6 +61,10 @@ impl Catalog {
     pub fn resolve(&self, name: &str) -> Result<Chosen, Problem> {
         if name.is_empty() {
             return Err(Problem::invalid("model is empty: name one, such as sim-small").at("model"));
+        }
+        if name.len() > MODEL_BYTES_MAX {
+            let text = format!("model has {} bytes, at most {MODEL_BYTES_MAX} are possible", name.len());
+            return Err(Problem::invalid(text).at("model"));
         }
         let chosen = |profile: &CatalogProfile, model: &str| {
             Ok(Chosen { profile: profile.name.clone(), model: model.to_owned() })

@@ -7,7 +7,7 @@
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 
@@ -25,6 +25,12 @@ pub struct Caller(pub Option<String>);
 
 /// Lets a request through or refuses it.
 pub async fn check(State(ctx): State<Ctx>, mut request: Request, next: Next) -> Response {
+    // A whole address as the target goes before the header (RFC 9112, 3.2.2), and HTTP/2 knows no other way to name the host.
+    if let Some(meant) =
+        request.uri().authority().and_then(|meant| HeaderValue::from_str(meant.as_str()).ok())
+    {
+        request.headers_mut().insert(header::HOST, meant);
+    }
     match admit(&ctx.options, &ctx.tokens, request.method(), request.uri().path(), request.headers()) {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
@@ -121,7 +127,7 @@ fn presented(headers: &HeaderMap) -> Option<&str> {
 
 /// A page that was served under a name of its own which now leads here (DNS rebinding) still sends that name.
 fn check_host(options: &ServerOptions, headers: &HeaderMap) -> Result<(), Problem> {
-    let host = headers.get(header::HOST).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let host = only(headers, &header::HOST);
     // Who has to show a token cannot be tricked by a name.
     if options.token_required && options.hosts.is_empty() {
         return Ok(());
@@ -139,7 +145,7 @@ fn check_host(options: &ServerOptions, headers: &HeaderMap) -> Result<(), Proble
 fn check_origin(options: &ServerOptions, headers: &HeaderMap) -> Result<(), Problem> {
     let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
     let origin = origin.to_str().unwrap_or_default();
-    let host = headers.get(header::HOST).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let host = only(headers, &header::HOST);
     let own = origin.split_once("://").is_some_and(|(scheme, rest)| {
         matches!(scheme, "http" | "https") && !host.is_empty() && rest.eq_ignore_ascii_case(host)
     });
@@ -156,7 +162,7 @@ fn check_form(headers: &HeaderMap) -> Result<(), Problem> {
     let asked_first = [header::AUTHORIZATION.as_str(), "x-api-key", OWN_HEADER]
         .iter()
         .any(|name| headers.contains_key(*name));
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let kind = only(headers, &header::CONTENT_TYPE);
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let is_simple = kind.is_empty()
         || matches!(
@@ -172,11 +178,25 @@ fn check_form(headers: &HeaderMap) -> Result<(), Problem> {
     Err(Problem::new(StatusCode::FORBIDDEN, "form_refused", text))
 }
 
-fn without_port(host: &str) -> &str {
-    if let Some(rest) = host.strip_prefix('[') {
-        return rest.split(']').next().unwrap_or_default();
+/// The value of a header that may be sent once. Of two, somebody before or behind us might read the other: so neither counts.
+fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (Some(value), None) => value.to_str().unwrap_or_default(),
+        _ => "",
     }
-    host.split(':').next().unwrap_or_default()
+}
+
+/// The name in a host, or nothing where more than a port follows it.
+fn without_port(host: &str) -> &str {
+    let (name, rest) = match host.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').unwrap_or_default(),
+        None => host.split_at(host.find(':').unwrap_or(host.len())),
+    };
+    let is_port = |rest: &str| {
+        rest.strip_prefix(':').is_some_and(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    if rest.is_empty() || is_port(rest) { name } else { "" }
 }
 
 fn is_loopback(name: &str) -> bool {
@@ -191,7 +211,7 @@ mod tests {
     fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for (name, value) in pairs {
-            let name: axum::http::HeaderName = name.parse().expect("a header's name");
+            let name: HeaderName = name.parse().expect("a header's name");
             headers.insert(name, value.parse().expect("a header's value"));
         }
         headers

@@ -31,6 +31,7 @@ mod api;
 mod compat;
 mod ctx;
 mod events;
+mod legible;
 mod ops;
 mod private_file;
 mod router;

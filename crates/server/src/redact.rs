@@ -1,6 +1,7 @@
 //! Values under the names of secrets are not shown. Payloads are written by people and programs, and some write a key into one;
 //! whoever looks at a job, a model above all, has no use for it.
 
+use longhaul_queue::Json;
 use serde_json::Value;
 
 /// What is shown instead.
@@ -20,6 +21,20 @@ const SECRETS: [&str; 9] = [
 ];
 /// A secret's name only where a name ends so: `session_token` is one, `max_tokens` and `token_count` are not.
 const SECRET_END: &str = "token";
+
+/// The value without its secrets.
+pub fn shown(json: &Json) -> Json {
+    let shown = match json.to::<Value>() {
+        // What cannot be read cannot be searched either. Over HTTP no such value comes in, but there are other ways.
+        Err(_) => Value::from(REDACTED),
+        Ok(mut value) => match self::json(&mut value) {
+            true => value,
+            // Most values have none, and are shown as they are.
+            false => return json.clone(),
+        },
+    };
+    Json::of(&shown).unwrap_or_else(|_| Json::null())
+}
 
 /// Hides the values that stand under the name of a secret, at any depth, and says whether there were any.
 pub fn json(value: &mut Value) -> bool {
@@ -50,7 +65,21 @@ fn is_secret(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use longhaul_queue::Json;
     use serde_json::json;
+
+    #[test]
+    fn what_cannot_be_read_is_not_shown_as_it_is() {
+        let rows = [
+            (r#"{"a": 1.50}"#.to_owned(), r#"{"a": 1.50}"#),
+            (r#"{"password": "hunter2", "a": 1e999}"#.to_owned(), r#""[redacted]""#),
+            (r#"{"password": "hunter2", "a": "\ud800"}"#.to_owned(), r#""[redacted]""#),
+            ("[".repeat(200) + r#"{"password": "hunter2"}"# + &"]".repeat(200), r#""[redacted]""#),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(super::shown(&Json::parse(&text).expect("JSON")).as_str(), expected);
+        }
+    }
 
     #[test]
     fn secrets_are_known_by_their_names_wherever_they_stand() {

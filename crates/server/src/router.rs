@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
-use axum::http::{HeaderName, HeaderValue};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use futures_util::StreamExt as _;
@@ -16,6 +16,9 @@ use crate::{api, compat, events, guard, mcp, metrics, ops, webhooks};
 
 /// Under both names: SDKs of OpenAI read the first, those of Anthropic the second.
 const REQUEST_IDS: [&str; 2] = ["x-request-id", "request-id"];
+
+/// Longest refusal of the framework that is passed on.
+const REFUSAL_BYTES_MAX: usize = 10_000;
 
 /// The name of a request in answers and logs.
 #[derive(Debug, Clone)]
@@ -32,6 +35,7 @@ pub(crate) fn router(ctx: Ctx) -> Router {
         .merge(ops::routes())
         .merge(metrics::routes())
         .fallback(not_found)
+        .layer(from_fn(in_form))
         .layer(from_fn_with_state(ctx.clone(), patience))
         .layer(from_fn_with_state(ctx.clone(), guard::check))
         .layer(from_fn(log))
@@ -41,6 +45,33 @@ pub(crate) fn router(ctx: Ctx) -> Router {
 async fn not_found(request: Request) -> Response {
     let text = format!("there is no {} {}", request.method(), request.uri().path());
     guard::refusal(request.uri().path(), request.headers(), &crate::Problem::not_found(text))
+}
+
+/// What the framework refuses by itself (a method, a segment of a path, a query) it tells as plain text or without a word. Clients
+/// read one form of errors only, so it is told again in that of their family.
+async fn in_form(request: Request, next: Next) -> Response {
+    let (method, uri, headers) = (request.method().clone(), request.uri().clone(), request.headers().clone());
+    let response = next.run(request).await;
+    let status = response.status();
+    let kind = response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let is_told = kind.is_some_and(|kind| kind.starts_with("application/"));
+    if is_told || !(status.is_client_error() || status.is_server_error()) {
+        return response;
+    }
+    let (head, body) = response.into_parts();
+    let text = to_bytes(body, REFUSAL_BYTES_MAX).await.unwrap_or_default();
+    let problem = match status {
+        StatusCode::METHOD_NOT_ALLOWED => {
+            crate::Problem::new(status, "wrong_method", format!("{method} is not possible at {}", uri.path()))
+        }
+        _ if text.is_empty() => crate::Problem::new(status, "invalid", status),
+        _ => crate::Problem::new(status, "invalid", String::from_utf8_lossy(&text)),
+    };
+    let mut response = guard::refusal(uri.path(), &headers, &problem);
+    if let Some(allowed) = head.headers.get(header::ALLOW) {
+        response.headers_mut().insert(header::ALLOW, allowed.clone());
+    }
+    response
 }
 
 /// Names a request and logs it when it is answered. Probes are left out: they say nothing and never stop.

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::ApiError;
 use crate::ctx::Ctx;
+use crate::legible;
 use crate::problem::Problem;
 
 /// A JSON body. No body at all reads as `null`, so that an optional one may be left out.
@@ -71,6 +72,11 @@ impl Body {
         let rest = reader.end();
         rest.map_err(|error| {
             Problem::new(StatusCode::BAD_REQUEST, "invalid_json", format!("after the body: {error}"))
+        })?;
+        // Payloads were skipped so far.
+        legible::check(text).map_err(|error| {
+            let text = format!("the body is JSON that not everybody can read: {error}");
+            Problem::new(StatusCode::BAD_REQUEST, "invalid_json", text)
         })?;
         Ok(value)
     }

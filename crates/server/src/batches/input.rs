@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::Form;
 use crate::catalog::{Catalog, Chosen};
 use crate::compat::responses;
+use crate::legible;
 use crate::problem::Problem;
 
 /// Most requests in a batch.
@@ -133,7 +134,8 @@ impl Reading<'_> {
         let fault = |code: &str, message: String, param: Option<&str>| {
             LineFault::new(code, Some(number), message, param)
         };
-        let value: Value = serde_json::from_str(line)
+        let value: Value = legible::check(line.as_bytes())
+            .and_then(|()| serde_json::from_str(line))
             .map_err(|error| fault("invalid_json_line", format!("this line is no JSON: {error}"), None))?;
         let Value::Object(mut value) = value else {
             return Err(fault("invalid_json_line", "this line is no JSON object".to_owned(), None));

@@ -17,6 +17,7 @@ use tracing::Instrument as _;
 use super::{Dialect, carry};
 use crate::ctx::Ctx;
 use crate::guard::Caller;
+use crate::legible;
 use crate::problem::Problem;
 use crate::router::RequestId;
 
@@ -62,7 +63,8 @@ pub(super) async fn read(ctx: &Ctx, request: axum::extract::Request) -> Result<(
     let id = head.extensions.get::<RequestId>().map(|id| id.0.clone()).unwrap_or_default();
     let caller = head.extensions.get::<Caller>().and_then(|caller| caller.0.clone());
     let bytes = to_bytes(body, ctx.options.json_bytes_max).await.map_err(|error| unread(ctx, &error))?;
-    let body = serde_json::from_slice(&bytes)
+    let body = legible::check(&bytes)
+        .and_then(|()| serde_json::from_slice(&bytes))
         .map_err(|error| Problem::invalid(format!("the body is no JSON: {error}")))?;
     Ok((Sender { id, caller, cache }, body))
 }

@@ -102,10 +102,10 @@ fn seconds(text: &str) -> Result<u64, Problem> {
 
 #[expect(clippy::needless_pass_by_value, reason = "map_err hands it over")]
 fn broken(error: axum::extract::multipart::MultipartError) -> Problem {
-    Problem {
-        status: error.status(),
-        ..Problem::invalid(format!("the form cannot be read: {}", error.body_text()))
-    }
+    // Axum takes a body that breaks off for a fault of the server. It is none, and sending it again may help.
+    let status = error.status();
+    let status = if status.is_server_error() { StatusCode::REQUEST_TIMEOUT } else { status };
+    Problem { status, ..Problem::invalid(format!("the form cannot be read: {}", error.body_text())) }
 }
 
 impl From<ShelfError> for Problem {

@@ -99,7 +99,8 @@ pub(super) fn is_modern(version: &str) -> bool {
 
 /// Reads one message.
 pub(super) fn parse(text: &[u8]) -> Result<Message, RpcError> {
-    let value: Value = serde_json::from_slice(text)
+    let value: Value = crate::legible::check(text)
+        .and_then(|()| serde_json::from_slice(text))
         .map_err(|error| RpcError::malformed(RpcError::PARSE, format!("not JSON: {error}")))?;
     let invalid = |text: &str| RpcError::malformed(RpcError::INVALID_REQUEST, text);
     let Value::Object(mut fields) = value else {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::ctx::Ctx;
 use crate::problem::Problem;
-use crate::redact;
+pub(super) use crate::redact::shown as redacted;
 
 /// Bytes of a job's payload and of its result that are shown beside everything else.
 const PAYLOAD_BYTES_MAX: usize = 4_000;
@@ -153,13 +153,6 @@ pub(super) fn time(at: Timestamp) -> Value {
 /// A result as it is shown. Handlers may hand back what they were given, secrets included; what a model said is shown as it is.
 pub(super) fn result_of(kind: &str, result: &Json) -> Json {
     if kind == request::KIND { result.clone() } else { redacted(result) }
-}
-
-/// A value without its secrets.
-pub(super) fn redacted(value: &Json) -> Json {
-    let Ok(mut value) = value.to::<Value>() else { return value.clone() };
-    redact::json(&mut value);
-    Json::of(&value).unwrap_or_else(|_| Json::null())
 }
 
 /// A value that may have been cut.

@@ -83,6 +83,11 @@ impl Stage {
         Self { ctx, core, server, client, _folder: folder }
     }
 
+    /// Where it listens.
+    pub(crate) fn address(&self) -> std::net::SocketAddr {
+        self.server.address()
+    }
+
     /// Where it is reached.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.server.address())
