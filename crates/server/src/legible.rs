@@ -100,7 +100,7 @@ mod tests {
             (String::new(), false),
         ];
         for (text, is_legible) in rows {
-            assert_eq!(check(text.as_bytes()).is_ok(), is_legible, "{:.50}", text);
+            assert_eq!(check(text.as_bytes()).is_ok(), is_legible, "{text:.50}");
         }
     }
 }

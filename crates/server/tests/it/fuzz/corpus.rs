@@ -172,7 +172,7 @@ fn job() -> Value {
     })
 }
 
-fn tool(name: &str, arguments: Value) -> Case {
+fn tool(name: &str, arguments: &Value) -> Case {
     let params = json!({"name": name, "arguments": arguments});
     with("POST", "/mcp", json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params}))
 }
@@ -384,14 +384,14 @@ fn tools(things: &Things) -> Vec<Case> {
         with("POST", "/mcp", json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about})),
         with("POST", "/mcp", json!({"jsonrpc": "2.0", "id": "x", "method": "tools/list", "params": meta})),
         with("POST", "/mcp", json!({"jsonrpc": "2.0", "method": "notifications/initialized"})),
-        tool("list_jobs", json!({"limit": 5, "state": "ready"})),
-        tool("get_job", json!({"id": id})),
-        tool("get_results", json!({"id": run, "limit": 5})),
-        tool("queue_stats", json!({})),
-        tool("cost_report", json!({"days": 3})),
-        tool("estimate_cost", prompts.clone()),
-        tool("submit_batch", prompts),
-        tool("enqueue_job", json!({"kind": "echo", "payload": {"x": 1}})),
-        tool("cancel_job", json!({"id": id})),
+        tool("list_jobs", &json!({"limit": 5, "state": "ready"})),
+        tool("get_job", &json!({"id": id})),
+        tool("get_results", &json!({"id": run, "limit": 5})),
+        tool("queue_stats", &json!({})),
+        tool("cost_report", &json!({"days": 3})),
+        tool("estimate_cost", &prompts),
+        tool("submit_batch", &prompts),
+        tool("enqueue_job", &json!({"kind": "echo", "payload": {"x": 1}})),
+        tool("cancel_job", &json!({"id": id})),
     ]
 }

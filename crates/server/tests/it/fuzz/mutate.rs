@@ -75,7 +75,7 @@ pub(super) fn spoil(rng: &mut Rng, case: &Case) -> Case {
             3 => spoil_length(rng, &mut case),
             4 => {
                 case.method =
-                    rng.choice(["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "X"]).unwrap_or("X")
+                    rng.choice(["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "X"]).unwrap_or("X");
             }
             _ => case.content = spoil_content(rng, case.content),
         }
