@@ -106,7 +106,7 @@ pub fn scope_of(method: &Method, path: &str) -> Scope {
         return Scope::Enqueue;
     }
     match path {
-        "/api/v1/jobs" | "/api/v1/graphs" | "/api/v1/runs" | "/api/v1/estimate" => Scope::Enqueue,
+        "/api/v1/jobs" | "/api/v1/runs" | "/api/v1/estimate" => Scope::Enqueue,
         _ => Scope::Admin,
     }
 }
