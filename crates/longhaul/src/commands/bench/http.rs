@@ -48,14 +48,18 @@ const PAGES: [(&str, &str); 7] = [
 pub(super) async fn measure(bench: &Bench) -> Result<Vec<Measurement>> {
     let mut all = Vec::new();
     for (durability, level) in LEVELS {
-        all.push(enqueues(bench, durability, level).await?);
+        all.extend(enqueues(bench, durability, level).await?);
     }
     all.extend(million(bench).await?);
     Ok(all)
 }
 
-/// The library's callers and the server's connections, each on a fresh store. Raw is the library.
-async fn enqueues(bench: &Bench, durability: Durability, level: &'static str) -> Result<Measurement> {
+/// The library's callers and the server's connections, each on a fresh store. Raw is the library. Beside them what the
+/// server, the client and the system between them reach when there is nothing to do.
+async fn enqueues(bench: &Bench, durability: Durability, level: &'static str) -> Result<[Measurement; 2]> {
+    let payload = payload(PAYLOAD_BYTES)?;
+    let request = post("/api/v1/jobs", &format!(r#"{{"kind":"noop","payload":{}}}"#, payload.as_str()));
+    let mut nothing = Measurement::new(format!("HTTP nothing, {CALLERS} connections"), level, RATE, None);
     let name = format!("HTTP enqueue, {CALLERS} connections");
     let mut measurement = Measurement::new(name, level, RATE, Some(Goal::Ratio(ENQUEUE_RATIO)));
     let time = Duration::from_secs(bench.scale.served_seconds) / 2;
@@ -65,11 +69,12 @@ async fn enqueues(bench: &Bench, durability: Durability, level: &'static str) ->
         Bench::discard(&file);
         let file = bench.file()?;
         let served = Served::start(&file, level, Workers::None).await?;
-        measurement.add(http_rate(&served, time).await?, Some(library));
+        measurement.add(http_rate(&served, &request, time).await?, Some(library));
+        nothing.add(http_rate(&served, &get("/healthz"), time / 2).await?, Some(library));
         drop(served);
         Bench::discard(&file);
     }
-    Ok(measurement)
+    Ok([measurement, nothing])
 }
 
 async fn library_rate(file: &Path, durability: Durability, time: Duration) -> Result<f64> {
@@ -89,15 +94,14 @@ async fn library_rate(file: &Path, durability: Durability, time: Duration) -> Re
     .await
 }
 
-async fn http_rate(served: &Served, time: Duration) -> Result<f64> {
-    let payload = payload(PAYLOAD_BYTES)?;
-    let request = post("/api/v1/jobs", &format!(r#"{{"kind":"noop","payload":{}}}"#, payload.as_str()));
+/// Calls per second of one request over all connections.
+async fn http_rate(served: &Served, request: &[u8], time: Duration) -> Result<f64> {
     let mut connections = Vec::with_capacity(CALLERS);
     for _ in 0..CALLERS {
         connections.push(Connection::open(served.address).await?);
     }
     rate(time, |until| {
-        let (connection, request) = (connections.pop(), request.clone());
+        let (connection, request) = (connections.pop(), request.to_vec());
         async move {
             let mut connection = connection.context("a caller without a connection")?;
             let mut count = 0;
