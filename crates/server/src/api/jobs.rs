@@ -152,8 +152,6 @@ pub(super) async fn enqueue_jobs(
         key.check(ctx.queue(), &jobs).await?;
     }
     jobs.extend(deliveries(&ctx, &jobs, &webhooks, now).await?);
-    // Requests that have come are read first, so that their enqueues meet in the store and share a commit.
-    tokio::task::yield_now().await;
     let mut enqueued = match (ctx.queue().enqueue_many(jobs).await, &key) {
         (Ok(enqueued), _) => enqueued,
         (Err(error), None) => return Err(unfit(error).into()),
