@@ -149,7 +149,7 @@ pub(crate) struct BenchArgs {
     /// Fewer jobs, for a first impression.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Only this benchmark: disk, enqueue, drain, pickup, depth, large or lists.
+    /// Only this benchmark: disk, enqueue, drain, pickup, depth, large, lists or http.
     #[arg(long, value_name = "NAME")]
     pub(crate) only: Option<String>,
     /// Be a worker process of a benchmark.

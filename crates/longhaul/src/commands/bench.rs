@@ -14,6 +14,7 @@ mod child;
 mod depth;
 mod drain;
 mod enqueue;
+mod http;
 mod lists;
 mod measure;
 mod pickup;
@@ -22,7 +23,7 @@ mod raw;
 use measure::{Measurement, Unit};
 
 /// The benchmarks, in the order in which they run.
-const NAMES: [&str; 7] = ["disk", "enqueue", "drain", "pickup", "depth", "large", "lists"];
+const NAMES: [&str; 8] = ["disk", "enqueue", "drain", "pickup", "depth", "large", "lists", "http"];
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +42,8 @@ pub(crate) struct Scale {
     listed_jobs: usize,
     /// Pages of each list.
     pages: usize,
+    /// How long a server is kept busy for one figure.
+    served_seconds: u64,
 }
 
 const FULL: Scale = Scale {
@@ -51,6 +54,7 @@ const FULL: Scale = Scale {
     large_jobs: 100_000,
     listed_jobs: 1_000_000,
     pages: 40,
+    served_seconds: 10,
 };
 const QUICK: Scale = Scale {
     jobs: 20_000,
@@ -60,6 +64,7 @@ const QUICK: Scale = Scale {
     large_jobs: 2_000,
     listed_jobs: 20_000,
     pages: 20,
+    served_seconds: 2,
 };
 
 /// What every benchmark gets.
@@ -95,7 +100,8 @@ pub(crate) async fn run(app: &App, args: &BenchArgs) -> Result<Code> {
             "pickup" => pickup::measure(&bench).await?,
             "depth" => depth::measure(&bench).await?,
             "large" => drain::large(&bench).await?,
-            _ => lists::measure(&bench).await?,
+            "lists" => lists::measure(&bench).await?,
+            _ => http::measure(&bench).await?,
         });
     }
     report(app, &measurements, args.raw)?;

@@ -1,7 +1,7 @@
 //! A worker process of a benchmark: says that it is ready, waits for the word, works, and reports in one line.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -133,7 +133,7 @@ pub(super) async fn work(queue: &Queue, role: &Role) -> Result<Report> {
         first_us: first_us.load(Ordering::Relaxed),
         last_us: micros(),
         done,
-        rss_mb: rss_mb(),
+        rss_mb: memory_mb("self", "VmHWM"),
         starts,
     })
 }
@@ -144,9 +144,9 @@ pub(super) fn micros() -> u64 {
     u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Peak memory of this process, as Linux tells it.
-fn rss_mb() -> f64 {
-    let status = std::fs::read_to_string(Path::new("/proc/self/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
-    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap_or(0.0) / 1024.0
+/// Memory of a process as Linux tells it: `VmRSS` now, `VmHWM` at its peak.
+pub(super) fn memory_mb(process: &str, field: &str) -> f64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap_or_default();
+    line.trim_start_matches(':').trim().trim_end_matches(" kB").parse::<f64>().unwrap_or(0.0) / 1024.0
 }

@@ -15,9 +15,9 @@ use super::enqueue::open;
 use super::measure::{Goal, Measurement, Unit, percentile};
 
 /// Jobs on a page, as a person sees them.
-const PAGE: usize = 50;
+pub(super) const PAGE: usize = 50;
 /// What a page may take, 95 times of 100.
-const GOAL_MS: f64 = 100.0;
+pub(super) const GOAL_MS: f64 = 100.0;
 const BULK: usize = 1_000;
 const A_DAY: Duration = Duration::from_secs(24 * 3600);
 /// What the few jobs that are looked for have in common.
@@ -52,14 +52,15 @@ pub(super) async fn measure(bench: &Bench) -> Result<Vec<Measurement>> {
     let file = bench.file()?;
     let queue = open(&file, Durability::Relaxed)?;
     let jobs = bench.scale.listed_jobs;
-    let middle = stock(&queue, jobs).await?;
+    let ids = stock(&queue, jobs).await?;
+    let middle = ids.get(jobs / 2).context("a store without jobs")?;
     let mut all = Vec::new();
     for (name, search) in SEARCHES {
         let filter = Filter::parse(search)?;
         all.extend(pages(bench, &queue, name, |_| request(filter.clone(), None)).await?);
     }
-    let ids = [("id, whole", 36), ("id, 12 digits of 32", 13), ("id, 4 digits", 4)];
-    for (name, digits) in ids {
+    let prefixes = [("id, whole", 36), ("id, 12 digits of 32", 13), ("id, 4 digits", 4)];
+    for (name, digits) in prefixes {
         let prefix = middle.to_string().chars().take(digits).collect();
         let filter = Filter { id_prefix: Some(prefix), ..Filter::default() };
         all.extend(pages(bench, &queue, name, |_| request(filter.clone(), None)).await?);
@@ -87,7 +88,7 @@ fn request(filter: Filter, cursor: Option<i64>) -> ListRequest {
     ListRequest { filter, newest_first: true, cursor, limit: PAGE }
 }
 
-fn millis(since: Instant) -> f64 {
+pub(super) fn millis(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1000.0
 }
 
@@ -109,18 +110,16 @@ async fn pages(
     }))
 }
 
-/// Fills the store: mostly succeeded jobs, a backlog, and some of everything else. Returns the id of one in the middle.
-async fn stock(queue: &Queue, jobs: usize) -> Result<JobId> {
+/// Fills the store: mostly succeeded jobs, a backlog, and some of everything else. Returns the ids, oldest first.
+pub(super) async fn stock(queue: &Queue, jobs: usize) -> Result<Vec<JobId>> {
     let gate = queue.enqueue(NewJob::new("gate", Json::null()).queue("gate")).await?.id;
-    let mut middle = gate;
+    let mut ids = Vec::with_capacity(jobs);
     for first in (0..jobs).step_by(BULK) {
         let batch = (first..jobs.min(first + BULK)).map(|number| new_job(number, jobs, gate));
         let enqueued = queue.enqueue_many(batch.collect::<Result<_>>()?).await?;
         let cancelled = enqueued.iter().enumerate().filter(|(index, _)| index % 1_000 == 29);
         queue.store().cancel(cancelled.map(|(_, job)| job.id).collect(), SystemClock.now()).await?;
-        if first <= jobs / 2 {
-            middle = enqueued.last().context("a bulk without jobs")?.id;
-        }
+        ids.extend(enqueued.iter().map(|job| job.id));
     }
     loop {
         let claim = ClaimRequest {
@@ -134,7 +133,7 @@ async fn stock(queue: &Queue, jobs: usize) -> Result<JobId> {
         };
         let claimed = queue.store().claim(claim).await?;
         if claimed.is_empty() {
-            return Ok(middle);
+            return Ok(ids);
         }
         let items = claimed.into_iter().filter_map(|claimed| settled(claimed).transpose());
         queue.store().settle(items.collect::<Result<_>>()?, SystemClock.now()).await?;

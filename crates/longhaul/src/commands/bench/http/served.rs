@@ -1,0 +1,57 @@
+//! The server under measure: this program as another process.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Stdio;
+
+use anyhow::{Context as _, Result};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::commands::bench::child::memory_mb;
+
+/// Whether it runs jobs as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Workers {
+    /// It does.
+    Some,
+    /// It only serves.
+    None,
+}
+
+/// `longhaul up` on a free port. It is killed when this goes: its store goes too.
+pub(super) struct Served {
+    child: Child,
+    pub(super) address: SocketAddr,
+}
+
+impl Served {
+    /// Starts it on a store and waits until it listens.
+    pub(super) async fn start(file: &Path, durability: &str, workers: Workers) -> Result<Self> {
+        let program = std::env::current_exe().context("finding this program")?;
+        let mut command = Command::new(program);
+        command.args(["up", "--port", "0", "--host", "127.0.0.1", "--quiet", "--output", "text"]);
+        if workers == Workers::None {
+            command.arg("--no-workers");
+        }
+        let mut child = command
+            .arg("--store")
+            .arg(format!("sqlite://{}", file.display()))
+            .env("LONGHAUL_STORE__DURABILITY", durability)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .context("starting a server")?;
+        let mut lines = BufReader::new(child.stdout.take().context("a server without stdout")?).lines();
+        let url = lines.next_line().await?.context("a server that did not start")?;
+        let address = url.trim_start_matches("http://").parse();
+        let address = address.with_context(|| format!("a server that said {url:?}"))?;
+        Ok(Self { child, address })
+    }
+
+    /// Its memory, by Linux' name for it.
+    pub(super) fn memory_mb(&self, field: &str) -> f64 {
+        self.child.id().map_or(0.0, |id| memory_mb(&id.to_string(), field))
+    }
+}
