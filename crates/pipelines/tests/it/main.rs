@@ -10,6 +10,7 @@ mod crash;
 mod double;
 mod embed;
 mod gates;
+mod listening;
 mod rest;
 mod slices;
 mod stage;

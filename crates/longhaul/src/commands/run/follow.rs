@@ -1,7 +1,6 @@
 //! Following a run: its progress on stderr until it ends, is held, or somebody presses Ctrl-C.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -30,10 +29,14 @@ pub(crate) enum Shown {
 }
 
 /// Shows the progress of a run.
-struct Bar {
-    shown: Mutex<(Progress, Rate)>,
+struct Bar(Mutex<Drawn>);
+
+struct Drawn {
+    progress: Progress,
+    rate: Rate,
+    at: Option<Instant>,
     /// When a request ended last, and how many had by then.
-    moved: Mutex<(Instant, u64)>,
+    moved: (Instant, u64),
 }
 
 /// Requests a second, the newest counting most.
@@ -42,6 +45,8 @@ struct Rate {
     per_second: f64,
 }
 
+/// Least time between two drawings.
+const DRAW_EVERY: Duration = Duration::from_millis(50);
 /// A run that does not move for so long is asked why.
 const STUCK_AFTER: Duration = Duration::from_secs(3);
 /// Unfinished requests among which a reason is looked for.
@@ -70,22 +75,37 @@ impl Rate {
     }
 }
 
+impl Bar {
+    fn new(progress: Progress) -> Self {
+        let rate = Rate { last: None, per_second: 0.0 };
+        Self(Mutex::new(Drawn { progress, rate, at: None, moved: (Instant::now(), 0) }))
+    }
+
+    fn drawn(&self) -> MutexGuard<'_, Drawn> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Hears of every request that ends and draws as often as an eye can follow; the end is always drawn.
 impl Listener for Bar {
     fn progressed(&self, progress: &RunProgress) {
-        let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
-        if moved.1 != progress.ended() {
-            *moved = (Instant::now(), progress.ended());
+        let (mut drawn, now) = (self.drawn(), Instant::now());
+        if drawn.moved.1 != progress.ended() {
+            drawn.moved = (now, progress.ended());
         }
-        drop(moved);
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        let rate = shown.1.update(progress.ended());
+        let moving = progress.status == RunStatus::InProgress && progress.ended() < progress.total;
+        if moving && drawn.at.is_some_and(|at| now - at < DRAW_EVERY) {
+            return;
+        }
+        drawn.at = Some(now);
+        let rate = drawn.rate.update(progress.ended());
         let status = Status {
             done: progress.ended(),
             total: progress.total,
             failed: progress.failed + progress.cancelled,
             running: progress.running,
         };
-        shown.0.update_with(status, &facts(progress, rate));
+        drawn.progress.update_with(status, &facts(progress, rate));
     }
 }
 
@@ -114,16 +134,17 @@ fn facts(progress: &RunProgress, rate: f64) -> Vec<Fact> {
     if progress.mode == Mode::Batch && progress.parked > 0 {
         let text = format!("{} wait for a provider batch, usually 1 to 24 h", progress.parked);
         facts.push(fact("in_batch", progress.parked.to_string(), text));
+        if let Some(there) = progress.at_provider.filter(|there| there.answered > 0) {
+            let text = format!("{} answered there", there.answered);
+            facts.push(fact("answered_in_batch", there.answered.to_string(), text));
+        }
     }
     facts
 }
 
 /// Shows a run until it has ended or cannot go on by itself.
 pub(crate) async fn show(app: &App, bulk: &Bulk, run: &Run) -> Result<RunProgress> {
-    let bar = Bar {
-        shown: Mutex::new((app.progress()?, Rate { last: None, per_second: 0.0 })),
-        moved: Mutex::new((Instant::now(), 0)),
-    };
+    let bar = Bar::new(app.progress()?);
     tokio::select! {
         progress = progress::watch(bulk, run, &bar) => Ok(progress?),
         never = tell_troubles(app, bulk, run, &bar) => never,
@@ -137,7 +158,7 @@ async fn tell_troubles(app: &App, bulk: &Bulk, run: &Run, bar: &Bar) -> Result<R
     let (began, mut told) = (app.now(), None);
     loop {
         tokio::time::sleep(STUCK_AFTER).await;
-        let since = bar.moved.lock().unwrap_or_else(PoisonError::into_inner).0.elapsed();
+        let since = bar.drawn().moved.0.elapsed();
         if since < STUCK_AFTER {
             continue;
         }
