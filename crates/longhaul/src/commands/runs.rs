@@ -272,6 +272,10 @@ fn step_text(step: &Step, job: &Job) -> String {
         Step::Submitted { id, missing: Some(missing), .. } => {
             format!("{id}: the provider no longer knows it (asked {})", counted(missing.looks.into(), "time"))
         }
+        Step::Ended { id, missing: Some(missing), .. } => {
+            let asked = counted(missing.looks.into(), "time");
+            format!("{id}: the provider no longer has its results (asked {asked})")
+        }
         Step::Submitted { id, completed, .. } => {
             let done = completed.map_or_else(String::new, |count| format!(", {} answered", grouped(count)));
             format!("{id} at the provider{done}")

@@ -126,6 +126,9 @@ pub enum Step {
         state: BatchState,
         /// It was asked to end, and why.
         ending: Option<Ending>,
+        /// The provider does not have its results any more.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        missing: Option<Missing>,
     },
     /// Nothing will come of it: all of its requests are told the same.
     Over {
@@ -284,10 +287,11 @@ impl Life<'_> {
                 Ok(Next::Step(Step::Submitted { id, at: *at, polls: 0, ending: order, completed, missing }))
             }
             Step::Submitted { id, at, polls, ending, .. } => self.poll(id, *at, *polls, *ending).await,
-            Step::Ended { id, state, ending: None } if told == Some(BatchTold::Cancel) => {
-                Ok(Next::Step(Step::Ended { id: id.clone(), state: *state, ending: order }))
+            Step::Ended { id, state, ending: None, missing } if told == Some(BatchTold::Cancel) => {
+                let (id, state, missing) = (id.clone(), *state, *missing);
+                Ok(Next::Step(Step::Ended { id, state, ending: order, missing }))
             }
-            Step::Ended { id, state, ending } => harvest::all(self, id, *state, *ending).await,
+            Step::Ended { id, state, ending, .. } => harvest::all(self, id, *state, *ending).await,
             Step::Over { word, maybe_billed } => harvest::last_word(self, word, *maybe_billed).await,
         }
     }
@@ -313,7 +317,8 @@ impl Life<'_> {
             return self.refused(status.error.as_deref(), ending).await;
         }
         if status.state.is_terminal() {
-            return Ok(Next::Step(Step::Ended { id: id.to_owned(), state: status.state, ending }));
+            let (id, state) = (id.to_owned(), status.state);
+            return Ok(Next::Step(Step::Ended { id, state, ending, missing: None }));
         }
         if ending.is_some() && status.state != BatchState::Cancelling {
             info!(batch = id, ?ending, "asking the provider to end a batch");
@@ -342,7 +347,9 @@ impl Life<'_> {
     fn failed(&self, step: &Step, error: &LlmError) -> Result<Next> {
         warn!(class = %error.class, status = error.status, "a batch call failed: {error}");
         match error.class {
-            _ if error.status == Some(404) && matches!(step, Step::Submitted { .. }) => self.missing(step),
+            _ if error.status == Some(404) && matches!(step, Step::Submitted { .. } | Step::Ended { .. }) => {
+                self.missing(step)
+            }
             Class::Auth => self.hold(Held::Auth, error, step),
             Class::Quota => self.hold(Held::Quota, error, step),
             Class::Budget => self.hold(Held::Budget, error, step),

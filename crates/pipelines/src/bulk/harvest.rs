@@ -45,7 +45,7 @@ pub(super) async fn all(
     let (missing, not_run) = tell_the_rest(life, state, ending, &seen, not_run).await?;
     if let Some(waiting) = not_told_yet(life, &not_run).await? {
         info!(waiting, "some requests do not wait for their batch yet");
-        let step = Step::Ended { id: id.to_owned(), state, ending };
+        let step = Step::Ended { id: id.to_owned(), state, ending, missing: None };
         return life.wait(&step, NOT_PARKED_WAIT);
     }
     let now = life.now().as_millis();

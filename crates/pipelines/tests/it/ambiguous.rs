@@ -98,39 +98,46 @@ async fn a_stranger_of_the_same_size_is_not_taken_for_ours() {
     assert_eq!(stage.stats().batches_created, 2);
 }
 
-/// A run whose batch the provider says that it does not have.
-async fn forgotten(stage: &Stage, requests: &[NewRequest]) -> (RunId, RunSettings, Started) {
+/// A run whose batch the provider says that it does not have, when asked for it or for its results.
+async fn forgotten(stage: &Stage, point: Point, requests: &[NewRequest]) -> (RunId, RunSettings, Started) {
     let settings = settings(Mode::Batch, "forgotten");
     let run = stage.submit(&settings, requests).await;
-    stage.double.fail(Point::Poll, Some(Error::new(Class::BadRequest, "no such batch").with_status(404)));
+    stage.double.fail(point, Some(Error::new(Class::BadRequest, "no such batch").with_status(404)));
     let worker = stage.work(&[&run]);
     let progress = stage.until_progress(&run, |progress| progress.status == Status::Held).await;
     assert_eq!(progress.held, Some(Held::Ambiguous));
-    assert!(progress.message.is_some_and(|message| message.contains("no longer knows this batch")));
-    assert!(stage.double.calls(Point::Poll) >= 5, "one answer is not believed");
+    assert!(progress.message.is_some_and(|message| message.contains("the provider no longer")));
+    assert!(stage.double.calls(point) >= 5, "one answer is not believed");
     (run, settings, worker)
 }
 
+const FORGOTTEN: [Point; 2] = [Point::Poll, Point::Results];
+
 #[tokio::test(start_paused = true)]
 async fn a_forgotten_batch_is_held_and_goes_on_when_it_is_remembered() {
-    let stage = Stage::new(SimOptions::default());
-    let requests = prompts(6);
-    let (run, settings, worker) = forgotten(&stage, &requests).await;
-    stage.double.fail(Point::Poll, None);
-    assert_eq!(manage::resolve(&stage.bulk, &run, BatchTold::Wait).await.unwrap(), 1);
-    stage.ended(&run).await;
-    worker.drain().await;
-    stage.all_right(&run, &settings, &requests).await;
-    assert_eq!((stage.stats().batches_created, stage.stats().paid_twice), (1, 0));
+    for point in FORGOTTEN {
+        let stage = Stage::new(SimOptions::default());
+        let requests = prompts(6);
+        let (run, settings, worker) = forgotten(&stage, point, &requests).await;
+        stage.double.fail(point, None);
+        assert_eq!(manage::resolve(&stage.bulk, &run, BatchTold::Wait).await.unwrap(), 1);
+        stage.ended(&run).await;
+        worker.drain().await;
+        stage.all_right(&run, &settings, &requests).await;
+        assert_eq!((stage.stats().batches_created, stage.stats().paid_twice), (1, 0));
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_forgotten_batch_may_be_sent_again_or_dropped() {
-    for (decision, batches) in [(BatchTold::Resubmit, 2), (BatchTold::Drop, 1)] {
+    let decisions = [(BatchTold::Resubmit, 2), (BatchTold::Drop, 1)];
+    for (point, (decision, batches)) in
+        FORGOTTEN.into_iter().flat_map(|point| decisions.map(|one| (point, one)))
+    {
         let stage = Stage::new(SimOptions::default());
         let requests = prompts(6);
-        let (run, settings, worker) = forgotten(&stage, &requests).await;
-        stage.double.fail(Point::Poll, None);
+        let (run, settings, worker) = forgotten(&stage, point, &requests).await;
+        stage.double.fail(point, None);
         manage::resolve(&stage.bulk, &run, decision).await.unwrap();
         stage.ended(&run).await;
         worker.drain().await;

@@ -59,25 +59,31 @@ pub(super) struct Stored<'a> {
 }
 
 impl Life<'_> {
-    /// The provider says that there is no such batch.
+    /// The provider says that there is no such batch, or no results of it.
     pub(super) fn missing(&self, step: &Step) -> Result<Next> {
-        let Step::Submitted { id, at, polls, ending, completed, missing } = step else {
-            return Ok(Next::Step(step.clone()));
+        let mut step = step.clone();
+        let (ending, missing) = match &mut step {
+            Step::Submitted { ending, missing, .. } | Step::Ended { ending, missing, .. } => {
+                (*ending, missing)
+            }
+            _ => return Ok(Next::Step(step)),
         };
         let (since, looks) = missing.map_or((self.now(), 1), |missing| (missing.since, missing.looks + 1));
-        let missing = Some(Missing { since, looks });
-        let (id, polls) = (id.clone(), polls + 1);
-        let step = Step::Submitted { id, at: *at, polls, ending: *ending, completed: *completed, missing };
+        *missing = Some(Missing { since, looks });
         let long = MISSING_AFTER.mul_f64(self.bulk.llm().poll_scale());
         if looks < MISSING_LOOKS_MIN || self.now().since(since) < long {
             return self.wait(&step, self.poll_wait(looks));
         }
-        match ending {
+        match (ending, &step) {
             // Nobody waits for it; that it may have run is in the ledger.
-            Some(Ending::Cancel) => {
+            (Some(Ending::Cancel), _) => {
                 Ok(Next::Step(Step::Over { word: LastWord::Cancelled, maybe_billed: true }))
             }
-            Some(Ending::Deadline) | None => self.ambiguous(
+            (_, Step::Ended { .. }) => self.ambiguous(
+                &step,
+                "the provider no longer has the results of this batch, which it has run and may have billed",
+            ),
+            (Some(Ending::Deadline) | None, _) => self.ambiguous(
                 &step,
                 "the provider no longer knows this batch, which may have been run and billed",
             ),
@@ -86,18 +92,16 @@ impl Life<'_> {
 
     /// What a person decided about a batch that the provider has forgotten.
     pub(super) fn decided(&self, step: &Step, told: Option<BatchTold>) -> Option<Next> {
-        let Step::Submitted { id, at, ending, completed, missing: Some(_), .. } = step else { return None };
+        let mut again = step.clone();
+        let missing = match &mut again {
+            Step::Submitted { missing, .. } | Step::Ended { missing, .. } => missing,
+            _ => return None,
+        };
+        missing.take()?;
         match told? {
             BatchTold::Resubmit => Some(Next::Step(Step::Prepare)),
             BatchTold::Drop => Some(sending::given_up("the provider no longer knows it")),
-            BatchTold::Wait => Some(Next::Step(Step::Submitted {
-                id: id.clone(),
-                at: *at,
-                polls: 0,
-                ending: *ending,
-                completed: *completed,
-                missing: None,
-            })),
+            BatchTold::Wait => Some(Next::Step(again)),
             BatchTold::Cancel => None,
         }
     }
