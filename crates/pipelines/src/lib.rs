@@ -2,6 +2,8 @@
 
 pub mod addresses;
 pub mod bulk;
+mod data;
+pub mod scoring;
 
 /// The programs in the documents compile.
 #[cfg(doctest)]
