@@ -130,7 +130,7 @@ impl Fault {
                 cut(json_of(answer), 0.5);
                 answer.stop = Stop::Length;
             }
-            Self::SchemaBreak if json => break_shape(json_of(answer)),
+            Self::SchemaBreak if json => break_shape(request, json_of(answer), &mut draw),
             Self::Fenced if request.schema.is_some() && answer.tool_calls.is_empty() => {
                 let opening = draw.pick(&["Here is the JSON you asked for:", "Of course!", "Result:"]);
                 let closing =
@@ -170,7 +170,27 @@ fn break_json(text: &mut String, draw: &mut Draw) {
     }
 }
 
-/// JSON that parses but is something else: an array around what should be an object, an object around anything else.
-fn break_shape(text: &mut String) {
-    *text = if text.starts_with('{') { format!("[{text}]") } else { format!("{{\"value\":{text}}}") };
+/// JSON that parses but is something else: a list that is too short, an array around what should be an object, an
+/// object around anything else.
+fn break_shape(request: &ChatRequest, text: &mut String, draw: &mut Draw) {
+    let wrapped =
+        || if text.starts_with('{') { format!("[{text}]") } else { format!("{{\"value\":{text}}}") };
+    let short = if draw.below(2) == 1 { shortened(request, text) } else { None };
+    *text = short.unwrap_or_else(wrapped);
+}
+
+/// The same with one entry less in a list whose length the schema fixes.
+fn shortened(request: &ChatRequest, text: &str) -> Option<String> {
+    let properties = request.schema.as_ref()?.schema["properties"].as_object()?;
+    let mut value: Value = serde_json::from_str(text).ok()?;
+    for (name, property) in properties {
+        let least = property["minItems"].as_u64().unwrap_or(0);
+        if let Some(list) = value.get_mut(name).and_then(Value::as_array_mut)
+            && list.len() as u64 == least
+            && list.pop().is_some()
+        {
+            return Some(value.to_string());
+        }
+    }
+    None
 }

@@ -23,7 +23,7 @@ pub trait Pages: Send + Sync {
 }
 
 /// What was found out about the rows of a table, in their order.
-pub trait Filled: Send {
+pub trait Filled {
     /// The scores of a row, if it was scored. Asked with rising numbers.
     fn row(&mut self, number: u64) -> Result<Option<FilledRow>>;
 }

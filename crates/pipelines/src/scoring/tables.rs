@@ -51,6 +51,12 @@ pub struct StoredSheet {
 }
 
 impl StoredSheet {
+    /// One that is not stored, to try things out.
+    pub(super) fn unmade(settings: SheetSettings, plan: Plan) -> Self {
+        let made_at = Timestamp::from_millis(0);
+        Self { seq: 0, id: String::new(), settings, plan, made_at, read_whole: false, exported: None }
+    }
+
     /// Requests that a row takes.
     pub fn blocks(&self) -> u32 {
         self.plan.blocks(&self.settings.mode, self.settings.work.block_categories)
@@ -297,6 +303,19 @@ impl Tables {
         .await
     }
 
+    /// Chunks that some rows belong to.
+    pub async fn chunks_between(&self, sheet: i64, first: u64, last: u64) -> Result<Vec<Chunk>> {
+        let sql =
+            "SELECT chunk, first_row, last_row, rows, units, scored, written, failed, edited, cached, asked
+                   FROM score_chunks WHERE sheet = ?1 AND first_row <= ?3 AND last_row >= ?2 ORDER BY chunk";
+        self.read(move |connection| {
+            let mut statement = connection.prepare_cached(sql)?;
+            let chunks = statement.query_map(params![sheet, first, last], chunk_of)?;
+            Ok(chunks.collect::<Result<_, _>>()?)
+        })
+        .await
+    }
+
     /// All chunks together; `chunk` is how many there are.
     pub async fn totals(&self, sheet: i64) -> Result<Chunk> {
         let sql = "SELECT count(*), coalesce(min(first_row), 0), coalesce(max(last_row), 0), total(rows), total(units),
@@ -391,6 +410,18 @@ impl Tables {
             Ok(units)
         })
         .await
+    }
+
+    /// Texts of some rows, in order.
+    pub(super) fn texts(
+        connection: &Connection,
+        sheet: i64,
+        (first, last): (u64, u64),
+    ) -> DbResult<Vec<(u64, String)>> {
+        let sql = "SELECT row, text FROM score_rows WHERE sheet = ?1 AND row BETWEEN ?2 AND ?3 ORDER BY row";
+        let mut statement = connection.prepare_cached(sql)?;
+        let texts = statement.query_map(params![sheet, first, last], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(texts.collect::<Result<_, _>>()?)
     }
 
     /// Answered cells of some rows, by row and block, for a reader that goes through the table once.

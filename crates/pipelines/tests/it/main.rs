@@ -12,6 +12,8 @@ mod embed;
 mod gates;
 mod listening;
 mod rest;
+mod scoring;
+mod scoring_lessons;
 mod slices;
 mod stage;
 mod sync;

@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const START_MS: i64 = 1_800_000_000_000;
 
 /// The heartbeat's thread knows nothing of paused time, so leases must outlast whatever is leapt over.
-const LEASE: Duration = Duration::from_secs(365 * 24 * 3600);
+pub(crate) const LEASE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 pub(crate) const PROFILE: &str = "sim";
 pub(crate) const MODEL: &str = "sim-small";
@@ -49,6 +49,12 @@ pub(crate) const SEED: u64 = 1;
 /// The time of day as tokio tells it: paused where the test is.
 #[derive(Clone, Copy)]
 pub(crate) struct PausedClock(Instant);
+
+impl PausedClock {
+    pub(crate) fn start() -> Self {
+        Self(Instant::now())
+    }
+}
 
 #[async_trait]
 impl Clock for PausedClock {
@@ -90,7 +96,7 @@ impl Stage {
     }
 
     pub(crate) fn with_file(store: Arc<dyn Store>, file: LlmFile, options: SimOptions) -> Self {
-        let clock = PausedClock(Instant::now());
+        let clock = PausedClock::start();
         let core = SimCore::with_clock(SimOptions { seed: SEED, ..options }, Arc::new(clock)).unwrap();
         let double = Double::new(Arc::clone(&core));
         let bulk = process(&store, &file, &double, clock);
@@ -272,12 +278,17 @@ pub(crate) fn assert_right(answer: &RequestResult, settings: &RunSettings, reque
 }
 
 fn process(store: &Arc<dyn Store>, file: &LlmFile, double: &Double, clock: PausedClock) -> Bulk {
+    Bulk::new(Queue::new(Arc::clone(store)).with_clock(Arc::new(clock)), llm(file, double, clock))
+}
+
+/// The models of a process.
+pub(crate) fn llm(file: &LlmFile, double: &Double, clock: PausedClock) -> Llm {
     let setup = ProfileSetup {
         profile: Profile::new(PROFILE, ProviderKind::Sim),
         limits: RouteLimits::default(),
         free: false,
     };
-    let llm = Llm::new(LlmOptions {
+    Llm::new(LlmOptions {
         profiles: BTreeMap::from([(PROFILE.to_owned(), setup)]),
         providers: BTreeMap::from([(PROFILE.to_owned(), Arc::new(double.clone()) as Arc<dyn Provider>)]),
         cache: Cache::new(file.clone(), CacheOptions::default()),
@@ -286,8 +297,7 @@ fn process(store: &Arc<dyn Store>, file: &LlmFile, double: &Double, clock: Pause
         clock: Arc::new(clock),
         day_cap: None,
         poll_scale: 0.01,
-    });
-    Bulk::new(Queue::new(Arc::clone(store)).with_clock(Arc::new(clock)), llm)
+    })
 }
 
 /// Options of workers that outlast any leap of time.
@@ -331,7 +341,7 @@ impl Started {
     }
 
     /// As if the process had died: nothing is settled.
-    async fn kill(self) {
+    pub(crate) async fn kill(self) {
         self.task.abort();
         assert!(soon(self.task).await.is_err());
     }

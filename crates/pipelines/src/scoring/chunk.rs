@@ -1,0 +1,125 @@
+//! One chunk, from its claim to its last cell: the job that runs a pipeline.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_queue::retry::{Backoff, RetryPolicy};
+use longhaul_queue::state::{JobError, Park, Reason};
+use longhaul_queue::{JobContext, Json, KindOptions, NewJob, Outcome};
+use serde::{Deserialize, Serialize};
+
+use super::pipeline::{self, Stop};
+use super::producer::Wanted;
+use super::sheet::{CRASHES_MAX, SheetId};
+use super::tables::Chunk;
+use super::writer::Ended;
+use super::{Error, Result, Scoring};
+
+/// The kind.
+pub const KIND: &str = "score.chunk";
+
+/// Hard time for one run.
+const RUN_LIMIT: Duration = Duration::from_secs(24 * 3600);
+/// Waits before a chunk runs again: 2 s, 4 s, 8 s, up to a minute.
+const RETRY_BASE: Duration = Duration::from_secs(2);
+const RETRY_CAP: Duration = Duration::from_secs(60);
+
+/// What a chunk's job is given.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChunkPayload {
+    /// The sheet.
+    pub sheet: String,
+    /// Which of its chunks, from 0.
+    pub chunk: u64,
+    /// First row, as people count.
+    pub row_start: u64,
+    /// Last row.
+    pub row_end: u64,
+}
+
+/// Limits of the kind.
+pub(super) fn options() -> KindOptions {
+    KindOptions {
+        retry: RetryPolicy {
+            backoff: Backoff::Exponential { base: RETRY_BASE },
+            cap: RETRY_CAP,
+            jitter: false,
+        },
+        run_limit: RUN_LIMIT,
+        ..KindOptions::default()
+    }
+}
+
+/// The job of a chunk. `retries` is how often it is run again: 3 means four runs.
+pub(super) fn new_job(id: &SheetId, chunk: &Chunk, retries: u32) -> Result<NewJob> {
+    let payload = ChunkPayload {
+        sheet: id.as_str().to_owned(),
+        chunk: chunk.chunk,
+        row_start: chunk.first_row + 1,
+        row_end: chunk.last_row + 1,
+    };
+    let mut job = NewJob::new(KIND, Json::of(&payload)?)
+        .id(id.chunk(chunk.chunk))
+        .queue(id.as_str())
+        .process(id.process())
+        .max_attempts(retries + 1)
+        .max_crashes(CRASHES_MAX);
+    job.options.title = Some(format!("chunk-{:04}", chunk.chunk + 1));
+    Ok(job)
+}
+
+/// Runs a chunk.
+pub(super) async fn run(scoring: Scoring, context: JobContext, payload: ChunkPayload) -> Result<Outcome> {
+    let sheet = scoring.live(&payload.sheet).await?;
+    let chunk = scoring.chunk(&sheet.stored, payload.chunk).await?;
+    let failed = context.attempt() > 0;
+    let share_max = sheet.stored.settings.work.failed_share_max;
+    let id = SheetId::named(&payload.sheet);
+    let (ended, stop) =
+        pipeline::run(&scoring, &context, Arc::clone(&sheet), Wanted::Chunk { chunk, failed }).await?;
+    if let Some(stop) = stop {
+        return stopped(&id, stop);
+    }
+    let chunk = scoring.chunk(&sheet.stored, payload.chunk).await?;
+    if chunk.failed as f64 > share_max * chunk.units as f64 {
+        return Ok(retry(&format!("{} of {} units failed{}", chunk.failed, chunk.units, of_them(ended))));
+    }
+    Ok(Outcome::Done(Json::of(&chunk)?))
+}
+
+fn of_them(ended: Ended) -> String {
+    match ended.failed {
+        0 => String::new(),
+        failed => format!(", {failed} in this run"),
+    }
+}
+
+/// The answer of a job whose work was stopped.
+pub(super) fn stopped(id: &SheetId, stop: Stop) -> Result<Outcome> {
+    match stop {
+        Stop::Told => Ok(Outcome::Continue { after: None, data: None }),
+        Stop::Budget(why) => hold(id, "budget", &why),
+        Stop::Auth(why) => hold(id, "auth", &why),
+        Stop::Quota(why) => hold(id, "quota", &why),
+        Stop::Sink(why) => Ok(retry(&format!("the sheet could not be written: {why}"))),
+        Stop::Store(why) => Err(Error::Table(why)),
+        Stop::Broken(why) => Ok(retry(&why)),
+    }
+}
+
+fn retry(why: &str) -> Outcome {
+    Outcome::Retry { error: JobError::new(Reason::Failure, why), after: None, data: None }
+}
+
+/// What stops all of a sheet holds its jobs instead of failing them one by one; `resume` lets them go on.
+fn hold(id: &SheetId, reason: &str, why: &str) -> Result<Outcome> {
+    let park = Park { key: id.hold_key(reason), until: None, on_timeout: Default::default() };
+    Ok(Outcome::Park { park, data: Some(Json::of(&HeldNote { held: why.to_owned() })?) })
+}
+
+/// What a held job remembers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct HeldNote {
+    /// What happened, for people.
+    pub(super) held: String,
+}

@@ -1,0 +1,153 @@
+//! The end of a sheet: another try for what is still blank, then the file, whole and at once.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_queue::state::{JobError, Reason};
+use longhaul_queue::{JobContext, Json, KindOptions, Outcome};
+use longhaul_stores::sqlite::DbError;
+use rusqlite::Connection;
+use serde::{Deserialize, Serialize};
+use tracing::info;
+
+use super::pipeline;
+use super::places::{Exported, Filled, FilledRow};
+use super::producer::Wanted;
+use super::settings::Target;
+use super::sheet::SheetId;
+use super::tables::{StoredSheet, Tables};
+use super::{Error, Result, Scoring, chunk, files};
+
+/// The kind.
+pub const KIND: &str = "score.sheet";
+
+/// Hard time for one run.
+const RUN_LIMIT: Duration = Duration::from_secs(24 * 3600);
+/// Wait for chunks that somebody put back.
+const CHUNKS_WAIT: Duration = Duration::from_secs(1);
+/// Rows whose scores are read at once.
+const PAGE_ROWS: u64 = 1_000;
+
+/// What the job is given.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FinishPayload {
+    /// The sheet.
+    pub sheet: String,
+}
+
+/// What it has done so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+struct Done {
+    /// Passes over blanks.
+    rounds: u32,
+}
+
+/// Limits of the kind.
+pub(super) fn options() -> KindOptions {
+    KindOptions { run_limit: RUN_LIMIT, ..KindOptions::default() }
+}
+
+/// Ends a sheet. Its last word is what became of it; one with blanks fails, so that it can be tried again.
+pub(super) async fn run(scoring: Scoring, context: JobContext, payload: FinishPayload) -> Result<Outcome> {
+    let id = SheetId::named(&payload.sheet);
+    let process = scoring.inner.queue.process(&id.process()).await?;
+    if process.unfinished() > 0 {
+        return Ok(Outcome::Continue { after: Some(CHUNKS_WAIT), data: None });
+    }
+    let sheet = scoring.live(&payload.sheet).await?;
+    let mut done: Done = context.data()?.unwrap_or_default();
+    loop {
+        let totals = scoring.inner.tables.totals(sheet.stored.seq).await?;
+        let blanks = totals.failed > 0 && done.rounds < sheet.stored.settings.work.fill_rounds;
+        if !blanks && totals.scored == 0 {
+            break;
+        }
+        let (ended, stop) = pipeline::run(&scoring, &context, Arc::clone(&sheet), Wanted::Failed).await?;
+        if let Some(stop) = stop {
+            return chunk::stopped(&id, stop);
+        }
+        info!(sheet = %id, round = done.rounds + 1, ?ended, "went over blanks");
+        done.rounds += 1;
+        context.save(&done).await?;
+    }
+    let exported = export(&scoring, &sheet.stored).await?;
+    scoring.inner.tables.set_exported(sheet.stored.seq, Some(exported)).await?;
+    scoring.forget(&id);
+    let totals = scoring.inner.tables.totals(sheet.stored.seq).await?;
+    let open = totals.units - totals.settled().min(totals.units);
+    if totals.failed + open > 0 {
+        let why = format!(
+            "{} of {} units are blank: {} failed, {open} are of chunks that failed",
+            totals.failed + open,
+            totals.units,
+            totals.failed
+        );
+        return Ok(Outcome::Fail(JobError::new(Reason::Failure, why)));
+    }
+    Ok(Outcome::Done(Json::of(&totals)?))
+}
+
+/// Writes the file of a sheet with all that is known so far; nothing for one whose scores go elsewhere.
+pub(super) async fn export(scoring: &Scoring, sheet: &StoredSheet) -> Result<Exported> {
+    let Target::File { path, format } = sheet.settings.target.clone() else { return Ok(Exported::default()) };
+    let sheet = sheet.clone();
+    let read = scoring.inner.tables.db().read(move |connection| {
+        let mut filled = StoredCells::new(connection, &sheet);
+        // What goes wrong with the file is no error of the database.
+        Ok(files::export(&sheet.settings.source, (&path, format), &sheet.plan, &mut filled))
+    });
+    read.await?
+}
+
+/// Scores of a sheet in the order of its rows, a page at a time.
+struct StoredCells<'a> {
+    connection: &'a Connection,
+    sheet: &'a StoredSheet,
+    page: VecDeque<(u64, FilledRow)>,
+    /// First row that was not read.
+    next: u64,
+}
+
+impl<'a> StoredCells<'a> {
+    fn new(connection: &'a Connection, sheet: &'a StoredSheet) -> Self {
+        Self { connection, sheet, page: VecDeque::new(), next: 0 }
+    }
+
+    fn read_page(&mut self, first: u64) -> Result<(), DbError> {
+        let (seq, last) = (self.sheet.seq, first + PAGE_ROWS - 1);
+        let blank = || vec![None; self.sheet.plan.targets.len()];
+        let texts = Tables::texts(self.connection, seq, (first, last))?;
+        self.page = texts.into_iter().map(|(row, text)| (row, FilledRow { text, cells: blank() })).collect();
+        let mut at = 0;
+        for (row, block, cells) in Tables::answered(self.connection, seq, (first, last))? {
+            while self.page.get(at).is_some_and(|(number, _)| *number < row) {
+                at += 1;
+            }
+            let Some((_, filled)) = self.page.get_mut(at).filter(|(number, _)| *number == row) else {
+                continue;
+            };
+            for (target, value) in self.sheet.targets(block).zip(cells) {
+                filled.cells[target] = Some(value).filter(|value| !value.is_null());
+            }
+        }
+        self.next = last + 1;
+        Ok(())
+    }
+}
+
+impl Filled for StoredCells<'_> {
+    fn row(&mut self, number: u64) -> Result<Option<FilledRow>> {
+        if number >= self.next {
+            self.read_page(number).map_err(|error| Error::Queue(error.into()))?;
+        }
+        while self.page.front().is_some_and(|(row, _)| *row < number) {
+            self.page.pop_front();
+        }
+        Ok(match self.page.front() {
+            Some((row, _)) if *row == number => self.page.pop_front().map(|(_, filled)| filled),
+            _ => None,
+        })
+    }
+}

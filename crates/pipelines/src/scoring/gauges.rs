@@ -1,0 +1,58 @@
+//! What the stages of this process are doing right now, for people and `/metrics`.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that changes.
+#[derive(Debug, Default)]
+pub struct Gauge(AtomicU64);
+
+impl Gauge {
+    /// The number.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    pub(super) fn add(&self, value: u64) {
+        self.0.fetch_add(value, Ordering::Relaxed);
+    }
+}
+
+/// All of them. Where chunks run beside each other, queues are those of the one that moved last.
+#[derive(Debug, Default)]
+pub struct Gauges {
+    /// Units that wait to be asked.
+    pub invoke_queue: Gauge,
+    /// Units being asked.
+    pub invoking: Gauge,
+    /// Answers that wait to be judged.
+    pub validation_queue: Gauge,
+    /// Units that wait to be stored or written.
+    pub writer_queue: Gauge,
+    /// How long the oldest answer waits for the sink, in milliseconds.
+    pub writer_lag_ms: Gauge,
+    /// Units answered from the cache.
+    pub cache_hits: Gauge,
+    /// Units that were not.
+    pub cache_misses: Gauge,
+}
+
+impl fmt::Display for Gauges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (hits, misses) = (self.cache_hits.get(), self.cache_misses.get());
+        write!(
+            f,
+            "to ask {} · asking {} · to judge {} · to write {} · lag {:.1} s · cache {} %",
+            self.invoke_queue.get(),
+            self.invoking.get(),
+            self.validation_queue.get(),
+            self.writer_queue.get(),
+            self.writer_lag_ms.get() as f64 / 1000.0,
+            (hits * 100).checked_div(hits + misses).unwrap_or(0),
+        )
+    }
+}

@@ -1,0 +1,170 @@
+//! The second stage: asks the model, so many units at once. Units that have to be asked again come through a lane of
+//! their own, before new ones. How fast calls may go is the rate control's to say.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_llm::cache::CacheMode;
+use longhaul_llm::ledger::Event;
+use longhaul_llm::rate::Urgency;
+use longhaul_llm::{Ask, Call, Class, Error as LlmError, Request};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::pipeline::{Shared, Stop};
+use super::unit::{Answered, End, Settled, Unit};
+
+/// Waits before a unit is asked again after an error: the first, doubled up to the last.
+const WAIT_FIRST: Duration = Duration::from_millis(500);
+const WAIT_MAX: Duration = Duration::from_secs(2);
+/// Wait after a 429 that the rate control has given up on.
+const THROTTLED_WAIT: Duration = Duration::from_secs(10);
+/// Runs of a job are numbered; tries of a unit within a run get numbers of their own between them.
+const TRIES_PER_RUN: u64 = 1 << 10;
+
+/// What becomes of a unit that was asked.
+enum Asked {
+    Answered(Answered),
+    /// To be asked again, through the lane.
+    Again(Unit),
+    Through(Settled),
+}
+
+/// Where units come from and go.
+pub(super) struct InvokerPool {
+    pub(super) shared: Arc<Shared>,
+    pub(super) invoke: mpsc::Receiver<Unit>,
+    pub(super) lane: mpsc::UnboundedReceiver<Unit>,
+    pub(super) again: mpsc::UnboundedSender<Unit>,
+    pub(super) validate: mpsc::Sender<Answered>,
+    pub(super) write: mpsc::Sender<Settled>,
+}
+
+impl InvokerPool {
+    /// Runs until the pipeline is over and drops it. There is no end mark: a unit may come back at any time.
+    pub(super) async fn run(mut self) {
+        let concurrency = self.shared.sheet.stored.settings.work.concurrency;
+        let mut under_way = JoinSet::new();
+        let mut open = true;
+        loop {
+            let free = under_way.len() < concurrency;
+            self.shared.gauges.invoking.set(under_way.len() as u64);
+            self.shared.gauges.invoke_queue.set(self.invoke.len() as u64);
+            let unit = tokio::select! {
+                biased;
+                Some(asked) = under_way.join_next() => {
+                    self.pass_on(asked).await;
+                    continue;
+                }
+                Some(unit) = self.lane.recv(), if free => unit,
+                unit = self.invoke.recv(), if free && open => match unit {
+                    Some(unit) => unit,
+                    None => {
+                        open = false;
+                        continue;
+                    }
+                },
+            };
+            if self.shared.stop.is_set() {
+                let dropped = Settled { unit, end: End::Dropped };
+                let _ = self.write.send(dropped).await;
+                continue;
+            }
+            under_way.spawn(ask(Arc::clone(&self.shared), unit));
+        }
+    }
+
+    /// The next stage takes no longer than its own work, and never waits for this one: what it sends back has a lane
+    /// without a bound of its own, since no more units can be in it than are under way.
+    async fn pass_on(&self, asked: Result<Asked, tokio::task::JoinError>) {
+        match asked {
+            Ok(Asked::Answered(answered)) => {
+                let _ = self.validate.send(answered).await;
+            }
+            Ok(Asked::Again(unit)) => {
+                let _ = self.again.send(unit);
+            }
+            Ok(Asked::Through(settled)) => {
+                let _ = self.write.send(settled).await;
+            }
+            // A panic is a bug; the unit would be missing in the count for ever.
+            Err(error) => self.shared.stop.set(Stop::Broken(format!("asking a model panicked: {error}"))),
+        }
+    }
+}
+
+/// One call, and what its end means for the unit.
+async fn ask(shared: Arc<Shared>, mut unit: Unit) -> Asked {
+    if unit.tries > 0 {
+        let wait = WAIT_FIRST.saturating_mul(1 << (unit.tries - 1).min(8)).min(WAIT_MAX);
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = shared.stop.reached() => return Asked::Through(Settled { unit, end: End::Dropped }),
+        }
+    }
+    let sheet = &shared.sheet;
+    let route = sheet.route_for(&unit).clone();
+    let request = sheet.prompt.request(&unit.text, unit.block, route.model());
+    let ask = Ask {
+        route,
+        fallback: None,
+        request: Request::Chat(request),
+        // Judged by the next stage, off the runtime; and kept in a cache of our own, once it is known to be good.
+        schema: None,
+        cache: CacheMode::Off,
+        call: Call {
+            job: unit.name(&sheet.stored.id),
+            fence: shared.fence * TRIES_PER_RUN + u64::from(unit.all_tries),
+        },
+        scopes: sheet.scopes.clone(),
+        run: Arc::clone(&sheet.name),
+        urgency: Urgency::Bulk,
+    };
+    match shared.scoring.inner.llm.ask(ask, shared.stop.reached()).await {
+        Ok(answered) => {
+            unit.paid(answered.cost);
+            Asked::Answered(Answered { unit, answer: Box::new(answered.answer) })
+        }
+        Err(error) => failed(&shared, unit, error).await,
+    }
+}
+
+/// What an error means: for the unit, or for all of them.
+async fn failed(shared: &Shared, mut unit: Unit, mut error: LlmError) -> Asked {
+    if let Some(answer) = error.answer.take() {
+        // Refused or cut off: it was an answer, and paid for.
+        let cost = shared.sheet.route_for(&unit).cost(&answer.usage, longhaul_llm::Billing::Sync);
+        unit.paid(cost);
+    }
+    let stop = match error.class {
+        Class::Throttled => {
+            let wait = error.retry_after.unwrap_or(THROTTLED_WAIT);
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = shared.stop.reached() => {}
+            }
+            // A rate limit eats no retries.
+            unit.all_tries += 1;
+            return Asked::Again(unit);
+        }
+        Class::Budget => Some(Stop::Budget(error.message.clone())),
+        Class::Auth => Some(Stop::Auth(error.message.clone())),
+        Class::Quota => Some(Stop::Quota(error.message.clone())),
+        Class::Stopped => Some(Stop::Told),
+        _ => None,
+    };
+    if let Some(stop) = stop {
+        shared.stop.set(stop);
+        return Asked::Through(Settled { unit, end: End::Dropped });
+    }
+    let hopeless =
+        !matches!(error.class, Class::Network | Class::Overloaded | Class::BadShape | Class::Truncated);
+    unit.went_wrong(format!("{}: {}", shared.sheet.route_for(&unit).model(), error));
+    for scope in &shared.sheet.scopes {
+        shared.scoring.inner.llm.ledger().count(scope, Event::Retried);
+    }
+    match shared.try_again(unit, hopeless) {
+        Ok(unit) => Asked::Again(unit),
+        Err(unit) => Asked::Through(Settled { unit, end: End::Failed }),
+    }
+}

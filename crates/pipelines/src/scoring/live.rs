@@ -1,0 +1,68 @@
+//! A sheet as its jobs need it: its settings with what they need to work.
+
+use std::sync::Arc;
+
+use longhaul_llm::{Route, Scope, schema};
+
+use super::places::Sink;
+use super::prompt::Prompt;
+use super::settings::{Mode, ModelName, Source, Target};
+use super::tables::StoredSheet;
+use super::validation::FreeSchema;
+use super::{Result, Scoring};
+
+/// A sheet at work.
+pub(super) struct LiveSheet {
+    pub(super) stored: StoredSheet,
+    /// Its name, as often needed as there are calls.
+    pub(super) name: Arc<str>,
+    pub(super) route: Route,
+    pub(super) fallback: Option<Route>,
+    pub(super) scopes: Vec<Scope>,
+    pub(super) prompt: Prompt,
+    pub(super) schema: Option<schema::Compiled>,
+    /// Takes cells as they come; nobody, where the data store is all there is to write to.
+    pub(super) sink: Option<Arc<dyn Sink>>,
+}
+
+impl LiveSheet {
+    pub(super) async fn of(scoring: &Scoring, stored: StoredSheet) -> Result<Self> {
+        let settings = &stored.settings;
+        let route = async |name: &ModelName| scoring.inner.llm.route(&name.profile, &name.model).await;
+        let fallback = match &settings.fallback {
+            Some(name) => Some(route(name).await?),
+            None => None,
+        };
+        let schema = match &settings.mode {
+            Mode::Free { schema } => Some(schema::Compiled::new(schema)?),
+            Mode::Scores | Mode::Rationale => None,
+        };
+        let sink = match (&settings.source, &settings.target) {
+            (Source::Google(_), Target::InPlace) => Some(scoring.inner.places.sink(&stored).await?),
+            _ => None,
+        };
+        Ok(Self {
+            name: stored.id.as_str().into(),
+            route: route(&settings.model).await?,
+            fallback,
+            scopes: scopes(&stored),
+            prompt: Prompt::of(&stored),
+            schema,
+            sink,
+            stored,
+        })
+    }
+}
+
+/// Where spending of a sheet is counted, and may be limited.
+pub(super) fn scopes(sheet: &StoredSheet) -> Vec<Scope> {
+    let tags = sheet.settings.tags.iter().map(Scope::tag);
+    std::iter::once(Scope::run(&sheet.id)).chain(tags).collect()
+}
+
+impl FreeSchema for LiveSheet {
+    fn free(&self) -> Option<(&schema::Compiled, Vec<&str>)> {
+        let names = self.stored.plan.targets.iter().map(|target| target.name.as_str()).collect();
+        self.schema.as_ref().map(|schema| (schema, names))
+    }
+}

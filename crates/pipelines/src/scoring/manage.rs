@@ -1,0 +1,137 @@
+//! What people do with sheets: cancel, resume, try again, export, remove.
+
+use longhaul_queue::limits::PAGE_MAX;
+use longhaul_queue::store::{Filter, ListRequest, Signal};
+use longhaul_queue::{Error as QueueError, Json, State};
+
+use super::places::Exported;
+use super::sheet::{HOLDS, SheetId};
+use super::{Error, Result, Scoring, chunk, finish};
+
+/// Cancels what is left of a sheet. What was written stays, and the file is written with what is known.
+pub async fn cancel(scoring: &Scoring, id: &SheetId) -> Result<u64> {
+    let sheet = scoring.inner.tables.get(id.as_str()).await?;
+    let cancelled = scoring.inner.queue.cancel_process(id.process()).await?;
+    let exported = finish::export(scoring, &sheet).await?;
+    scoring.inner.tables.set_exported(sheet.seq, Some(exported)).await?;
+    Ok(cancelled)
+}
+
+/// Lets the held jobs of a sheet go on, and says how many.
+pub async fn resume(scoring: &Scoring, id: &SheetId) -> Result<u64> {
+    let sheet = scoring.live(id.as_str()).await?;
+    sheet.route.reopen();
+    if let Some(fallback) = &sheet.fallback {
+        fallback.reopen();
+    }
+    let mut opened = 0;
+    loop {
+        let filter =
+            Filter { states: vec![State::Parked], process_id: Some(id.process()), ..Filter::default() };
+        let parked = ListRequest { filter, newest_first: false, cursor: None, limit: PAGE_MAX };
+        let parked = scoring.inner.queue.list(parked).await?.items;
+        let held = |job: &longhaul_queue::Job| {
+            let key = job.park.as_ref().map(|park| park.key.as_str());
+            HOLDS.iter().any(|reason| key == Some(id.hold_key(reason).as_str()))
+        };
+        let ids: Vec<_> = parked.iter().filter(|job| held(job)).map(|job| job.id).collect();
+        if ids.is_empty() {
+            return Ok(opened);
+        }
+        opened += scoring.inner.queue.unpark_jobs(ids, Signal::Resume(Json::null())).await?.jobs.len() as u64;
+    }
+}
+
+/// What is tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Again {
+    /// Exactly the units that failed, and chunks that failed.
+    Failed,
+    /// One chunk that failed, by its number from 0.
+    Chunk(u64),
+}
+
+/// What is on its way again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Retried {
+    /// Units that failed.
+    pub units: u64,
+    /// Chunks.
+    pub chunks: u64,
+}
+
+/// Tries again what failed. Nothing else is asked for again.
+pub async fn retry(scoring: &Scoring, id: &SheetId, again: Again) -> Result<Retried> {
+    let sheet = scoring.inner.tables.get(id.as_str()).await?;
+    let queue = &scoring.inner.queue;
+    let totals = scoring.inner.tables.totals(sheet.seq).await?;
+    let mut retried = Retried::default();
+    match again {
+        Again::Failed => {
+            retried.units = totals.failed;
+            let filter = Filter {
+                kind: Some(chunk::KIND.to_owned()),
+                process_id: Some(id.process()),
+                states: vec![State::Failed, State::Cancelled],
+                ..Filter::default()
+            };
+            retried.chunks = queue.retry_where(filter, false).await?;
+        }
+        Again::Chunk(number) => {
+            let job = queue.get(id.chunk(number)).await.map_err(|error| match error {
+                QueueError::NotFound(_) => Error::Invalid(format!("{id} has no chunk {}", number + 1)),
+                error => error.into(),
+            })?;
+            if !matches!(job.job.state, State::Failed | State::Cancelled) {
+                return Err(Error::Invalid(format!(
+                    "chunk {} is {}: only a chunk that failed or was cancelled is run again",
+                    number + 1,
+                    job.job.state
+                )));
+            }
+            queue.retry(id.chunk(number), false).await?;
+            retried.chunks = 1;
+        }
+    }
+    if retried.units + retried.chunks > 0 {
+        scoring.inner.tables.set_exported(sheet.seq, None).await?;
+        let manifest = queue.get(id.manifest()).await?;
+        if manifest.job.state.is_terminal() {
+            queue.retry(id.manifest(), false).await?;
+        }
+    }
+    Ok(retried)
+}
+
+/// Writes the file of a sheet now, with what is known so far.
+pub async fn export(scoring: &Scoring, id: &SheetId) -> Result<Exported> {
+    let sheet = scoring.inner.tables.get(id.as_str()).await?;
+    finish::export(scoring, &sheet).await
+}
+
+/// Deletes a sheet for good: jobs, texts, scores and its part of the ledger. Refused while chunks are unfinished.
+pub async fn remove(scoring: &Scoring, id: &SheetId) -> Result<()> {
+    let sheet = scoring.inner.tables.get(id.as_str()).await?;
+    let process = scoring.inner.queue.process(&id.process()).await?;
+    if process.unfinished() > 0 {
+        return Err(Error::Invalid(format!(
+            "{id} has {} unfinished chunks; cancel it first",
+            process.unfinished()
+        )));
+    }
+    scoring.inner.queue.consume_process(&id.process()).await?;
+    scoring.forget(id);
+    scoring.inner.tables.remove(sheet.seq).await?;
+    let scope = longhaul_llm::Scope::run(id.as_str());
+    scoring.inner.llm.ledger().forget(&scope).await.map_err(longhaul_llm::Error::from)?;
+    Ok(())
+}
+
+impl Scoring {
+    /// Takes back a sheet that turned out to have nothing to score.
+    pub(super) async fn forget_unmade(&self, id: &SheetId, seq: i64) -> Result<()> {
+        self.inner.queue.cancel_process(id.process()).await?;
+        self.inner.queue.consume_process(&id.process()).await?;
+        self.inner.tables.remove(seq).await
+    }
+}

@@ -1,0 +1,207 @@
+//! The stages of one chunk, from its texts to its cells, with bounded queues between them.
+//!
+//! ```text
+//! Producer ──► InvokerPool ──► ValidationPool ──► Writer
+//!    │             ▲  lane for another try │        ▲
+//!    └── known from the cache ─────────────┼────────┘
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_llm::Route;
+use longhaul_queue::JobContext;
+use tokio::sync::{Mutex, mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::gauges::Gauges;
+use super::invoker::InvokerPool;
+use super::live::LiveSheet;
+use super::producer::{Producer, Wanted};
+use super::tables::Chunk;
+use super::unit::Unit;
+use super::validation::Validator;
+use super::writer::{Ended, Writer};
+use super::{Error, Result, Scoring};
+
+/// Queues before the invokers and before the judges hold so many units for each invoker.
+const QUEUED_PER_INVOKER: usize = 2;
+/// Units on their way to the writer.
+const WRITER_QUEUE: usize = 100;
+
+/// Why the work ends before all is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// Somebody cancelled, or the worker drains.
+    Told,
+    /// The next call might exceed a limit on spending.
+    Budget(String),
+    /// The provider does not accept the key.
+    Auth(String),
+    /// The account is out of money or of its daily quota.
+    Quota(String),
+    /// The sink does not take cells.
+    Sink(String),
+    /// The data store does not answer.
+    Store(String),
+    /// A stage is broken: units are missing, and nobody waits for them.
+    Broken(String),
+}
+
+/// Tells all stages to end. The first reason counts.
+pub(super) struct Stopper(watch::Sender<Option<Stop>>);
+
+impl Stopper {
+    fn new() -> Self {
+        Self(watch::Sender::new(None))
+    }
+
+    pub(super) fn set(&self, why: Stop) {
+        self.0.send_if_modified(|stop| {
+            let better =
+                stop.is_none() || (matches!(why, Stop::Broken(_)) && !matches!(stop, Some(Stop::Broken(_))));
+            if better {
+                *stop = Some(why);
+            }
+            better
+        });
+    }
+
+    pub(super) fn with_error(&self, error: Error) {
+        self.set(Stop::Store(error.to_string()));
+    }
+
+    pub(super) fn is_set(&self) -> bool {
+        self.0.borrow().is_some()
+    }
+
+    /// Returns once the work is to end.
+    pub(super) fn reached(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut stop = self.0.subscribe();
+        async move {
+            let _ = stop.wait_for(Option::is_some).await;
+        }
+    }
+
+    /// Returns once units are missing.
+    pub(super) async fn broken(&self) {
+        let mut stop = self.0.subscribe();
+        if stop.wait_for(|stop| matches!(stop, Some(Stop::Broken(_)))).await.is_err() {
+            std::future::pending().await
+        }
+    }
+}
+
+/// What all stages of one run share.
+pub(super) struct Shared {
+    pub(super) scoring: Scoring,
+    pub(super) sheet: Arc<LiveSheet>,
+    pub(super) stop: Stopper,
+    pub(super) gauges: Arc<Gauges>,
+    /// Number of the run.
+    pub(super) fence: u64,
+    expected: watch::Sender<Option<u64>>,
+    context: JobContext,
+    /// Units that were through before, and all.
+    before: (u64, u64),
+}
+
+impl Shared {
+    /// Says how many units there are.
+    pub(super) fn expect(&self, units: u64) {
+        self.expected.send_replace(Some(units));
+    }
+
+    /// A unit that is to be asked again; the unit itself when nothing is left to try.
+    pub(super) fn try_again(&self, unit: Unit, hopeless: bool) -> Result<Unit, Unit> {
+        unit.again(self.sheet.stored.settings.work.unit_retries, self.sheet.fallback.is_some(), hopeless)
+    }
+
+    /// Chunks that some rows belong to.
+    pub(super) async fn chunks_of(&self, first: u64, last: u64) -> Result<Vec<Chunk>> {
+        self.scoring.inner.tables.chunks_between(self.sheet.stored.seq, first, last).await
+    }
+
+    /// Tells how far the run is.
+    pub(super) fn report(&self, ended: Ended, lag: Duration) {
+        self.gauges.writer_lag_ms.set(u64::try_from(lag.as_millis()).unwrap_or(u64::MAX));
+        let (before, all) = self.before;
+        self.context.progress_with(before + ended.scored + ended.failed, all, self.gauges.to_string());
+    }
+}
+
+/// Runs the wanted units through all stages. Answers what became of them, and why not all were asked, if so.
+pub(super) async fn run(
+    scoring: &Scoring,
+    context: &JobContext,
+    sheet: Arc<LiveSheet>,
+    wanted: Wanted,
+) -> Result<(Ended, Option<Stop>)> {
+    let (rows, before) = match &wanted {
+        Wanted::Chunk { chunk, .. } => {
+            ((chunk.first_row, chunk.last_row), (chunk.settled() + chunk.scored, chunk.units))
+        }
+        Wanted::Failed => {
+            let totals = scoring.inner.tables.totals(sheet.stored.seq).await?;
+            (
+                (totals.first_row, totals.last_row),
+                (totals.units - totals.failed.min(totals.units), totals.units),
+            )
+        }
+    };
+    let work = &sheet.stored.settings.work;
+    let queued = QUEUED_PER_INVOKER * work.concurrency;
+    let (expected, units) = watch::channel(None);
+    let shared = Arc::new(Shared {
+        scoring: scoring.clone(),
+        stop: Stopper::new(),
+        gauges: Arc::clone(&scoring.inner.gauges),
+        fence: context.fence(),
+        expected,
+        context: context.clone(),
+        before,
+        sheet,
+    });
+    let (invoke, to_invoke) = mpsc::channel(queued);
+    let (validate, to_validate) = mpsc::channel(queued);
+    let (write, to_write) = mpsc::channel(WRITER_QUEUE);
+    // No bound of its own: a unit is in it instead of under way.
+    let (again, lane) = mpsc::unbounded_channel();
+    // Dropped with this future, and all that runs with it.
+    let mut stages = JoinSet::new();
+    let producer = Producer { shared: Arc::clone(&shared), invoke, write: write.clone(), produced: 0 };
+    stages.spawn(producer.run(wanted));
+    let incoming = Arc::new(Mutex::new(to_validate));
+    for _ in 0..validators() {
+        let (shared, incoming) = (Arc::clone(&shared), Arc::clone(&incoming));
+        stages.spawn(Validator { shared, incoming, again: again.clone(), write: write.clone() }.run());
+    }
+    let pool = InvokerPool { shared: Arc::clone(&shared), invoke: to_invoke, lane, again, validate, write };
+    stages.spawn(pool.run());
+    let writer = Writer::new(Arc::clone(&shared), to_write, units, rows).run();
+    tokio::pin!(writer);
+    let ended = tokio::select! {
+        ended = &mut writer => ended,
+        () = context.cancelled() => {
+            shared.stop.set(Stop::Told);
+            writer.await
+        }
+    };
+    let stop = shared.stop.0.borrow().clone();
+    Ok((ended?, stop))
+}
+
+/// As many judges as cores.
+fn validators() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+impl LiveSheet {
+    /// The model whose turn it is.
+    pub(super) fn route_for(&self, unit: &Unit) -> &Route {
+        match &self.fallback {
+            Some(fallback) if unit.fallback => fallback,
+            _ => &self.route,
+        }
+    }
+}

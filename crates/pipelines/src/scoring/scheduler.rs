@@ -1,0 +1,235 @@
+//! ChunkScheduler: reads a table once, keeps its texts, and enqueues a chunk for each few hundred of them. Repeatable at
+//! any point: what is kept and enqueued already is left alone.
+
+use std::sync::Arc;
+
+use longhaul_queue::store::QueueChange;
+use tokio::sync::mpsc;
+
+use super::layout::{Plan, Row};
+use super::places::{Pages, Rows};
+use super::settings::{Existing, SheetSettings, Source};
+use super::sheet::{self, SheetId};
+use super::tables::{Chunk, KeptRow, StoredSheet};
+use super::{Error, Result, Scoring, chunk, files};
+
+/// Rows read from a sheet elsewhere at once.
+const PAGE_ROWS: u64 = 2_000;
+/// Bytes of a text; a longer one is refused with its row.
+const TEXT_BYTES_MAX: usize = 1_000_000;
+/// Bytes of texts in one chunk, beyond which it is cut.
+const CHUNK_BYTES_MAX: usize = 16_000_000;
+
+/// A table that is read from its first row on.
+pub(super) enum Table {
+    /// A file, read by a thread of its own.
+    File(mpsc::Receiver<Result<Row>>),
+    /// A sheet elsewhere.
+    Pages { pages: Arc<dyn Pages>, next: u64, page: std::collections::VecDeque<Row>, over: bool },
+}
+
+/// Rows that are read ahead of their use.
+const ROWS_AHEAD: usize = 1_000;
+
+impl Table {
+    pub(super) async fn open(scoring: &Scoring, settings: &SheetSettings) -> Result<Self> {
+        match &settings.source {
+            Source::File { .. } => {
+                let source = settings.source.clone();
+                let wanted = settings.layout.wanted(&settings.categories, &settings.mode);
+                let (rows, ahead) = mpsc::channel(ROWS_AHEAD);
+                tokio::task::spawn_blocking(move || read(&source, &wanted, &rows));
+                Ok(Self::File(ahead))
+            }
+            Source::Google(google) => {
+                let pages = scoring.inner.places.pages(google).await?;
+                Ok(Self::Pages { pages, next: 0, page: Default::default(), over: false })
+            }
+        }
+    }
+
+    pub(super) async fn next(&mut self) -> Result<Option<Row>> {
+        match self {
+            Self::File(ahead) => ahead.recv().await.transpose(),
+            Self::Pages { pages, next, page, over } => {
+                if page.is_empty() && !*over {
+                    let rows = pages.rows(*next, PAGE_ROWS).await?;
+                    *over = (rows.len() as u64) < PAGE_ROWS;
+                    *next += PAGE_ROWS;
+                    page.extend(rows);
+                }
+                Ok(page.pop_front())
+            }
+        }
+    }
+
+    /// The rows above the texts.
+    pub(super) async fn head(&mut self, settings: &SheetSettings) -> Result<Vec<Row>> {
+        let mut head = Vec::new();
+        while (head.len() as u64) < settings.layout.head_rows() {
+            match self.next().await? {
+                Some(row) => head.push(row),
+                None => break,
+            }
+        }
+        Ok(head)
+    }
+}
+
+/// Reads a file to its end, or until nobody wants more.
+fn read(source: &Source, wanted: &[String], rows: &mpsc::Sender<Result<Row>>) {
+    let mut table: Box<dyn Rows> = match files::open(source, wanted) {
+        Ok(table) => table,
+        Err(error) => return drop(rows.blocking_send(Err(error))),
+    };
+    loop {
+        let row = match table.next() {
+            Ok(Some(row)) => Ok(row),
+            Ok(None) => return,
+            Err(error) => Err(error),
+        };
+        let failed = row.is_err();
+        if rows.blocking_send(row).is_err() || failed {
+            return;
+        }
+    }
+}
+
+/// Cuts a table into chunks.
+pub struct ChunkScheduler {
+    scoring: Scoring,
+    id: SheetId,
+    sheet: StoredSheet,
+    next: u64,
+    rows: Vec<KeptRow>,
+    bytes: usize,
+    units: u64,
+    active: u64,
+}
+
+impl ChunkScheduler {
+    /// Makes a sheet, or goes on with one of the same table and settings.
+    pub async fn make(scoring: &Scoring, settings: SheetSettings) -> Result<SheetId> {
+        settings.check()?;
+        for model in std::iter::once(&settings.model).chain(&settings.fallback) {
+            scoring.inner.llm.route(&model.profile, &model.model).await?;
+        }
+        let id = SheetId::of(&settings)?;
+        let mut table = Table::open(scoring, &settings).await?;
+        let head = table.head(&settings).await?;
+        let plan = settings.layout.plan(&head, &settings.categories, &settings.mode)?;
+        scoring.inner.tables.make(id.as_str(), &settings, &plan, scoring.inner.queue.clock().now()).await?;
+        // One that is there already goes on as it began.
+        let sheet = scoring.inner.tables.get(id.as_str()).await?;
+        if sheet.read_whole {
+            return Ok(id);
+        }
+        let queue = &scoring.inner.queue;
+        queue.open_process(id.process()).await?;
+        queue.set_queue(limit(&id, sheet.settings.work.parallel_chunks)).await?;
+        queue.enqueue(sheet::manifest(&id, &sheet.settings)?).await?;
+        let scheduler = Self {
+            scoring: scoring.clone(),
+            id: id.clone(),
+            sheet,
+            next: 0,
+            rows: Vec::new(),
+            bytes: 0,
+            units: 0,
+            active: 0,
+        };
+        scheduler.cut(&mut table).await?;
+        Ok(id)
+    }
+
+    async fn cut(mut self, table: &mut Table) -> Result<()> {
+        let limit = self.sheet.settings.limit.unwrap_or(u64::MAX);
+        while self.active < limit
+            && let Some(row) = table.next().await?
+        {
+            self.add(row)?;
+            if self.rows.len() as u64 >= self.sheet.settings.work.chunk_rows || self.bytes >= CHUNK_BYTES_MAX
+            {
+                self.store().await?;
+            }
+        }
+        self.store().await?;
+        if self.active == 0 {
+            self.scoring.forget_unmade(&self.id, self.sheet.seq).await?;
+            return Err(Error::Invalid("no row has a text: there is nothing to score".to_owned()));
+        }
+        self.scoring.inner.queue.seal(self.id.process()).await?;
+        self.scoring.inner.tables.set_read_whole(self.sheet.seq).await
+    }
+
+    /// Takes a row in, if it has a text.
+    fn add(&mut self, row: Row) -> Result<()> {
+        let text = row.cell(self.sheet.plan.text_column);
+        if text.is_empty() {
+            return Ok(());
+        }
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(Error::Invalid(format!(
+                "row {}: the text has {} bytes, and {TEXT_BYTES_MAX} are the most; shorten it or leave it out",
+                row.number + 1,
+                text.len()
+            )));
+        }
+        let filled = filled(&row, &self.sheet);
+        self.active += 1;
+        self.units += u64::from(self.sheet.blocks()) - filled.len() as u64;
+        self.bytes += text.len();
+        self.rows.push(KeptRow { row: row.number, text: text.to_owned(), filled });
+        Ok(())
+    }
+
+    /// Keeps a chunk and enqueues its job. In this order: a job finds its texts.
+    async fn store(&mut self) -> Result<()> {
+        let rows = std::mem::take(&mut self.rows);
+        let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Ok(()) };
+        let chunk = Chunk {
+            chunk: self.next,
+            first_row: first.row,
+            last_row: last.row,
+            rows: rows.len() as u64,
+            units: std::mem::take(&mut self.units),
+            ..Chunk::default()
+        };
+        self.bytes = 0;
+        self.next += 1;
+        let job = chunk::new_job(&self.id, &chunk, self.sheet.settings.work.chunk_retries)?;
+        self.scoring.inner.tables.keep(self.sheet.seq, chunk, rows).await?;
+        self.scoring.inner.queue.enqueue(job).await?;
+        Ok(())
+    }
+}
+
+/// Blocks of a row that have all their cells already.
+pub(super) fn filled(row: &Row, sheet: &StoredSheet) -> Vec<u32> {
+    if sheet.settings.existing == Existing::Overwrite {
+        return Vec::new();
+    }
+    let has = |target: usize| {
+        let column = sheet.plan.targets.get(target).and_then(|target| target.column);
+        column.is_some_and(|column| !row.cell(column).is_empty())
+    };
+    (0..sheet.blocks()).filter(|block| sheet.targets(*block).all(has)).collect()
+}
+
+fn limit(id: &SheetId, parallel: u32) -> QueueChange {
+    QueueChange {
+        name: id.as_str().to_owned(),
+        paused: None,
+        max_running: Some(Some(parallel)),
+        retention: None,
+    }
+}
+
+/// The plan of a table, without anything being kept. For estimates, and to find mistakes early.
+pub(super) async fn preview(scoring: &Scoring, settings: &SheetSettings) -> Result<(Plan, Table)> {
+    settings.check()?;
+    let mut table = Table::open(scoring, settings).await?;
+    let head = table.head(settings).await?;
+    let plan = settings.layout.plan(&head, &settings.categories, &settings.mode)?;
+    Ok((plan, table))
+}

@@ -1,0 +1,239 @@
+//! Where a sheet stands: units, money, what holds it. One event for bars, pages and logs, read from the store and the
+//! ledger, so every process tells the same.
+
+use longhaul_llm::{Error as LlmError, Scope, Totals};
+use longhaul_queue::State;
+use longhaul_queue::limits::PAGE_MAX;
+use longhaul_queue::store::{Filter, ListRequest};
+use serde::Serialize;
+
+use super::chunk::HeldNote;
+use super::places::Exported;
+use super::sheet::{HOLDS, SheetId};
+use super::tables::{Chunk, StoredSheet};
+use super::{Result, Scoring};
+
+/// Where a sheet stands.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Status {
+    /// The sheet.
+    pub id: String,
+    /// What it does.
+    pub state: SheetState,
+    /// Why it is held, or why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// What holds it: budget, auth or quota.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held: Option<String>,
+    /// Chunks in all, and by what became of them.
+    pub chunks: ChunkCounts,
+    /// Units of all chunks together.
+    pub units: UnitCounts,
+    /// What was spent, and what may have been.
+    pub spent: Totals,
+    /// What was expected to be spent, in millionths of a dollar.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimated_micros: Option<u64>,
+    /// What its file came to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exported: Option<Exported>,
+}
+
+/// Chunks by state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct ChunkCounts {
+    /// All.
+    pub total: u64,
+    /// Through.
+    pub completed: u64,
+    /// At work.
+    pub running: u64,
+    /// Failed for good.
+    pub failed: u64,
+    /// Cancelled.
+    pub cancelled: u64,
+}
+
+/// Units by what became of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct UnitCounts {
+    /// All that are asked for.
+    pub total: u64,
+    /// Rows with a text.
+    pub rows: u64,
+    /// Answered and not written yet.
+    pub scored: u64,
+    /// Written.
+    pub written: u64,
+    /// Left blank.
+    pub failed: u64,
+    /// Left alone, because somebody changed the row.
+    pub edited: u64,
+    /// Answered from the cache.
+    pub cached: u64,
+    /// Calls that brought an answer.
+    pub asked: u64,
+}
+
+impl UnitCounts {
+    /// Units that need no model any more.
+    pub fn answered(&self) -> u64 {
+        self.scored + self.written + self.failed + self.edited
+    }
+}
+
+/// What a sheet does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SheetState {
+    /// Its table is being read.
+    Reading,
+    /// Units are being answered, or can be once a worker runs.
+    Running,
+    /// It cannot go on by itself.
+    Held,
+    /// All units are where they belong.
+    Completed,
+    /// It has ended with blanks.
+    Failed,
+    /// Somebody cancelled it.
+    Cancelled,
+}
+
+impl SheetState {
+    /// Whether nothing more happens by itself.
+    pub fn is_over(self) -> bool {
+        matches!(self, Self::Held | Self::Completed | Self::Failed | Self::Cancelled)
+    }
+}
+
+/// A chunk with what its job says.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ChunkStatus {
+    /// `chunk-0001`.
+    pub name: String,
+    /// Its units.
+    #[serde(flatten)]
+    pub chunk: Chunk,
+    /// The state of its job.
+    pub state: State,
+    /// How often it was run again.
+    pub retries: u32,
+    /// Why it failed last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+    /// What its stages are doing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stages: Option<String>,
+}
+
+impl Status {
+    /// Where a sheet stands now.
+    pub async fn of(scoring: &Scoring, sheet: &StoredSheet) -> Result<Self> {
+        let id = SheetId::named(&sheet.id);
+        let inner = &scoring.inner;
+        // In this order: what is read later has changed since, if at all, so an end is never told with older counts.
+        let manifest = inner.queue.store().get(vec![id.manifest()]).await?.pop();
+        let process = inner.queue.process(&id.process()).await?;
+        let count = |state: State| process.counts[state as usize];
+        let totals = inner.tables.totals(sheet.seq).await?;
+        let spent = inner.llm.ledger().totals(&Scope::run(id.as_str())).await.map_err(LlmError::from)?;
+        let ended = manifest.as_ref().map_or(State::Blocked, |detail| detail.job.state);
+        let held = match count(State::Parked) + u64::from(ended == State::Parked) {
+            0 => None,
+            _ => held(scoring, &id).await?,
+        };
+        let moving = count(State::Ready) + count(State::Scheduled) + count(State::Running);
+        let state = match ended {
+            _ if !sheet.read_whole => SheetState::Reading,
+            State::Succeeded => SheetState::Completed,
+            State::Cancelled => SheetState::Cancelled,
+            _ if held.is_some() && moving == 0 => SheetState::Held,
+            State::Failed => SheetState::Failed,
+            _ => SheetState::Running,
+        };
+        let failed = manifest.and_then(|detail| detail.job.error).map(|error| error.text);
+        let (held, message) = held.map_or((None, failed), |(held, message)| (Some(held), Some(message)));
+        Ok(Self {
+            id: sheet.id.clone(),
+            state,
+            message,
+            held,
+            chunks: ChunkCounts {
+                total: totals.chunk,
+                completed: count(State::Succeeded),
+                running: count(State::Running),
+                failed: count(State::Failed),
+                cancelled: count(State::Cancelled),
+            },
+            units: UnitCounts {
+                total: totals.units,
+                rows: totals.rows,
+                scored: totals.scored,
+                written: totals.written,
+                failed: totals.failed,
+                edited: totals.edited,
+                cached: totals.cached,
+                asked: totals.asked,
+            },
+            spent,
+            estimated_micros: sheet.settings.estimate_micros,
+            exported: sheet.exported,
+        })
+    }
+
+    /// What the whole sheet will cost if it goes on as so far.
+    pub fn projected_micros(&self) -> Option<u64> {
+        let answered = self.units.answered();
+        if answered == 0 || self.spent.unpriced_calls > 0 {
+            return None;
+        }
+        let spent = u128::from(self.spent.cost.0);
+        u64::try_from(spent * u128::from(self.units.total) / u128::from(answered)).ok()
+    }
+}
+
+/// What holds a sheet, with the message of one of its jobs.
+async fn held(scoring: &Scoring, id: &SheetId) -> Result<Option<(String, String)>> {
+    let filter = Filter { states: vec![State::Parked], process_id: Some(id.process()), ..Filter::default() };
+    let parked = ListRequest { filter, newest_first: false, cursor: None, limit: 1 };
+    let Some(job) = scoring.inner.queue.list(parked).await?.items.pop() else { return Ok(None) };
+    let key = job.park.as_ref().map_or("", |park| park.key.as_str());
+    let reason = HOLDS.iter().find(|reason| id.hold_key(reason) == key);
+    let Some(reason) = reason else { return Ok(None) };
+    let note = scoring.inner.queue.get(job.id).await?.data.and_then(|data| data.to::<HeldNote>().ok());
+    Ok(Some(((*reason).to_owned(), note.map_or_else(String::new, |note| note.held))))
+}
+
+/// Chunks with their jobs, from a number on.
+pub async fn chunks(
+    scoring: &Scoring,
+    sheet: &StoredSheet,
+    first: u64,
+    limit: usize,
+) -> Result<Vec<ChunkStatus>> {
+    let id = SheetId::named(&sheet.id);
+    let chunks = scoring.inner.tables.chunks(sheet.seq, first, limit.min(PAGE_MAX)).await?;
+    let ids = chunks.iter().map(|chunk| id.chunk(chunk.chunk)).collect();
+    let jobs = scoring.inner.queue.store().get(ids).await?;
+    let mut found = Vec::with_capacity(chunks.len());
+    for chunk in chunks {
+        let job = jobs.iter().find(|detail| detail.job.id == id.chunk(chunk.chunk));
+        let Some(detail) = job else { continue };
+        let running = detail.job.state == State::Running;
+        found.push(ChunkStatus {
+            name: format!("chunk-{:04}", chunk.chunk + 1),
+            chunk,
+            state: detail.job.state,
+            retries: detail.job.spent.attempt,
+            last_error: detail.job.error.as_ref().map(|error| error.text.clone()),
+            stages: detail
+                .progress
+                .as_ref()
+                .filter(|_| running)
+                .and_then(|progress| progress.message.clone()),
+        });
+    }
+    Ok(found)
+}
