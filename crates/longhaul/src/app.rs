@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result};
 use longhaul_queue::limits::Limits;
 use longhaul_queue::store::{Filter, ListRequest};
 use longhaul_queue::{Clock, JobId, Json, Queue, SystemClock, Timestamp};
+use longhaul_stores::sqlite::Db;
 
 use crate::args::Global;
 use crate::config::{Flag, Settings, value_bytes_max};
@@ -53,6 +54,12 @@ impl App {
     /// The queue, made if need be.
     pub(crate) fn queue_or_new(&self) -> Result<Queue> {
         self.open(Missing::Create)
+    }
+
+    /// The queue with the data store, where slices keep what is their own.
+    pub(crate) fn queue_with_data(&self, missing: Missing) -> Result<(Queue, Option<Db>)> {
+        let (store, data) = store::open_with_data(&self.settings, missing)?;
+        Ok((Queue::new(store).with_limits(self.limits()?), data))
     }
 
     fn open(&self, missing: Missing) -> Result<Queue> {

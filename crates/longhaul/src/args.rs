@@ -12,6 +12,7 @@ mod admin;
 mod enqueue;
 mod jobs;
 mod llm;
+mod sheet;
 mod verify;
 mod work;
 
@@ -24,6 +25,7 @@ pub(crate) use jobs::{BulkArgs, JobsCommand, ListArgs, RetryArgs, UnparkArgs, Wa
 pub(crate) use llm::{
     CacheUse, Decision, KeysCommand, PromptArgs, RunArgs, RunsCommand, SimCommand, SimServeArgs,
 };
+pub(crate) use sheet::{SheetCommand, SheetScoreArgs};
 pub(crate) use verify::{
     CrashArgs, HoldArgs, LeaseArgs, ShareArgs, SharingArgs, SubmitArgs, VerifyArgs, VerifyCommand,
 };
@@ -120,6 +122,9 @@ pub(crate) enum Command {
     /// Lists, shows, waits for and changes runs of prompts.
     #[command(subcommand)]
     Runs(RunsCommand),
+    /// Scores the texts of a table: CSV, TSV, JSONL, XLSX, or a Google sheet.
+    #[command(subcommand)]
+    Sheet(SheetCommand),
     /// Says what a file of prompts would cost; sends nothing.
     #[command(after_help = "Example:\n  longhaul estimate prompts.jsonl --model gpt-5-mini")]
     Estimate(Box<PromptArgs>),

@@ -71,7 +71,7 @@ fn start(cli: &Cli) -> Result<Code> {
 }
 
 async fn until_end(app: &App, command: &Command) -> Result<Code> {
-    if matches!(command, Command::Work(_) | Command::Up(_) | Command::Run(_) | Command::Sim(_)) {
+    if matches!(command, Command::Work(_) | Command::Up(_) | Command::Run(_) | Command::Sheet(_) | Command::Sim(_)) {
         // What works has its own way to end.
         return run(app, command).await;
     }
@@ -90,6 +90,7 @@ async fn run(app: &App, command: &Command) -> Result<Code> {
         Command::Work(args) => commands::work::run(app, args).await,
         Command::Run(args) => commands::run::run(app, args).await,
         Command::Runs(command) => commands::runs::run(app, command).await,
+        Command::Sheet(command) => commands::sheet::run(app, command).await,
         Command::Estimate(args) => commands::run::estimate::run(app, args).await,
         Command::Costs => commands::costs::run(app).await,
         Command::Models => commands::models::run(app).await,

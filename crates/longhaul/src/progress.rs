@@ -54,6 +54,38 @@ pub(crate) struct Progress {
     started: Instant,
 }
 
+/// Units a second, the newest counting most.
+#[derive(Debug, Default)]
+pub(crate) struct Rate {
+    last: Option<(Instant, u64)>,
+    per_second: f64,
+}
+
+/// Least time between two measurements of the rate, and how much a new one counts.
+const RATE_EVERY: Duration = Duration::from_millis(500);
+const RATE_WEIGHT: f64 = 0.3;
+
+impl Rate {
+    /// Notes how many are done, and answers the rate.
+    pub(crate) fn update(&mut self, done: u64) -> f64 {
+        let now = Instant::now();
+        match self.last {
+            None => self.last = Some((now, done)),
+            Some((at, before)) if now - at >= RATE_EVERY => {
+                let current = done.saturating_sub(before) as f64 / (now - at).as_secs_f64();
+                self.per_second = if self.per_second == 0.0 {
+                    current
+                } else {
+                    self.per_second * (1.0 - RATE_WEIGHT) + current * RATE_WEIGHT
+                };
+                self.last = Some((now, done));
+            }
+            Some(_) => {}
+        }
+        self.per_second
+    }
+}
+
 enum Shown {
     Bar(ProgressBar),
     Lines { last: Option<(Instant, u64)> },

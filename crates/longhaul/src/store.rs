@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use longhaul_queue::Store;
 use longhaul_stores::StoreUrl;
-use longhaul_stores::sqlite::{Durability, SqliteOptions, SqliteStore};
+use longhaul_stores::sqlite::{Db, Durability, SqliteOptions, SqliteStore};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::config::Settings;
@@ -31,6 +31,11 @@ pub(crate) enum Missing {
 
 /// Opens the store of `settings`.
 pub(crate) fn open(settings: &Settings, missing: Missing) -> Result<Arc<dyn Store>> {
+    Ok(open_with_data(settings, missing)?.0)
+}
+
+/// Opens the store of `settings`, with the data store where slices keep what is their own; one in memory has none.
+pub(crate) fn open_with_data(settings: &Settings, missing: Missing) -> Result<(Arc<dyn Store>, Option<Db>)> {
     let url = location(settings)?;
     if let StoreUrl::Sqlite(path) = &url
         && missing == Missing::Refuse
@@ -38,7 +43,13 @@ pub(crate) fn open(settings: &Settings, missing: Missing) -> Result<Arc<dyn Stor
         refuse_missing(settings, path)?;
     }
     let options = SqliteOptions { create: missing == Missing::Create, ..options(settings)? };
-    longhaul_stores::connect(&url, options).with_context(|| source(settings))
+    let opened = || -> longhaul_queue::Result<(Arc<dyn Store>, Option<Db>)> {
+        let StoreUrl::Sqlite(path) = &url else { return Ok((longhaul_stores::connect(&url, options)?, None)) };
+        let store = SqliteStore::open(path, options)?;
+        let data = store.db().clone();
+        Ok((Arc::new(store), Some(data)))
+    };
+    opened().with_context(|| source(settings))
 }
 
 /// Opens another store than that of `settings`, made if need be, and otherwise as they say.

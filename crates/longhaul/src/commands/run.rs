@@ -6,9 +6,13 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 use longhaul_pipelines::bulk::gate::{self, Held};
 use longhaul_pipelines::bulk::{Bulk, NewRequest, Run, RunId, Submission};
+use longhaul_queue::Worker;
 
+use super::interrupts::{EndAtOnce, Interrupts};
+use super::working::{self, Working};
 use crate::app::App;
 use crate::args::RunArgs;
+use crate::config::concurrency;
 use crate::exit::{Code, Failure};
 use crate::output::counted;
 use crate::prompts::Prompts;
@@ -17,16 +21,12 @@ use crate::{answers, models, parse};
 pub(crate) mod estimate;
 mod finish;
 mod follow;
-mod interrupts;
 mod outage;
 mod settings;
-mod working;
 
 pub(crate) use finish::{Answers, print_summary, spending, way_out, write_answers};
 pub(crate) use follow::{Shown, code_of, show};
 
-use interrupts::{EndAtOnce, Interrupts};
-use working::Working;
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
@@ -59,7 +59,7 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
     let started = Instant::now();
     let mut working = match args.detach || args.watch {
         true => None,
-        false => Some(Working::start(app, args, &bulk, &id)?),
+        false => Some(work(app, args, &bulk, &id)?),
     };
     tokio::select! {
         stored = submit(&prompts, args, submission) => stored?,
@@ -84,6 +84,17 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
         Shown::Interrupted => Ok(interrupted(app, &id, unstored)),
         Shown::WorkerEnded => Err(worker_ended(&id).into()),
     }
+}
+
+/// Starts a worker for this run alone.
+fn work(app: &App, args: &RunArgs, bulk: &Bulk, id: &RunId) -> Result<Working> {
+    let slots = match args.concurrency {
+        Some(slots) => slots,
+        None => app.settings.read("llm.concurrency", concurrency)?,
+    };
+    let mut worker = Worker::new(bulk.queue().clone(), working::options(app, id.as_str(), slots as usize)?);
+    bulk.register(&mut worker);
+    Ok(Working::start(worker))
 }
 
 fn open(app: &App, args: &RunArgs) -> Result<Prompts> {

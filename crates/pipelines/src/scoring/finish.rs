@@ -95,8 +95,16 @@ pub(super) async fn export(scoring: &Scoring, sheet: &StoredSheet) -> Result<Exp
     let sheet = sheet.clone();
     let read = scoring.inner.tables.db().read(move |connection| {
         let mut filled = StoredCells::new(connection, &sheet);
+        let settings = &sheet.settings;
+        let job = files::Export {
+            source: &settings.source,
+            wanted: &settings.layout.wanted(&settings.categories, &settings.mode),
+            target: (&path, format),
+            plan: &sheet.plan,
+            existing: settings.existing,
+        };
         // What goes wrong with the file is no error of the database.
-        Ok(files::export(&sheet.settings.source, (&path, format), &sheet.plan, &mut filled))
+        Ok(files::export(&job, &mut filled))
     });
     read.await?
 }

@@ -12,11 +12,11 @@ use longhaul_queue::{State, Timestamp};
 use crate::app::App;
 use crate::exit::Code;
 use crate::output::dollars;
-use crate::progress::{Fact, Progress, Status};
+use crate::progress::{Fact, Progress, Rate, Status};
 
-use super::interrupts::Interrupts;
 use super::outage;
-use super::working::Working;
+use crate::commands::interrupts::Interrupts;
+use crate::commands::working::Working;
 
 /// How following ended.
 pub(crate) enum Shown {
@@ -39,45 +39,16 @@ struct Drawn {
     moved: (Instant, u64),
 }
 
-/// Requests a second, the newest counting most.
-struct Rate {
-    last: Option<(Instant, u64)>,
-    per_second: f64,
-}
-
 /// Least time between two drawings.
 const DRAW_EVERY: Duration = Duration::from_millis(50);
 /// A run that does not move for so long is asked why.
 const STUCK_AFTER: Duration = Duration::from_secs(3);
 /// Unfinished requests among which a reason is looked for.
 const TROUBLES_LOOKED_AT: usize = 20;
-/// Least time between two measurements of the rate, and how much a new one counts.
-const RATE_EVERY: Duration = Duration::from_millis(500);
-const RATE_WEIGHT: f64 = 0.3;
-
-impl Rate {
-    fn update(&mut self, done: u64) -> f64 {
-        let now = Instant::now();
-        match self.last {
-            None => self.last = Some((now, done)),
-            Some((at, before)) if now - at >= RATE_EVERY => {
-                let current = done.saturating_sub(before) as f64 / (now - at).as_secs_f64();
-                self.per_second = if self.per_second == 0.0 {
-                    current
-                } else {
-                    self.per_second * (1.0 - RATE_WEIGHT) + current * RATE_WEIGHT
-                };
-                self.last = Some((now, done));
-            }
-            Some(_) => {}
-        }
-        self.per_second
-    }
-}
 
 impl Bar {
     fn new(progress: Progress) -> Self {
-        let rate = Rate { last: None, per_second: 0.0 };
+        let rate = Rate::default();
         Self(Mutex::new(Drawn { progress, rate, at: None, moved: (Instant::now(), 0) }))
     }
 

@@ -1,0 +1,189 @@
+//! Arguments of `sheet …`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::CacheUse;
+
+const EXAMPLES: &str = "\
+Examples:
+  longhaul sheet score reviews.csv --text-column text --rubric rubric.toml --out scored.csv
+  longhaul sheet score reviews.csv --text-column text --rubric rubric.toml --sample 20
+  longhaul sheet score reviews.xlsx --text-column text --rubric rubric.toml --rationale --out scored.xlsx
+  longhaul sheet score people.jsonl --text-column bio --schema person.json --out people-2.jsonl
+  longhaul sheet score sheets://SPREADSHEET_ID/Sheet1 --layout sheet --google-key key.json
+
+The same table and options go on with the same sheet: after Ctrl-C, a crash or a reboot, repeat the command.
+A rubric is a TOML file: [[category]] with name, and if you like definition and detail.";
+
+/// `sheet …`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SheetCommand {
+    /// Scores every text of a table, and writes the table with its scores.
+    #[command(after_help = EXAMPLES)]
+    Score(Box<SheetScoreArgs>),
+    /// Lists sheets, newest first.
+    Ls {
+        /// At most this many.
+        #[arg(long, default_value_t = 20, value_name = "N")]
+        limit: usize,
+    },
+    /// Shows a sheet: units, spending, its chunks, and why cells are blank.
+    Status {
+        /// The sheet; default the newest.
+        id: Option<String>,
+        /// Chunks shown at most.
+        #[arg(long, default_value_t = 50, value_name = "N")]
+        chunks: usize,
+    },
+    /// Tries again what failed, and nothing else.
+    Retry {
+        /// The sheet.
+        id: String,
+        /// All cells that failed; the default.
+        #[arg(long, conflicts_with = "chunk")]
+        failed: bool,
+        /// One chunk that failed, by its number in `sheet status`.
+        #[arg(long, value_name = "N")]
+        chunk: Option<u64>,
+        /// Only put them back; a worker answers them: longhaul work.
+        #[arg(long)]
+        detach: bool,
+    },
+    /// Goes on with a sheet that was held: by its budget, a key or a quota.
+    Resume {
+        /// The sheet.
+        id: String,
+        /// New limit on spending, in dollars.
+        #[arg(long, value_name = "USD")]
+        max_cost: Option<String>,
+        /// Only let it go on; a worker answers it: longhaul work.
+        #[arg(long)]
+        detach: bool,
+    },
+    /// Cancels what is left of a sheet; what was scored is kept and written.
+    Cancel {
+        /// The sheet.
+        id: String,
+    },
+    /// Writes the file of a sheet now, with what is known so far.
+    Export {
+        /// The sheet.
+        id: String,
+        /// Where to; default where its scores go.
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+    /// Deletes a sheet for good, with its texts and scores; files stay.
+    Rm {
+        /// The sheet.
+        id: String,
+    },
+}
+
+/// `sheet score`.
+#[derive(Debug, Args)]
+pub(crate) struct SheetScoreArgs {
+    /// The table: .csv, .tsv, .jsonl or .xlsx, or a Google sheet: sheets://ID/TITLE, or its address.
+    pub(crate) table: String,
+    /// Column or field with the text.
+    #[arg(long, value_name = "NAME", required_unless_present = "layout")]
+    pub(crate) text_column: Option<String>,
+    /// TOML file with the categories.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) rubric: Option<PathBuf>,
+    /// Where categories stand in the table itself: text in column C, categories from D, their names, definitions and
+    /// details in rows 2 to 4, texts from row 5.
+    #[arg(long, value_name = "LAYOUT", conflicts_with_all = ["text_column", "rubric", "schema", "rationale"])]
+    pub(crate) layout: Option<LayoutName>,
+    /// Also ask for a reason for each score; a column each.
+    #[arg(long, conflicts_with = "schema")]
+    pub(crate) rationale: bool,
+    /// JSON Schema of an object instead of scores; its fields become columns.
+    #[arg(long, value_name = "FILE", conflicts_with = "rubric")]
+    pub(crate) schema: Option<PathBuf>,
+    /// Which sheet of a workbook; default the first.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) sheet: Option<String>,
+    /// Where the table goes with its scores; the ending says how it is written.
+    #[arg(long, value_name = "FILE", conflicts_with = "in_place")]
+    pub(crate) out: Option<PathBuf>,
+    /// Write over the table itself, at the end and at once. A Google sheet always is.
+    #[arg(long)]
+    pub(crate) in_place: bool,
+    /// Model; default the profile's.
+    #[arg(long, short, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+    /// Address of an OpenAI-compatible server, instead of the profile's.
+    #[arg(long, value_name = "URL")]
+    pub(crate) base_url: Option<String>,
+    /// Model to ask when the first gives no usable answer.
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) fallback_model: Option<String>,
+    /// Profile of that model; default the same.
+    #[arg(long, value_name = "NAME", requires = "fallback_model")]
+    pub(crate) fallback_profile: Option<String>,
+    /// Words of your own for the model, before ours.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) instructions: Option<String>,
+    /// Lowest and highest score.
+    #[arg(long, value_name = "LOW..HIGH", default_value = "0..1")]
+    pub(crate) range: String,
+    /// Score cells again that have a value; by default only blanks are filled and paid for.
+    #[arg(long)]
+    pub(crate) overwrite: bool,
+    /// Only the first rows that have a text.
+    #[arg(long, value_name = "N", conflicts_with = "sample")]
+    pub(crate) limit: Option<u64>,
+    /// Score only so many rows, show them, and write nothing. They are not paid for again.
+    #[arg(long, value_name = "N", conflicts_with_all = ["out", "in_place", "detach"])]
+    pub(crate) sample: Option<u64>,
+    /// Stop before more than this is spent, in dollars.
+    #[arg(long, value_name = "USD")]
+    pub(crate) max_cost: Option<String>,
+    /// Use of known answers: auto, off, or only those.
+    #[arg(long, value_name = "USE", default_value = "auto")]
+    pub(crate) cache: CacheUse,
+    /// Rows in a chunk.
+    #[arg(long, value_name = "N", default_value_t = longhaul_pipelines::scoring::settings::CHUNK_ROWS)]
+    pub(crate) chunk_rows: u64,
+    /// Chunks at work at once.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) parallel_chunks: u32,
+    /// Requests of a chunk under way at once, at most; the rate control stays below.
+    #[arg(long, value_name = "N", default_value_t = longhaul_pipelines::scoring::settings::CONCURRENCY)]
+    pub(crate) concurrency: usize,
+    /// Categories in one request.
+    #[arg(long, value_name = "N", default_value_t = longhaul_pipelines::scoring::settings::BLOCK_CATEGORIES)]
+    pub(crate) batch_size: usize,
+    /// Passes over cells that are still blank at the end.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) fill_rounds: u32,
+    /// Key file of a Google service account.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) google_key: Option<String>,
+    /// Label; spending is counted by it too. May be repeated.
+    #[arg(long = "tag", value_name = "TAG")]
+    pub(crate) tags: Vec<String>,
+    /// Only store the work; a worker does it: longhaul work.
+    #[arg(long)]
+    pub(crate) detach: bool,
+    /// Say what would be done and what it would cost, and do nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// A layout by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum LayoutName {
+    /// Categories above their own columns.
+    Sheet,
+}
+
+impl SheetScoreArgs {
+    /// The settings that were given as flags: key, flag, value.
+    pub(crate) fn flags(&self) -> Vec<(&'static str, &'static str, String)> {
+        self.google_key.iter().map(|key| ("google.key_file", "--google-key", key.clone())).collect()
+    }
+}
