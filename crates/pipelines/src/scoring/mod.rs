@@ -17,6 +17,7 @@
 //!   a lane of its own, so nothing is lost behind an end mark and no stage waits for itself.
 //! - The rate of calls is the rate control's business. The number of invokers is a cap on top of it.
 
+pub mod google;
 pub mod layout;
 pub mod places;
 pub mod settings;

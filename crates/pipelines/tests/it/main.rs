@@ -12,6 +12,7 @@ mod embed;
 mod gates;
 mod listening;
 mod rest;
+mod sheets;
 mod slices;
 mod stage;
 mod sync;
