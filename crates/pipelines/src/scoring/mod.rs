@@ -30,6 +30,7 @@ pub mod estimate;
 pub mod files;
 pub mod finish;
 pub mod gauges;
+pub mod google;
 mod invoker;
 pub mod layout;
 mod live;

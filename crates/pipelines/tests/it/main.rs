@@ -14,6 +14,7 @@ mod listening;
 mod rest;
 mod scoring;
 mod scoring_lessons;
+mod sheets;
 mod slices;
 mod stage;
 mod sync;
