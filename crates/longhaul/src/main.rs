@@ -28,6 +28,7 @@ mod parse;
 mod progress;
 mod prompts;
 mod server;
+mod sheets;
 mod store;
 mod telemetry;
 
@@ -52,6 +53,7 @@ fn start(cli: &Cli) -> Result<Code> {
     let flags = match &cli.command {
         Command::Work(args) => args.flags(),
         Command::Up(args) => args.flags(),
+        Command::Sheet(SheetCommand::Score(args)) => args.flags(),
         _ => Vec::new(),
     };
     let app = App::new(&cli.global, flags)?;

@@ -109,6 +109,23 @@ pub(super) async fn export(scoring: &Scoring, sheet: &StoredSheet) -> Result<Exp
     read.await?
 }
 
+/// Rows with their scores, from a row on.
+pub(super) async fn rows(
+    scoring: &Scoring,
+    sheet: &StoredSheet,
+    first: u64,
+    limit: u64,
+) -> Result<Vec<(u64, FilledRow)>> {
+    let sheet = sheet.clone();
+    let read = scoring.inner.tables.db().read(move |connection| {
+        let texts = Tables::texts_from(connection, sheet.seq, first, limit)?;
+        let mut filled = StoredCells::new(connection, &sheet);
+        let rows = texts.into_iter().filter_map(|row| Some((row, filled.row(row).transpose()?)));
+        Ok(rows.map(|(row, filled)| Ok((row, filled?))).collect::<Result<Vec<_>>>())
+    });
+    read.await?
+}
+
 /// Scores of a sheet in the order of its rows, a page at a time.
 struct StoredCells<'a> {
     connection: &'a Connection,

@@ -4,8 +4,9 @@ use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::store::{Filter, ListRequest, Signal};
 use longhaul_queue::{Error as QueueError, Json, State};
 
-use super::places::Exported;
+use super::places::{Exported, FilledRow};
 use super::sheet::{HOLDS, SheetId};
+use super::tables::StoredSheet;
 use super::{Error, Result, Scoring, chunk, finish};
 
 /// Cancels what is left of a sheet. What was written stays, and the file is written with what is known.
@@ -104,9 +105,13 @@ pub async fn retry(scoring: &Scoring, id: &SheetId, again: Again) -> Result<Retr
 }
 
 /// Writes the file of a sheet now, with what is known so far.
-pub async fn export(scoring: &Scoring, id: &SheetId) -> Result<Exported> {
-    let sheet = scoring.inner.tables.get(id.as_str()).await?;
-    finish::export(scoring, &sheet).await
+pub async fn export(scoring: &Scoring, sheet: &StoredSheet) -> Result<Exported> {
+    finish::export(scoring, sheet).await
+}
+
+/// Rows of a sheet with their scores, from a row on, at most so many.
+pub async fn rows(scoring: &Scoring, sheet: &StoredSheet, first: u64, limit: u64) -> Result<Vec<(u64, FilledRow)>> {
+    finish::rows(scoring, sheet, first, limit).await
 }
 
 /// Deletes a sheet for good: jobs, texts, scores and its part of the ledger. Refused while chunks are unfinished.

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::layout::Plan;
 use super::places::{Exported, Fate};
-use super::settings::SheetSettings;
+use super::settings::{SheetSettings, Target};
 use super::{Error, Result};
 use crate::data;
 
@@ -283,6 +283,13 @@ impl Tables {
         self.write(move |connection| Ok(connection.execute(sql, [sheet]).map(drop)?)).await
     }
 
+    /// Says anew where the scores of a sheet go.
+    pub async fn set_target(&self, sheet: i64, target: &Target) -> Result<()> {
+        let target = json(target)?;
+        let sql = "UPDATE score_sheets SET settings = json_set(settings, '$.target', json(?2)) WHERE seq = ?1";
+        self.write(move |connection| Ok(connection.execute(sql, params![sheet, target]).map(drop)?)).await
+    }
+
     /// Notes what the end of a sheet came to; `None` when it goes on.
     pub async fn set_exported(&self, sheet: i64, exported: Option<Exported>) -> Result<()> {
         let exported = exported.as_ref().map(json).transpose()?;
@@ -410,6 +417,14 @@ impl Tables {
             Ok(units)
         })
         .await
+    }
+
+    /// Rows with a text, from one on.
+    pub(super) fn texts_from(connection: &Connection, sheet: i64, first: u64, limit: u64) -> DbResult<Vec<u64>> {
+        let sql = "SELECT row FROM score_rows WHERE sheet = ?1 AND row >= ?2 ORDER BY row LIMIT ?3";
+        let mut statement = connection.prepare_cached(sql)?;
+        let rows = statement.query_map(params![sheet, first, limit], |row| row.get(0))?;
+        Ok(rows.collect::<Result<_, _>>()?)
     }
 
     /// Texts of some rows, in order.

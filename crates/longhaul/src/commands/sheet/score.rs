@@ -1,0 +1,212 @@
+//! `sheet score`: a table in, every cell scored. It stores the texts, answers them with a worker of its own, and writes the
+//! table; interrupted at any point, the same command goes on.
+
+use anyhow::Result;
+use longhaul_llm::{MicroUsd, Scope};
+use longhaul_pipelines::scoring::estimate::{self, Estimate};
+use longhaul_pipelines::scoring::settings::Target;
+use longhaul_pipelines::scoring::status::SheetState;
+use longhaul_pipelines::scoring::tables::StoredSheet;
+use longhaul_pipelines::scoring::{ChunkScheduler, Scoring, SheetId, SheetSettings, Status, manage};
+use longhaul_queue::Worker;
+use serde_json::json;
+
+use super::{follow, settings, summary};
+use crate::app::App;
+use crate::args::SheetScoreArgs;
+use crate::commands::interrupts::Interrupts;
+use crate::commands::working::{self, Working};
+use crate::exit::{Code, Failure};
+use crate::output::{counted, dollars, grouped, plain};
+use crate::store::Missing;
+use crate::{models, parse, sheets};
+
+/// Slots of the worker: chunks that run at once are limited by their queue.
+const SLOTS: usize = 32;
+/// Characters of a text in a sample.
+const TEXT_SHOWN: usize = 40;
+
+/// Runs the command.
+pub(super) async fn run(app: &App, args: &SheetScoreArgs) -> Result<Code> {
+    let max_cost = args.max_cost.as_deref().map(parse::money).transpose();
+    let max_cost = max_cost.map_err(|problem| Failure::new(Code::Usage, format!("--max-cost: {problem}")))?;
+    let models = models::Setup::new(app, args.base_url.as_deref())?;
+    let (queue, data) = app.queue_with_data(Missing::Create)?;
+    let google = match &data {
+        Some(data) => sheets::google(app, &queue, data).await?,
+        None => None,
+    };
+    let mut wanted = settings::of(args, &models, google.as_ref()).await?;
+    let scoring = sheets::open(app, &queue, data, models.llm(app)?).await?;
+    models::set_budgets(app, scoring.llm()).await?;
+    let id = SheetId::of(&wanted)?;
+    let known = scoring.tables().find(id.as_str()).await?;
+    if known.as_ref().is_none_or(|sheet| !sheet.read_whole) {
+        let estimate = estimate::estimate(&scoring, &wanted).await?;
+        wanted.estimate_micros = estimate.cost_micros;
+        if args.dry_run {
+            return describe(app, &id, &estimate, max_cost);
+        }
+        introduce(app, &id, &estimate, max_cost);
+    } else if args.dry_run {
+        app.out.note(format_args!("{id} is there already: the same command goes on with it"));
+        return Ok(Code::Ok);
+    } else {
+        app.out.note(format_args!("going on with {id}"));
+    }
+    if max_cost.is_some() {
+        scoring.llm().ledger().set_cap(&Scope::run(id.as_str()), max_cost).await?;
+    }
+    make(app, &scoring, wanted).await?;
+    if known.is_some() {
+        go_on(app, args, &scoring, &id).await?;
+    }
+    let code = work_on(app, &scoring, &id, args.detach).await?;
+    if args.sample.is_some() && !args.detach {
+        show_sample(app, &scoring, &scoring.tables().get(id.as_str()).await?).await?;
+    }
+    Ok(code)
+}
+
+/// Reads the table. Interrupted, what is kept so far stays, and the same command goes on.
+async fn make(app: &App, scoring: &Scoring, wanted: SheetSettings) -> Result<()> {
+    let mut interrupts = Interrupts::new()?;
+    tokio::select! {
+        made = ChunkScheduler::make(scoring, wanted) => {
+            made?;
+            Ok(())
+        }
+        () = interrupts.next() => {
+            app.out.note("interrupted while the table was read; nothing was sent");
+            Err(Failure::new(Code::Interrupted, "interrupted").hint("go on with the same command").into())
+        }
+    }
+}
+
+/// Whatever held it may be gone: a key was set, more money allowed. Where its scores go may be new, too.
+async fn go_on(app: &App, args: &SheetScoreArgs, scoring: &Scoring, id: &SheetId) -> Result<()> {
+    let sheet = scoring.tables().get(id.as_str()).await?;
+    let status = Status::of(scoring, &sheet).await?;
+    if status.state == SheetState::Held {
+        manage::resume(scoring, id).await?;
+    }
+    if let Some(out) = args.out.as_deref().map(std::path::absolute).transpose()? {
+        let format = longhaul_pipelines::scoring::settings::Format::of_path(&out)?;
+        let target = Target::File { path: out, format };
+        if sheet.settings.target != target {
+            scoring.tables().set_target(sheet.seq, &target).await?;
+            if status.state.is_over() {
+                let exported = manage::export(scoring, &scoring.tables().get(id.as_str()).await?).await?;
+                scoring.tables().set_exported(sheet.seq, Some(exported)).await?;
+            }
+            app.out.note(format_args!("its scores now go to {}", args.out.as_deref().unwrap_or(std::path::Path::new("")).display()));
+        }
+    }
+    Ok(())
+}
+
+/// Works on a sheet until it ends, is held, or somebody presses Ctrl-C.
+pub(super) async fn work_on(app: &App, scoring: &Scoring, id: &SheetId, detach: bool) -> Result<Code> {
+    if detach {
+        app.out.one(&json!({ "id": id.as_str() }), || id.to_string())?;
+        app.out.hint(format_args!("do it with longhaul work, look at it with longhaul sheet status {id}"));
+        return Ok(Code::Ok);
+    }
+    let mut interrupts = Interrupts::new()?;
+    let mut worker = Worker::new(scoring.queue().clone(), working::options(app, id.as_str(), SLOTS)?);
+    scoring.register(&mut worker);
+    let mut working = Working::start(worker);
+    let ended = tokio::select! {
+        status = follow::show(app, scoring, id) => Some(status?),
+        () = working.ended() => None,
+        () = interrupts.next() => {
+            interrupts.drain(app, &mut working).await;
+            working.stop().await?;
+            scoring.llm().save_learnt().await;
+            app.out.note(format_args!("interrupted; nothing is lost, {id} is stored"));
+            app.out.hint("go on with the same command, or in the background: longhaul work");
+            return Ok(Code::Interrupted);
+        }
+    };
+    working.stop().await?;
+    scoring.llm().save_learnt().await;
+    let Some(status) = ended else {
+        return Err(Failure::new(Code::Failure, format!("the worker ended before {id} did; nothing is lost"))
+            .hint("go on with the same command")
+            .into());
+    };
+    let sheet = scoring.tables().get(id.as_str()).await?;
+    let status = Status { exported: sheet.exported, ..status };
+    app.out.one(&status, || summary::lines(&sheet, &status))?;
+    if status.units.failed > 0 {
+        app.out.hint(format_args!("see why: longhaul sheet status {id}; try them again: longhaul sheet retry {id}"));
+    }
+    if status.state == SheetState::Held {
+        app.out.hint(format_args!("go on once the cause is gone: longhaul sheet resume {id}"));
+    }
+    Ok(summary::code_of(&status))
+}
+
+fn describe(app: &App, id: &SheetId, estimate: &Estimate, max_cost: Option<MicroUsd>) -> Result<Code> {
+    app.out.one(&json!({ "id": id.as_str(), "estimate": estimate }), || {
+        let mut text = format!("{id}: {}", words(estimate));
+        if let Some(max) = max_cost {
+            text += &format!("\nstops before {max}");
+        }
+        text
+    })?;
+    app.out.note("nothing was sent or stored");
+    Ok(Code::Ok)
+}
+
+fn introduce(app: &App, id: &SheetId, estimate: &Estimate, max_cost: Option<MicroUsd>) {
+    app.out.note(format_args!("{id}: {}", words(estimate)));
+    if let Some(max) = max_cost {
+        app.out.note(format_args!("stops before {max}"));
+    }
+}
+
+fn words(estimate: &Estimate) -> String {
+    let cost = match estimate.cost_micros {
+        _ if estimate.free => "free on this machine".to_owned(),
+        Some(micros) => format!("about {}", dollars(micros)),
+        None => "unpriced: no price is known for this model".to_owned(),
+    };
+    let simulated = if estimate.simulated { " (simulated)" } else { "" };
+    let filled = match estimate.filled {
+        0 => String::new(),
+        filled => format!(", {} have all their cells already", grouped(filled)),
+    };
+    format!(
+        "{} in {} to {}{simulated} for {}{filled}; {cost}",
+        counted(estimate.cells, "cell"),
+        counted(estimate.units, "request"),
+        estimate.model,
+        counted(estimate.rows, "row"),
+    )
+}
+
+/// The rows of a sample with their scores.
+async fn show_sample(app: &App, scoring: &Scoring, sheet: &StoredSheet) -> Result<()> {
+    let rows = manage::rows(scoring, sheet, 0, sheet.settings.limit.unwrap_or(1).min(1_000)).await?;
+    let names: Vec<&str> = sheet.plan.targets.iter().map(|target| target.name.as_str()).collect();
+    for (number, row) in &rows {
+        let cells: serde_json::Map<_, _> =
+            names.iter().zip(&row.cells).map(|(name, cell)| ((*name).to_owned(), cell.clone().unwrap_or_default())).collect();
+        let line = json!({ "row": number + 1, "text": row.text, "cells": cells });
+        app.out.stream(&line, || {
+            let text: String = plain(&row.text).chars().take(TEXT_SHOWN).collect();
+            let cells = names.iter().zip(&row.cells).map(|(name, cell)| {
+                let value = match cell {
+                    Some(serde_json::Value::String(text)) => plain(text),
+                    Some(value) => value.to_string(),
+                    None => "blank".to_owned(),
+                };
+                format!("{name} {value}")
+            });
+            format!("row {}: {text}\n  {}", number + 1, cells.collect::<Vec<_>>().join(" · "))
+        })?;
+    }
+    app.out.hint("answers are kept: score the whole table with --out FILE instead of --sample");
+    Ok(())
+}

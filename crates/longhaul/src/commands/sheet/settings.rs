@@ -1,0 +1,168 @@
+//! From the command line to a sheet's settings.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use longhaul_llm::cache::CacheMode;
+use longhaul_llm::schema;
+use longhaul_pipelines::scoring::google::{Google, SheetAddress};
+use longhaul_pipelines::scoring::settings::{
+    Category, Existing, Format, Mode, ModelName, Source, Target, Work,
+};
+use longhaul_pipelines::scoring::{Layout, SheetSettings, files};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::args::{CacheUse, SheetScoreArgs};
+use crate::exit::{Code, Failure};
+use crate::models;
+
+const RUBRIC_HINT: &str =
+    "such as [[category]] with name = \"delivery\" and definition = \"how it was shipped\"";
+
+/// A rubric as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rubric {
+    category: Vec<RubricCategory>,
+    #[serde(default)]
+    instructions: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RubricCategory {
+    name: String,
+    #[serde(default)]
+    definition: String,
+    #[serde(default)]
+    detail: String,
+}
+
+/// All settings of a sheet.
+pub(super) async fn of(args: &SheetScoreArgs, models: &models::Setup, google: Option<&Google>) -> Result<SheetSettings> {
+    let profile = models.chosen()?;
+    let model = models.model(&profile, args.model.as_deref(), true)?;
+    let rubric = args.rubric.as_deref().map(read_rubric).transpose()?;
+    let instructions = args.instructions.clone().or_else(|| rubric.as_ref().and_then(|rubric| rubric.instructions.clone()));
+    let source = source(args, google).await?;
+    let fallback = args.fallback_model.as_ref().map(|model| ModelName {
+        profile: args.fallback_profile.clone().unwrap_or_else(|| profile.clone()),
+        model: model.clone(),
+    });
+    Ok(SheetSettings {
+        target: target(args, &source)?,
+        source,
+        layout: match (&args.text_column, args.layout) {
+            (Some(text), None) => Layout::Columns { text: text.clone() },
+            _ => Layout::sheet(),
+        },
+        mode: mode(args)?,
+        categories: rubric.map(|rubric| rubric.category).unwrap_or_default().into_iter().map(category).collect(),
+        instructions,
+        range: range(&args.range)?,
+        model: ModelName { profile, model },
+        fallback,
+        existing: if args.overwrite { Existing::Overwrite } else { Existing::Keep },
+        limit: args.sample.or(args.limit),
+        work: Work {
+            chunk_rows: args.chunk_rows,
+            parallel_chunks: args.parallel_chunks,
+            concurrency: args.concurrency,
+            block_categories: args.batch_size,
+            fill_rounds: args.fill_rounds,
+            ..Work::default()
+        },
+        cache: match args.cache {
+            CacheUse::Auto => CacheMode::Auto,
+            CacheUse::Off => CacheMode::Off,
+            CacheUse::Only => CacheMode::Only,
+        },
+        tags: args.tags.clone(),
+        estimate_micros: None,
+    })
+}
+
+fn category(category: RubricCategory) -> Category {
+    let RubricCategory { name, definition, detail } = category;
+    Category { name, definition, detail }
+}
+
+fn mode(args: &SheetScoreArgs) -> Result<Mode> {
+    Ok(match &args.schema {
+        Some(path) => Mode::Free { schema: read_schema(path)? },
+        None if args.rationale => Mode::Rationale,
+        None => Mode::Scores,
+    })
+}
+
+async fn source(args: &SheetScoreArgs, google: Option<&Google>) -> Result<Source> {
+    if SheetAddress::is_meant_by(&args.table) {
+        let address: SheetAddress = args.table.parse()?;
+        let Some(google) = google else {
+            return Err(Failure::new(Code::Config, "no key for Google Sheets is set")
+                .hint("make a service account, share the sheet with its address, and name its key file: --google-key FILE, or google.key_file in longhaul.toml")
+                .into());
+        };
+        return Ok(Source::Google(google.find(&address).await?.sheet));
+    }
+    let path = PathBuf::from(&args.table);
+    let format = Format::of_path(&path)?;
+    let absolute = std::path::absolute(&path)?;
+    let sha256 = {
+        let path = absolute.clone();
+        tokio::task::spawn_blocking(move || files::sha256(&path)).await??
+    };
+    Ok(Source::File { path: absolute, format, sheet: args.sheet.clone(), sha256 })
+}
+
+fn target(args: &SheetScoreArgs, source: &Source) -> Result<Target> {
+    if args.sample.is_some() {
+        return Ok(Target::Kept);
+    }
+    match (source, &args.out) {
+        (Source::Google(_), None) => Ok(Target::InPlace),
+        (Source::Google(_), Some(_)) => Err(Failure::new(Code::Usage, "--out: a Google sheet is written in place")
+            .hint("leave --out away")
+            .into()),
+        (Source::File { .. }, Some(out)) => {
+            Ok(Target::File { path: std::path::absolute(out)?, format: Format::of_path(out)? })
+        }
+        (Source::File { path, format, .. }, None) if args.in_place => {
+            Ok(Target::File { path: path.clone(), format: *format })
+        }
+        (Source::File { .. }, None) if args.dry_run => Ok(Target::Kept),
+        (Source::File { .. }, None) => Err(Failure::new(Code::Usage, "where should the scores go?")
+            .hint("name a file with --out, write over the table with --in-place, or look first with --sample 20")
+            .into()),
+    }
+}
+
+fn range(text: &str) -> Result<(f64, f64)> {
+    let parts = text.split_once("..").and_then(|(low, high)| Some((low.parse().ok()?, high.parse().ok()?)));
+    Ok(parts.ok_or_else(|| {
+        Failure::new(Code::Usage, format!("--range: {text:?} is no range")).hint("such as 0..1 or -1..1")
+    })?)
+}
+
+fn read_rubric(path: &Path) -> Result<Rubric> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("reading --rubric {}", path.display()))?;
+    let rubric: Rubric = toml::from_str(&text).map_err(|error| {
+        Failure::new(Code::Usage, format!("--rubric {} cannot be used: {error}", path.display())).hint(RUBRIC_HINT)
+    })?;
+    if rubric.category.is_empty() {
+        return Err(Failure::new(Code::Usage, format!("--rubric {} has no category", path.display())).hint(RUBRIC_HINT).into());
+    }
+    Ok(rubric)
+}
+
+fn read_schema(path: &Path) -> Result<Value> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("reading --schema {}", path.display()))?;
+    let wrong = |problem: String| {
+        Failure::new(Code::Usage, format!("--schema {} cannot be used: {problem}", path.display()))
+            .hint("it must be the JSON Schema of an object with properties: each becomes a column")
+    };
+    let value: Value = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    schema::Compiled::new(&value).map_err(|error| wrong(error.to_string()))?;
+    Ok(value)
+}

@@ -1,0 +1,104 @@
+//! What is said of a sheet: its state in a word, its end in a few lines.
+
+use longhaul_llm::{SIM_MODEL_PREFIX, Totals};
+use longhaul_pipelines::scoring::Status;
+use longhaul_pipelines::scoring::settings::{Source, Target};
+use longhaul_pipelines::scoring::status::SheetState;
+use longhaul_pipelines::scoring::tables::StoredSheet;
+
+use crate::exit::Code;
+use crate::output::{counted, dollars, grouped, short_count};
+
+/// A table by its name.
+pub(super) fn source_of(sheet: &StoredSheet) -> String {
+    match &sheet.settings.source {
+        Source::File { path, .. } => path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned(),
+        Source::Google(google) => format!("sheets://{}/{}", google.spreadsheet, google.sheet),
+    }
+}
+
+pub(super) fn state_text(state: SheetState) -> &'static str {
+    match state {
+        SheetState::Reading => "reading",
+        SheetState::Running => "running",
+        SheetState::Held => "held",
+        SheetState::Completed => "completed",
+        SheetState::Failed => "failed",
+        SheetState::Cancelled => "cancelled",
+    }
+}
+
+pub(super) fn cost_text(spent: &Totals) -> String {
+    if spent.unpriced_calls > 0 { "unpriced".to_owned() } else { dollars(spent.cost.0) }
+}
+
+/// The exit code of a sheet that stands so.
+pub(super) fn code_of(status: &Status) -> Code {
+    match (status.state, status.held.as_deref()) {
+        (SheetState::Reading | SheetState::Running | SheetState::Completed, _) => Code::Ok,
+        (SheetState::Failed, _) => Code::JobsFailed,
+        (SheetState::Held, Some("budget")) => Code::Budget,
+        (SheetState::Held, Some("auth" | "quota")) => Code::Config,
+        (SheetState::Held | SheetState::Cancelled, _) => Code::Failure,
+    }
+}
+
+/// A sheet in a few lines.
+pub(super) fn lines(sheet: &StoredSheet, status: &Status) -> String {
+    let Status { units, chunks, spent, .. } = status;
+    let simulated = if sheet.settings.model.model.starts_with(SIM_MODEL_PREFIX) { " (simulated)" } else { "" };
+    let mut lines = vec![
+        format!("{}  {}", status.id, state_text(status.state)),
+        format!("table     {}", source_of(sheet)),
+        format!("model     {}{simulated} by profile {}", sheet.settings.model.model, sheet.settings.model.profile),
+        format!(
+            "units     {} of {} answered for {}: {} written, {} blank, {} left alone because somebody changed the row",
+            grouped(units.answered()),
+            grouped(units.total),
+            counted(units.rows, "row"),
+            grouped(units.written),
+            grouped(units.failed),
+            grouped(units.edited),
+        ),
+        format!(
+            "chunks    {} of {} completed, {} running, {} failed",
+            chunks.completed, chunks.total, chunks.running, chunks.failed
+        ),
+        format!(
+            "asked     {}, {} from the cache, {} of another shape asked again, 429s {}",
+            counted(spent.calls, "call"),
+            grouped(units.cached),
+            grouped(spent.repaired),
+            grouped(spent.throttled)
+        ),
+        format!("tokens    {} in, {} out", short_count(spent.usage.total() - spent.usage.out), short_count(spent.usage.out)),
+        format!("cost      {}{}", cost_text(spent), estimated(status)),
+    ];
+    if spent.unknown_calls > 0 {
+        lines.push(format!(
+            "unknown   {} cut off by a crash may have been billed twice, {} at most",
+            counted(spent.unknown_calls, "call"),
+            dollars(spent.unknown_ceiling.0)
+        ));
+    }
+    if let (Some(exported), Target::File { path, .. }) = (&status.exported, &sheet.settings.target) {
+        lines.push(format!(
+            "file      {} ({}, {} filled)",
+            path.display(),
+            counted(exported.rows, "row"),
+            counted(exported.cells, "cell")
+        ));
+        if exported.changed > 0 {
+            lines.push(format!("changed   {} changed since the table was read: left alone", counted(exported.changed, "row")));
+        }
+    }
+    if let Some(message) = &status.message {
+        let why = status.held.as_ref().map_or_else(|| "why".to_owned(), |held| format!("held: {held}"));
+        lines.push(format!("{why:<9} {message}"));
+    }
+    lines.join("\n")
+}
+
+fn estimated(status: &Status) -> String {
+    status.estimated_micros.map_or_else(String::new, |micros| format!(" (estimated {})", dollars(micros)))
+}
