@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 /// More digits than a spreadsheet program keeps: such an id is no number to it.
-const NUMBER_DIGITS_MAX: usize = 15;
+pub(super) const NUMBER_DIGITS_MAX: usize = 15;
 /// Characters that make a spreadsheet program take a text for a formula.
 const FORMULA_STARTS: [char; 6] = ['=', '+', '-', '@', '\t', '\r'];
 /// From here on numbers are written with an exponent, as spreadsheet programs show them.

@@ -183,13 +183,20 @@ pub(super) struct CsvOutput<'a> {
     style: Style,
     /// Rows come from a file with this separator.
     from: Option<u8>,
+    /// Columns of scores.
+    targets: Vec<usize>,
     line: String,
 }
 
 impl<'a> CsvOutput<'a> {
-    pub(super) fn new(writer: &'a mut (dyn Write + Send), style: Style, from: Option<u8>) -> Self {
+    pub(super) fn new(
+        writer: &'a mut (dyn Write + Send),
+        style: Style,
+        from: Option<u8>,
+        targets: Vec<usize>,
+    ) -> Self {
         let line = if style.marked { BOM.to_owned() } else { String::new() };
-        Self { writer, style, from, line }
+        Self { writer, style, from, targets, line }
     }
 
     fn push(&mut self, index: usize, field: &str) {
@@ -214,6 +221,10 @@ impl Output for CsvOutput<'_> {
                 match (fills.get(column), original.zip(originals.get(column)), record.cells.get(column)) {
                     (Some(fill), _, _) => quoted(fill_text(fill), delimiter),
                     (None, Some((text, field)), _) => Cow::Borrowed(&text[field.clone()]),
+                    // A model wrote this one too, in an earlier export.
+                    (None, None, Some(cell)) if self.targets.contains(&column) => {
+                        quoted(harmless(cell.text()), delimiter)
+                    }
                     (None, None, Some(cell)) => quoted(cell.text(), delimiter),
                     (None, None, None) => Cow::Borrowed(""),
                 };

@@ -173,12 +173,12 @@ impl Table {
             Some(from) => Ok(Style { delimiter, ..CsvReader::style(path, from)? }),
             None => Ok::<_, Error>(Style { delimiter, marked: false, crlf: false }),
         };
+        let targets = self.columns.targets.iter().map(|(column, _)| *column).collect();
         Ok(match job.target.1 {
-            Format::Csv => Box::new(CsvOutput::new(writer, delimited(COMMA)?, from)),
-            Format::Tsv => Box::new(CsvOutput::new(writer, delimited(TAB)?, from)),
+            Format::Csv => Box::new(CsvOutput::new(writer, delimited(COMMA)?, from, targets)),
+            Format::Tsv => Box::new(CsvOutput::new(writer, delimited(TAB)?, from, targets)),
             Format::Jsonl => {
                 let names = self.columns.names(job.plan, &self.heads);
-                let targets = self.columns.targets.iter().map(|(column, _)| *column).collect();
                 Box::new(JsonlOutput::new(writer, names, targets, *format == Format::Jsonl))
             }
             Format::Xlsx => {

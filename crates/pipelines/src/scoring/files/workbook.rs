@@ -7,7 +7,7 @@ use std::path::Path;
 use rust_xlsxwriter::{Format as CellFormat, Workbook, Worksheet, XlsxError};
 use serde_json::Value;
 
-use super::cell::{Cell, DateKind, Record, plain_number, value_text};
+use super::cell::{Cell, DateKind, NUMBER_DIGITS_MAX, Record, plain_number, value_text};
 use super::export::{Fill, Fills, Output};
 use super::xlsx::{COLUMNS_MAX, ROWS_MAX};
 
@@ -123,11 +123,17 @@ fn write_cell(worksheet: &mut Worksheet, at: At, cell: &Cell, dates: &Dates) -> 
             };
             worksheet.write_number_with_format(at.0, at.1, *serial, format).map(drop).map_err(failed)
         }
+        // As a number it would lose its last digits.
+        Cell::Json(text) if is_long_integer(text) => write_text(worksheet, at, text),
         Cell::Json(text) => match serde_json::from_str(text) {
             Ok(value) => write_fill(worksheet, at, Fill::Value(&value)),
             Err(_) => write_text(worksheet, at, text),
         },
     }
+}
+
+fn is_long_integer(text: &str) -> bool {
+    text.len() > NUMBER_DIGITS_MAX && text.bytes().all(|byte| byte == b'-' || byte.is_ascii_digit())
 }
 
 fn write_number(worksheet: &mut Worksheet, at: At, number: f64) -> io::Result<()> {
@@ -156,7 +162,24 @@ fn too_large(text: &str) -> io::Error {
 
 fn failed(error: XlsxError) -> io::Error {
     match error {
-        XlsxError::IoError(error) => error,
+        XlsxError::IoError(error) | XlsxError::ZipError(zip::result::ZipError::Io(error)) => error,
         other => io::Error::other(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_on_a_full_disk_is_an_error() {
+        let error = unpanicked(|| panic!("as the crate does")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    }
+
+    #[test]
+    fn long_ids_stay_whole() {
+        assert!(is_long_integer("12345678901234567") && is_long_integer("-1234567890123456"));
+        assert!(!is_long_integer("123456789012345") && !is_long_integer("0.1234567890123456789"));
     }
 }

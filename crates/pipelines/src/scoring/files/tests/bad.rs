@@ -157,9 +157,8 @@ fn a_full_disk_leaves_the_old_file() {
         let mut failed = 0;
         for left in (0..).step_by(step) {
             let mut filled = Scores::default().row(1, "a", [json!(0.5), json!(0.5)]);
-            let through = |writer: &mut (dyn Write + Send), work: export::Work<'_>| {
-                work(&mut Disk { writer, left })
-            };
+            let through =
+                |writer: &mut (dyn Write + Send), work: export::Work<'_>| work(&mut Disk { writer, left });
             match export::export_through(&job, &mut filled, through) {
                 Ok(_) => break,
                 Err(error) => {

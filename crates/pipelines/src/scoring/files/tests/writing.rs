@@ -122,6 +122,15 @@ fn what_a_model_wrote_is_no_formula() {
 }
 
 #[test]
+fn what_a_model_wrote_earlier_is_no_formula_either() {
+    let line = "{\"text\":\"=mine\",\"clarity reason\":\"=cmd|x\"}\n";
+    let desk = Desk::with("a.jsonl", line).rationale();
+    desk.export("out.csv", &mut Scores::default()).unwrap();
+    let expected = "text,clarity reason,clarity,tone,tone reason\n=mine,'=cmd|x,,,\n";
+    assert_eq!(desk.text("out.csv"), expected);
+}
+
+#[test]
 fn an_edited_row_is_left_alone() {
     let desk = Desk::with("a.csv", "text,tone\n old ,\nedited,0.1\n");
     let mut filled =
