@@ -8,7 +8,7 @@
 //!   was written, so an own value is known again, and a change of the format is no edit. Only a date has no
 //!   other form that means anything to a reader.
 //! - Cells are written raw: an answer that begins with `=` stays a text and never becomes a formula.
-//! - Nothing remembers where a column is. Before each write its head is looked up, because people move columns.
+//! - A column is known by its head, which is looked up before each write, because people move columns.
 //! - The quota is counted in the data store before a call is made, so a restart does not begin with a full purse.
 
 mod a1;

@@ -57,8 +57,7 @@ impl Stage {
         let clock = Arc::new(LeapingClock(Mutex::new(Timestamp::from_millis(1_800_000_000_000))));
         let fake = FakeSheets::start_at(Arc::clone(&clock) as Arc<dyn Clock>).await.unwrap();
         let folder = TempDir::new().unwrap();
-        let db = Db::open(&folder.path().join("data.db"), SqliteOptions::default()).unwrap();
-        let tables = Tables::open(db).await.unwrap();
+        let tables = tables(&folder, "data.db").await;
         let options = fake.options(folder.path()).unwrap();
         let google = Google::new(&options, tables.clone(), Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
         Self { fake, clock, folder, tables, google }
@@ -69,6 +68,13 @@ impl Stage {
         let mut options = self.fake.options(self.folder.path()).unwrap();
         change(&mut options);
         Google::new(&options, self.tables.clone(), Arc::clone(&self.clock) as Arc<dyn Clock>).unwrap()
+    }
+
+    /// A client that counts its calls elsewhere.
+    async fn stranger(&self) -> Google {
+        let options = self.fake.options(self.folder.path()).unwrap();
+        let tables = tables(&self.folder, "other.db").await;
+        Google::new(&options, tables, Arc::clone(&self.clock) as Arc<dyn Clock>).unwrap()
     }
 
     /// A sheet with a column `text` and others, a row for each text, and room for a few columns more.
@@ -113,6 +119,11 @@ impl Stage {
         let line = |row: &Vec<Value>| row.iter().map(text).collect::<Vec<_>>().join("|");
         self.fake.values(TITLE).iter().map(line).collect()
     }
+}
+
+async fn tables(folder: &TempDir, name: &str) -> Tables {
+    let db = Db::open(&folder.path().join(name), SqliteOptions::default()).unwrap();
+    Tables::open(db).await.unwrap()
 }
 
 const TITLE: &str = "Bob's sheet";

@@ -98,7 +98,7 @@ mod tests {
             (json!(-0.5), "-0.5"),
             (json!(null), ""),
             (json!(false), "FALSE"),
-            (json!(1e20), "1e20"),
+            (json!(1e20), "1e+20"),
         ] {
             assert_eq!(text(&value), want);
         }

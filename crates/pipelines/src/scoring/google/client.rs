@@ -128,7 +128,7 @@ impl Google {
         let path = "?fields=sheets.properties".to_owned();
         let answer = self.call(spreadsheet, Call { kind: CallKind::Read, path, body: None }).await;
         let answer = answer.map_err(|failure| self.explained(failure, spreadsheet))?;
-        let answer: SheetsAnswer = parsed(answer)?;
+        let answer: SheetsAnswer = parsed(&answer)?;
         let sheets = answer.sheets.into_iter().map(|Listed { properties }| FoundSheet {
             sheet: GoogleSheet { spreadsheet: spreadsheet.to_owned(), sheet: properties.title },
             gid: properties.sheet_id,
@@ -164,7 +164,7 @@ impl Google {
         for path in paths(&sheet.sheet, areas) {
             let answer =
                 self.call(&sheet.spreadsheet, Call { kind: CallKind::Read, path, body: None }).await?;
-            let answer: ValuesAnswer = parsed(answer)?;
+            let answer: ValuesAnswer = parsed(&answer)?;
             values.extend(answer.value_ranges.into_iter().map(|range| range.values));
         }
         if values.len() != areas.len() {
@@ -280,8 +280,8 @@ fn paths(title: &str, areas: &[Area]) -> Vec<String> {
     paths
 }
 
-fn parsed<T: for<'a> Deserialize<'a>>(body: Vec<u8>) -> Result<T, SinkError> {
-    serde_json::from_slice(&body)
+fn parsed<T: for<'a> Deserialize<'a>>(body: &[u8]) -> Result<T, SinkError> {
+    serde_json::from_slice(body)
         .map_err(|error| outage(format!("{WHAT} answered something that is not understood: {error}"), None))
 }
 

@@ -8,7 +8,7 @@ use longhaul_pipelines::scoring::places::{Fate, Sink as _, SinkRow};
 use longhaul_pipelines::scoring::settings::Existing;
 use serde_json::{Value, json};
 
-use super::{Stage, TITLE, row, write};
+use super::{Stage, TITLE, outage, row, write};
 
 #[tokio::test]
 async fn a_write_is_one_look_and_one_call() {
@@ -26,15 +26,14 @@ async fn a_write_is_one_look_and_one_call() {
 async fn columns_that_are_not_there_yet_get_their_heads_behind_the_last() {
     let stage = Stage::new().await;
     let sheet = stage.texts(&["text", "Joy", "note"], &["a", "b"]);
-    let sink = stage.sink(&sheet, &["Fear", "Joy", "Rage"]);
+    let setup = stage.setup(&sheet, &layout(), &["Fear", "Joy", "Rage"], Existing::Overwrite);
+    let sink = SheetsSink::new(stage.google.clone(), setup.clone());
     write(&sink, &[row(1, "a", &[0.1, 0.2, 0.3])]).await;
     write(&sink, &[row(2, "b", &[0.4, 0.5, 0.6])]).await;
     assert_eq!(stage.lines(), ["text|Joy|note|Fear|Rage", "a|0.2||0.1|0.3", "b|0.5||0.4|0.6"]);
     assert_eq!(stage.fake.calls(CallKind::Write), 2);
     // A new process finds the columns that the old one made, though its plan is from before.
-    let again = stage.google(|_| {});
-    let setup = stage.setup(&sheet, &layout(), &["Fear", "Joy", "Rage"], Existing::Overwrite);
-    let again = SheetsSink::new(again, setup);
+    let again = SheetsSink::new(stage.google(|_| {}), setup);
     write(&again, &[row(1, "a", &[0.7, 0.8, 0.9])]).await;
     assert_eq!(stage.lines()[..2], ["text|Joy|note|Fear|Rage", "a|0.8||0.7|0.9"]);
 }
@@ -167,4 +166,28 @@ async fn one_process_writes_evenly_and_not_in_bursts() {
     let longest = times.windows(2).map(|pair| pair[1].since(pair[0])).max().unwrap();
     assert!(longest.as_secs() < 3, "a pause of {longest:?}: models would wait for it");
     assert_eq!(stage.fake.beyond_quota(), 0);
+}
+
+#[tokio::test]
+async fn clients_that_do_not_count_together_are_stopped_by_the_server() {
+    let stage = Stage::new().await;
+    let other = stage.stranger().await;
+    let sheet = stage.texts(&["text", "Joy"], &["a"]);
+    let setup = stage.setup(&sheet, &layout(), &["Joy"], Existing::Overwrite);
+    let sinks = [stage.google.clone(), other].map(|google| SheetsSink::new(google, setup.clone()));
+    let mut stopped = 0;
+    for number in 0..60 {
+        for sink in &sinks {
+            match sink.write(&[row(1, "a", &[f64::from(number)])]).await {
+                Ok(_) => stage.fake.set(TITLE, (1, 1), "typed over"),
+                error => {
+                    let (message, _) = outage(error);
+                    assert!(message.contains("429"), "{message}");
+                    stopped += 1;
+                }
+            }
+        }
+    }
+    assert!(stopped > 0 && stage.fake.beyond_quota() == stopped, "{stopped} stopped");
+    assert!(stage.fake.busiest_minute(CallKind::Read) <= QUOTA);
 }
