@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use clap::Parser as _;
 
 use crate::app::App;
-use crate::args::{Cli, Command, ConfigCommand, SimCommand, WorkersCommand};
+use crate::args::{Cli, Command, ConfigCommand, SheetCommand, SimCommand, WorkersCommand};
 use crate::exit::Code;
 use crate::output::{Color, Format, Output, TimeStyle};
 use crate::telemetry::Telemetry;
@@ -73,7 +73,10 @@ fn start(cli: &Cli) -> Result<Code> {
 }
 
 async fn until_end(app: &App, command: &Command) -> Result<Code> {
-    if matches!(command, Command::Work(_) | Command::Up(_) | Command::Run(_) | Command::Sheet(_) | Command::Sim(_)) {
+    if matches!(
+        command,
+        Command::Work(_) | Command::Up(_) | Command::Run(_) | Command::Sheet(_) | Command::Sim(_)
+    ) {
         // What works has its own way to end.
         return run(app, command).await;
     }

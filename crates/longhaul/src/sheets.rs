@@ -17,9 +17,12 @@ use crate::exit::{Code, Failure};
 /// The slice on an open store.
 pub(crate) async fn open(app: &App, queue: &Queue, data: Option<Db>, llm: Llm) -> Result<Scoring> {
     let Some(data) = data else {
-        return Err(Failure::new(Code::Usage, "sheets need a store in a file: their texts and scores are kept there")
-            .hint("name one with --store sqlite://PATH")
-            .into());
+        return Err(Failure::new(
+            Code::Usage,
+            "sheets need a store in a file: their texts and scores are kept there",
+        )
+        .hint("name one with --store sqlite://PATH")
+        .into());
     };
     let places: Arc<dyn Places> = match google(app, queue, &data).await? {
         Some(google) => Arc::new(google),

@@ -44,7 +44,9 @@ pub(crate) fn open_with_data(settings: &Settings, missing: Missing) -> Result<(A
     }
     let options = SqliteOptions { create: missing == Missing::Create, ..options(settings)? };
     let opened = || -> longhaul_queue::Result<(Arc<dyn Store>, Option<Db>)> {
-        let StoreUrl::Sqlite(path) = &url else { return Ok((longhaul_stores::connect(&url, options)?, None)) };
+        let StoreUrl::Sqlite(path) = &url else {
+            return Ok((longhaul_stores::connect(&url, options)?, None));
+        };
         let store = SqliteStore::open(path, options)?;
         let data = store.db().clone();
         Ok((Arc::new(store), Some(data)))

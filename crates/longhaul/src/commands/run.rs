@@ -27,7 +27,6 @@ mod settings;
 pub(crate) use finish::{Answers, print_summary, spending, way_out, write_answers};
 pub(crate) use follow::{Shown, code_of, show};
 
-
 /// Runs the command.
 pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
     let mut interrupts = Interrupts::new()?;

@@ -34,12 +34,15 @@ pub(crate) async fn run(app: &App, command: &SheetCommand) -> Result<Code> {
         SheetCommand::Score(_) => Ok(Code::Ok),
         SheetCommand::Ls { limit } => ls(app, &scoring, *limit).await,
         SheetCommand::Status { id, chunks } => show(app, &scoring, id.as_deref(), *chunks).await,
-        SheetCommand::Retry { id, failed: _, chunk, detach } => retry(app, &scoring, id, *chunk, *detach).await,
+        SheetCommand::Retry { id, failed: _, chunk, detach } => {
+            retry(app, &scoring, id, *chunk, *detach).await
+        }
         SheetCommand::Resume { id, max_cost, detach } => {
             let sheet = found(&scoring, id).await?;
             let id = SheetId::named(&sheet.id);
             let max_cost = max_cost.as_deref().map(parse::money).transpose();
-            let max_cost = max_cost.map_err(|problem| Failure::new(Code::Usage, format!("--max-cost: {problem}")))?;
+            let max_cost =
+                max_cost.map_err(|problem| Failure::new(Code::Usage, format!("--max-cost: {problem}")))?;
             if max_cost.is_some() {
                 scoring.llm().ledger().set_cap(&Scope::run(id.as_str()), max_cost).await?;
             }
@@ -51,10 +54,16 @@ pub(crate) async fn run(app: &App, command: &SheetCommand) -> Result<Code> {
             let sheet = found(&scoring, id).await?;
             app.confirm(&format!("cancel {}", sheet.id))?;
             let cancelled = manage::cancel(&scoring, &SheetId::named(&sheet.id)).await?;
-            let text = format!("{} of {} cancelled; what was scored is kept and written", counted(cancelled, "job"), sheet.id);
+            let text = format!(
+                "{} of {} cancelled; what was scored is kept and written",
+                counted(cancelled, "job"),
+                sheet.id
+            );
             said(app, &sheet.id, "cancelled", text)
         }
-        SheetCommand::Export { id, out } => export::run(app, &scoring, found(&scoring, id).await?, out.as_deref()).await,
+        SheetCommand::Export { id, out } => {
+            export::run(app, &scoring, found(&scoring, id).await?, out.as_deref()).await
+        }
         SheetCommand::Rm { id } => {
             let sheet = found(&scoring, id).await?;
             app.confirm(&format!("delete {} with its scores", sheet.id))?;
@@ -73,7 +82,8 @@ fn said(app: &App, id: &str, what: &str, text: String) -> Result<Code> {
 async fn found(scoring: &Scoring, name: &str) -> Result<StoredSheet> {
     let name = if name.starts_with("sheet-") { name.to_owned() } else { format!("sheet-{name}") };
     let none = || {
-        Failure::new(Code::NothingMatched, format!("there is no sheet {name}")).hint("list sheets with: longhaul sheet ls")
+        Failure::new(Code::NothingMatched, format!("there is no sheet {name}"))
+            .hint("list sheets with: longhaul sheet ls")
     };
     Ok(scoring.tables().find(&name).await?.ok_or_else(none)?)
 }
@@ -98,7 +108,7 @@ async fn ls(app: &App, scoring: &Scoring, limit: usize) -> Result<Code> {
             status: Status::of(scoring, &sheet).await?,
         });
     }
-    app.out.list(&lines, || {
+    app.out.list(&lines, None, || {
         let mut table = Table::new(&["SHEET", "STATE", "UNITS", "BLANK", "COST", "MODEL", "TABLE", "MADE"]);
         for line in &lines {
             let Status { units, spent, .. } = &line.status;
@@ -134,11 +144,13 @@ async fn show(app: &App, scoring: &Scoring, id: Option<&str>, chunks: usize) -> 
     let sheet = match id {
         Some(id) => found(scoring, id).await?,
         None => scoring.tables().list(1).await?.pop().ok_or_else(|| {
-            Failure::new(Code::NothingMatched, "there is no sheet").hint("make one with: longhaul sheet score TABLE …")
+            Failure::new(Code::NothingMatched, "there is no sheet")
+                .hint("make one with: longhaul sheet score TABLE …")
         })?,
     };
     let status = Status::of(scoring, &sheet).await?;
-    let blanks = scoring.tables().open_units(sheet.seq, UnitState::Failed, (0, i64::MAX as u64), None, REASONS_SHOWN);
+    let blanks =
+        scoring.tables().open_units(sheet.seq, UnitState::Failed, (0, i64::MAX as u64), None, REASONS_SHOWN);
     let shown = Shown {
         source: summary::source_of(&sheet),
         chunk_table: status::chunks(scoring, &sheet, 0, chunks).await?,
@@ -152,8 +164,18 @@ async fn show(app: &App, scoring: &Scoring, id: Option<&str>, chunks: usize) -> 
 
 fn text_of(app: &App, sheet: &StoredSheet, shown: &Shown) -> String {
     let mut text = summary::lines(sheet, &shown.status);
-    let mut table =
-        Table::new(&["CHUNK", "ROWS", "STATE", "UNITS", "WRITTEN", "WAITING", "BLANK", "EDITED", "CACHED", "RUNS AGAIN"]);
+    let mut table = Table::new(&[
+        "CHUNK",
+        "ROWS",
+        "STATE",
+        "UNITS",
+        "WRITTEN",
+        "WAITING",
+        "BLANK",
+        "EDITED",
+        "CACHED",
+        "RUNS AGAIN",
+    ]);
     for line in &shown.chunk_table {
         let chunk = &line.chunk;
         table.row(vec![

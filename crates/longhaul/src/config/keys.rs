@@ -27,7 +27,7 @@ pub(crate) struct Key {
 }
 
 /// Every setting. `init` writes them, `config show` lists them, and anything else is refused by name.
-pub(crate) const KEYS: [Key; 30] = [
+pub(crate) const KEYS: [Key; 33] = [
     Key {
         name: "store.url",
         default: "sqlite://.longhaul/longhaul.db",

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::layout::Plan;
 use super::prompt::Prompt;
 use super::scheduler;
-use super::settings::{Existing, Mode, SheetSettings};
+use super::settings::{Mode, SheetSettings};
 use super::tables::StoredSheet;
 use super::{Result, Scoring};
 
@@ -68,12 +68,12 @@ pub async fn estimate(scoring: &Scoring, settings: &SheetSettings) -> Result<Est
             continue;
         }
         estimate.rows += 1;
-        let filled = match settings.existing {
-            Existing::Keep => scheduler::filled(&row, &sheet),
-            Existing::Overwrite => Vec::new(),
-        };
-        estimate.filled += filled.len() as u64;
-        for block in (0..sheet.blocks()).filter(|block| !filled.contains(block)) {
+        let filled = scheduler::filled(&row, &sheet);
+        for block in 0..sheet.blocks() {
+            if sheet.is_filled(block, &filled) {
+                estimate.filled += 1;
+                continue;
+            }
             let request = Request::Chat(prompt.request(text, block, route.model()));
             let usage = Usage {
                 fresh_in: tokens::estimate(&request, 1.0),
@@ -81,7 +81,8 @@ pub async fn estimate(scoring: &Scoring, settings: &SheetSettings) -> Result<Est
                 ..Usage::default()
             };
             estimate.units += 1;
-            estimate.cells += sheet.targets(block).len() as u64;
+            let blank = |target: &usize| !filled.iter().any(|filled| *filled as usize == *target);
+            estimate.cells += sheet.targets(block).filter(blank).count() as u64;
             estimate.input_tokens += usage.fresh_in;
             estimate.output_tokens += usage.out;
             let cost = route.cost(&usage, Billing::Sync).map_or(0, |cost| cost.0);

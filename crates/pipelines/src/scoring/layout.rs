@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::settings::{CATEGORIES_MAX, Category, Mode};
 use super::{Error, Result};
 
+/// Most rows above the first text.
+pub const HEAD_ROWS_MAX: u64 = 1_000;
+
 /// A row as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
@@ -98,8 +101,12 @@ impl Layout {
         else {
             return Err(Error::Invalid("this layout has no heads".to_owned()));
         };
-        if text_column == 0 || first_category == 0 || first_row == 0 {
-            return Err(Error::Invalid("rows and columns of a layout count from 1".to_owned()));
+        let places =
+            [text_column as u64, first_category as u64, name_row, definition_row, detail_row, first_row];
+        if !places.iter().all(|place| (1..=HEAD_ROWS_MAX).contains(place)) {
+            return Err(Error::Invalid(format!(
+                "rows and columns of a layout count from 1 to {HEAD_ROWS_MAX}"
+            )));
         }
         if *mode != Mode::Scores {
             return Err(Error::Invalid(

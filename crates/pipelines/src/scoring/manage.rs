@@ -110,7 +110,12 @@ pub async fn export(scoring: &Scoring, sheet: &StoredSheet) -> Result<Exported> 
 }
 
 /// Rows of a sheet with their scores, from a row on, at most so many.
-pub async fn rows(scoring: &Scoring, sheet: &StoredSheet, first: u64, limit: u64) -> Result<Vec<(u64, FilledRow)>> {
+pub async fn rows(
+    scoring: &Scoring,
+    sheet: &StoredSheet,
+    first: u64,
+    limit: u64,
+) -> Result<Vec<(u64, FilledRow)>> {
     finish::rows(scoring, sheet, first, limit).await
 }
 

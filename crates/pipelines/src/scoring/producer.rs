@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::Result;
 use super::pipeline::Shared;
-use super::tables::{CacheKey, Chunk, KeptRow, UnitState};
+use super::tables::{CacheKey, Chunk, KeptRow, StoredSheet, UnitState};
 use super::unit::{End, Settled, Unit};
 
 /// Rows read at once.
@@ -63,9 +63,8 @@ impl Producer {
         loop {
             let rows = tables.rows(seq, (first, last), PAGE_ROWS).await?;
             let Some(end) = rows.last().map(|row| row.row) else { return Ok(()) };
-            let units = rows
-                .into_iter()
-                .flat_map(|row| units_of(chunk.chunk, row, self.shared.sheet.stored.blocks()));
+            let sheet = Arc::clone(&self.shared.sheet);
+            let units = rows.into_iter().flat_map(|row| units_of(chunk.chunk, row, &sheet.stored));
             let units = units.filter(|unit| !settled.contains(&(unit.row, unit.block))).collect();
             if !self.hand_out(units).await? {
                 return Ok(());
@@ -84,16 +83,16 @@ impl Producer {
             for chunk in chunks.iter().filter(|chunk| chunk.failed > 0) {
                 let range = (chunk.first_row, chunk.last_row);
                 let failed = tables.open_units(seq, UnitState::Failed, range, None, usize::MAX >> 1).await?;
-                let mut texts: HashMap<u64, Arc<str>> = HashMap::new();
+                let mut texts: HashMap<u64, (Arc<str>, Arc<[u32]>)> = HashMap::new();
                 let mut units = Vec::new();
                 for unit in failed {
                     if let std::collections::hash_map::Entry::Vacant(place) = texts.entry(unit.row)
                         && let Some(row) = tables.rows(seq, (unit.row, unit.row), 1).await?.pop()
                     {
-                        place.insert(row.text.into());
+                        place.insert((row.text.into(), row.filled.into()));
                     }
                     if let Some(text) = texts.get(&unit.row) {
-                        units.push(Unit::new(chunk.chunk, unit.row, unit.block, Arc::clone(text)));
+                        units.push(Unit::new(chunk.chunk, unit.row, unit.block, text.clone()));
                     }
                 }
                 if !self.hand_out(units).await? {
@@ -152,10 +151,8 @@ impl Producer {
     }
 }
 
-fn units_of(chunk: u64, row: KeptRow, blocks: u32) -> impl Iterator<Item = Unit> {
-    let text: Arc<str> = row.text.into();
-    let filled = row.filled;
-    (0..blocks)
-        .filter(move |block| !filled.contains(block))
-        .map(move |block| Unit::new(chunk, row.row, block, Arc::clone(&text)))
+fn units_of(chunk: u64, row: KeptRow, sheet: &StoredSheet) -> Vec<Unit> {
+    let what: (Arc<str>, Arc<[u32]>) = (row.text.into(), row.filled.into());
+    let open = (0..sheet.blocks()).filter(|block| !sheet.is_filled(*block, &what.1));
+    open.map(|block| Unit::new(chunk, row.row, block, what.clone())).collect()
 }

@@ -177,7 +177,8 @@ impl ChunkScheduler {
         }
         let filled = filled(&row, &self.sheet);
         self.active += 1;
-        self.units += u64::from(self.sheet.blocks()) - filled.len() as u64;
+        self.units +=
+            (0..self.sheet.blocks()).filter(|block| !self.sheet.is_filled(*block, &filled)).count() as u64;
         self.bytes += text.len();
         self.rows.push(KeptRow { row: row.number, text: text.to_owned(), filled });
         Ok(())
@@ -204,7 +205,7 @@ impl ChunkScheduler {
     }
 }
 
-/// Blocks of a row that have all their cells already.
+/// Targets of a row that have a value already, and keep it.
 pub(super) fn filled(row: &Row, sheet: &StoredSheet) -> Vec<u32> {
     if sheet.settings.existing == Existing::Overwrite {
         return Vec::new();
@@ -213,7 +214,8 @@ pub(super) fn filled(row: &Row, sheet: &StoredSheet) -> Vec<u32> {
         let column = sheet.plan.targets.get(target).and_then(|target| target.column);
         column.is_some_and(|column| !row.cell(column).is_empty())
     };
-    (0..sheet.blocks()).filter(|block| sheet.targets(*block).all(has)).collect()
+    let targets = (0..sheet.plan.targets.len()).filter(|target| has(*target));
+    targets.filter_map(|target| u32::try_from(target).ok()).collect()
 }
 
 fn limit(id: &SheetId, parallel: u32) -> QueueChange {

@@ -256,13 +256,19 @@ impl SheetSettings {
             ),
             (Source::Google(_), Target::File { .. }) if self.limit.is_none() => Ok(()),
             (Source::File { path, format: Format::Xlsx, .. }, Target::File { path: target, .. })
-                if path == target =>
+                if is_same(path, target) =>
             {
                 invalid("a workbook is not written over: its formats would be lost; name another file")
             }
             (Source::File { .. } | Source::Google(_), _) => Ok(()),
         }
     }
+}
+
+/// Whether two names mean one file, by way of links or not.
+fn is_same(path: &std::path::Path, other: &std::path::Path) -> bool {
+    let real = |path: &std::path::Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    real(path) == real(other)
 }
 
 fn within<T: PartialOrd + std::fmt::Display>(name: &str, value: T, range: &RangeInclusive<T>) -> Result<()> {

@@ -62,6 +62,11 @@ impl StoredSheet {
         self.plan.blocks(&self.settings.mode, self.settings.work.block_categories)
     }
 
+    /// Whether all targets of a block are among these.
+    pub fn is_filled(&self, block: u32, filled: &[u32]) -> bool {
+        self.targets(block).all(|target| filled.iter().any(|filled| *filled as usize == target))
+    }
+
     /// Targets of a block.
     pub fn targets(&self, block: u32) -> std::ops::Range<usize> {
         self.plan.block_targets(block, &self.settings.mode, self.settings.work.block_categories)
@@ -109,7 +114,7 @@ pub struct KeptRow {
     pub row: u64,
     /// The text.
     pub text: String,
-    /// Blocks that have all their cells already.
+    /// Targets that had a value when the table was read: they keep it.
     pub filled: Vec<u32>,
 }
 
@@ -286,7 +291,8 @@ impl Tables {
     /// Says anew where the scores of a sheet go.
     pub async fn set_target(&self, sheet: i64, target: &Target) -> Result<()> {
         let target = json(target)?;
-        let sql = "UPDATE score_sheets SET settings = json_set(settings, '$.target', json(?2)) WHERE seq = ?1";
+        let sql =
+            "UPDATE score_sheets SET settings = json_set(settings, '$.target', json(?2)) WHERE seq = ?1";
         self.write(move |connection| Ok(connection.execute(sql, params![sheet, target]).map(drop)?)).await
     }
 
@@ -420,7 +426,12 @@ impl Tables {
     }
 
     /// Rows with a text, from one on.
-    pub(super) fn texts_from(connection: &Connection, sheet: i64, first: u64, limit: u64) -> DbResult<Vec<u64>> {
+    pub(super) fn texts_from(
+        connection: &Connection,
+        sheet: i64,
+        first: u64,
+        limit: u64,
+    ) -> DbResult<Vec<u64>> {
         let sql = "SELECT row FROM score_rows WHERE sheet = ?1 AND row >= ?2 ORDER BY row LIMIT ?3";
         let mut statement = connection.prepare_cached(sql)?;
         let rows = statement.query_map(params![sheet, first, limit], |row| row.get(0))?;
@@ -498,7 +509,9 @@ impl Tables {
         let account = account.to_owned();
         let taken = self.write(move |connection| {
             let since = now.as_millis() - i64::try_from(QUOTA_WINDOW.as_millis()).unwrap_or(i64::MAX);
-            connection.execute("DELETE FROM score_writes WHERE at <= ?1", [since])?;
+            // One of the future was counted before the clock was set back.
+            let sql = "DELETE FROM score_writes WHERE at <= ?1 OR at > ?2";
+            connection.execute(sql, params![since, now.as_millis()])?;
             // The oldest write that still stands in the way.
             let sql = "SELECT at FROM score_writes WHERE account = ?1 ORDER BY at DESC LIMIT 1 OFFSET ?2";
             let in_the_way: Option<i64> = connection
@@ -654,8 +667,8 @@ fn kept_of(row: &SqlRow<'_>) -> rusqlite::Result<KeptRow> {
     Ok(KeptRow { row: row.get(0)?, text: row.get(1)?, filled })
 }
 
-fn list(blocks: &[u32]) -> String {
-    blocks.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+fn list(targets: &[u32]) -> String {
+    targets.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
 }
 
 fn cells_of(text: Sql) -> DbResult<Vec<Value>> {

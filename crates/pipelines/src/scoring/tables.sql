@@ -28,7 +28,7 @@ CREATE TABLE score_chunks (
   PRIMARY KEY (sheet, chunk)
 ) STRICT, WITHOUT ROWID;
 
--- A text. `filled` lists the blocks that had all their cells before.
+-- A text. `filled` lists the targets that had a value before.
 CREATE TABLE score_rows (
   sheet  INTEGER NOT NULL,
   row    INTEGER NOT NULL,

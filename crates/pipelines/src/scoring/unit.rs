@@ -14,6 +14,8 @@ pub(super) struct Unit {
     pub(super) row: u64,
     pub(super) block: u32,
     pub(super) text: Arc<str>,
+    /// Targets of the row that keep the value they had.
+    pub(super) filled: Arc<[u32]>,
     /// Whether the other model's turn has come.
     pub(super) fallback: bool,
     /// Tries with the model whose turn it is.
@@ -32,12 +34,13 @@ pub(super) struct Unit {
 const TRAIL_MAX: usize = 8;
 
 impl Unit {
-    pub(super) fn new(chunk: u64, row: u64, block: u32, text: Arc<str>) -> Self {
+    pub(super) fn new(chunk: u64, row: u64, block: u32, (text, filled): (Arc<str>, Arc<[u32]>)) -> Self {
         Self {
             chunk,
             row,
             block,
             text,
+            filled,
             fallback: false,
             tries: 0,
             all_tries: 0,

@@ -40,6 +40,7 @@ struct Waiting {
     row: u64,
     block: u32,
     text: Arc<str>,
+    filled: Arc<[u32]>,
     /// First of its targets.
     target: usize,
     cells: Vec<Value>,
@@ -149,10 +150,10 @@ impl Writer {
                 End::Failed => self.ended.failed += 1,
                 End::Dropped => self.ended.dropped += 1,
             }
-            let text = Arc::clone(&settled.unit.text);
+            let what = (Arc::clone(&settled.unit.text), Arc::clone(&settled.unit.filled));
             let Some(row) = settled.row(!has_sink) else { continue };
             if let (UnitEnd::Scored(scored), true) = (&row.end, has_sink) {
-                self.wait((row.chunk, row.row, row.block), text, scored.cells.clone());
+                self.wait((row.chunk, row.row, row.block), what, scored.cells.clone());
             }
             rows.push(row);
         }
@@ -164,9 +165,14 @@ impl Writer {
         Ok(())
     }
 
-    fn wait(&mut self, (chunk, row, block): (u64, u64, u32), text: Arc<str>, cells: Vec<Value>) {
+    fn wait(
+        &mut self,
+        (chunk, row, block): (u64, u64, u32),
+        (text, filled): (Arc<str>, Arc<[u32]>),
+        cells: Vec<Value>,
+    ) {
         let target = self.shared.sheet.stored.targets(block).start;
-        self.waiting.push(Waiting { chunk, row, block, text, target, cells, since: Instant::now() });
+        self.waiting.push(Waiting { chunk, row, block, text, filled, target, cells, since: Instant::now() });
     }
 
     /// Answers of earlier runs that were not written yet go first, a page at a time.
@@ -181,13 +187,14 @@ impl Writer {
         self.backlog.after = units.last().map(|unit| (unit.row, unit.block)).or(after);
         let (Some(first), Some(last)) = (units.first(), units.last()) else { return Ok(()) };
         let texts = tables.rows(seq, (first.row, last.row), usize::MAX >> 1).await?;
-        let texts: HashMap<u64, Arc<str>> = texts.into_iter().map(|row| (row.row, row.text.into())).collect();
+        let texts = texts.into_iter().map(|row| (row.row, (row.text.into(), row.filled.into())));
+        let texts: HashMap<u64, (Arc<str>, Arc<[u32]>)> = texts.collect();
         let chunk_of = self.shared.chunks_of(first.row, last.row).await?;
         for unit in units {
-            let Some(text) = texts.get(&unit.row).map(Arc::clone) else { continue };
+            let Some(what) = texts.get(&unit.row).cloned() else { continue };
             let chunk = chunk_of.iter().find(|chunk| (chunk.first_row..=chunk.last_row).contains(&unit.row));
             let Some(chunk) = chunk.map(|chunk| chunk.chunk) else { continue };
-            self.wait((chunk, unit.row, unit.block), text, unit.cells);
+            self.wait((chunk, unit.row, unit.block), what, unit.cells);
         }
         Ok(())
     }
@@ -265,14 +272,15 @@ async fn flush(sink: Arc<dyn Sink>, shared: Arc<Shared>, units: Vec<Waiting>) ->
     }
 }
 
-/// Units by row, in the order of rows. Blanks are left out.
+/// Units by row, in the order of rows. Blanks are left out, and cells that keep what they had.
 fn rows_of(units: &[Waiting]) -> Vec<SinkRow> {
     let mut rows: Vec<SinkRow> = Vec::new();
     let mut units: Vec<&Waiting> = units.iter().collect();
     units.sort_by_key(|unit| (unit.row, unit.block));
     for unit in units {
-        let cells = unit.cells.iter().enumerate().filter(|(_, value)| !value.is_null());
-        let cells = cells.map(|(at, value)| (at + unit.target, value.clone()));
+        let kept = |target: usize| unit.filled.iter().any(|filled| *filled as usize == target);
+        let cells = unit.cells.iter().enumerate().map(|(at, value)| (at + unit.target, value.clone()));
+        let cells = cells.filter(|(target, value)| !value.is_null() && !kept(*target));
         match rows.last_mut() {
             Some(row) if row.number == unit.row => row.cells.extend(cells),
             _ => rows.push(SinkRow { number: unit.row, text: unit.text.to_string(), cells: cells.collect() }),

@@ -11,9 +11,15 @@ use crate::app::App;
 use crate::exit::{Code, Failure};
 use crate::output::counted;
 
-pub(super) async fn run(app: &App, scoring: &Scoring, mut sheet: StoredSheet, out: Option<&Path>) -> Result<Code> {
+pub(super) async fn run(
+    app: &App,
+    scoring: &Scoring,
+    mut sheet: StoredSheet,
+    out: Option<&Path>,
+) -> Result<Code> {
     if let Some(out) = out {
-        sheet.settings.target = Target::File { path: std::path::absolute(out)?, format: Format::of_path(out)? };
+        sheet.settings.target =
+            Target::File { path: std::path::absolute(out)?, format: Format::of_path(out)? };
     }
     let Target::File { path, .. } = &sheet.settings.target else {
         return Err(Failure::new(Code::Usage, format!("{} has no file of its own", sheet.id))
@@ -23,7 +29,12 @@ pub(super) async fn run(app: &App, scoring: &Scoring, mut sheet: StoredSheet, ou
     let path = path.clone();
     let exported = manage::export(scoring, &sheet).await?;
     app.out.one(&exported, || {
-        format!("{}: {}, {} filled", path.display(), counted(exported.rows, "row"), counted(exported.cells, "cell"))
+        format!(
+            "{}: {}, {} filled",
+            path.display(),
+            counted(exported.rows, "row"),
+            counted(exported.cells, "cell")
+        )
     })?;
     if exported.changed > 0 {
         app.out.warn(format_args!(

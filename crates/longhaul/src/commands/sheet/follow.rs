@@ -64,7 +64,11 @@ fn facts(scoring: &Scoring, status: &Status, rate: f64) -> Vec<Fact> {
     }
     let lag = scoring.gauges().writer_lag_ms.get();
     if lag >= 1_000 && status.state == SheetState::Running {
-        facts.push(fact("writer_lag_ms", lag.to_string(), format!("sink lags {:.0} s", lag as f64 / 1_000.0)));
+        facts.push(fact(
+            "writer_lag_ms",
+            lag.to_string(),
+            format!("sink lags {:.0} s", lag as f64 / 1_000.0),
+        ));
     }
     facts
 }

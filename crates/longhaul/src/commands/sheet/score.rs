@@ -99,7 +99,10 @@ async fn go_on(app: &App, args: &SheetScoreArgs, scoring: &Scoring, id: &SheetId
                 let exported = manage::export(scoring, &scoring.tables().get(id.as_str()).await?).await?;
                 scoring.tables().set_exported(sheet.seq, Some(exported)).await?;
             }
-            app.out.note(format_args!("its scores now go to {}", args.out.as_deref().unwrap_or(std::path::Path::new("")).display()));
+            app.out.note(format_args!(
+                "its scores now go to {}",
+                args.out.as_deref().unwrap_or(std::path::Path::new("")).display()
+            ));
         }
     }
     Ok(())
@@ -131,15 +134,20 @@ pub(super) async fn work_on(app: &App, scoring: &Scoring, id: &SheetId, detach: 
     working.stop().await?;
     scoring.llm().save_learnt().await;
     let Some(status) = ended else {
-        return Err(Failure::new(Code::Failure, format!("the worker ended before {id} did; nothing is lost"))
-            .hint("go on with the same command")
-            .into());
+        return Err(Failure::new(
+            Code::Failure,
+            format!("the worker ended before {id} did; nothing is lost"),
+        )
+        .hint("go on with the same command")
+        .into());
     };
     let sheet = scoring.tables().get(id.as_str()).await?;
     let status = Status { exported: sheet.exported, ..status };
     app.out.one(&status, || summary::lines(&sheet, &status))?;
     if status.units.failed > 0 {
-        app.out.hint(format_args!("see why: longhaul sheet status {id}; try them again: longhaul sheet retry {id}"));
+        app.out.hint(format_args!(
+            "see why: longhaul sheet status {id}; try them again: longhaul sheet retry {id}"
+        ));
     }
     if status.state == SheetState::Held {
         app.out.hint(format_args!("go on once the cause is gone: longhaul sheet resume {id}"));
@@ -191,8 +199,11 @@ async fn show_sample(app: &App, scoring: &Scoring, sheet: &StoredSheet) -> Resul
     let rows = manage::rows(scoring, sheet, 0, sheet.settings.limit.unwrap_or(1).min(1_000)).await?;
     let names: Vec<&str> = sheet.plan.targets.iter().map(|target| target.name.as_str()).collect();
     for (number, row) in &rows {
-        let cells: serde_json::Map<_, _> =
-            names.iter().zip(&row.cells).map(|(name, cell)| ((*name).to_owned(), cell.clone().unwrap_or_default())).collect();
+        let cells: serde_json::Map<_, _> = names
+            .iter()
+            .zip(&row.cells)
+            .map(|(name, cell)| ((*name).to_owned(), cell.clone().unwrap_or_default()))
+            .collect();
         let line = json!({ "row": number + 1, "text": row.text, "cells": cells });
         app.out.stream(&line, || {
             let text: String = plain(&row.text).chars().take(TEXT_SHOWN).collect();

@@ -40,11 +40,16 @@ struct RubricCategory {
 }
 
 /// All settings of a sheet.
-pub(super) async fn of(args: &SheetScoreArgs, models: &models::Setup, google: Option<&Google>) -> Result<SheetSettings> {
+pub(super) async fn of(
+    args: &SheetScoreArgs,
+    models: &models::Setup,
+    google: Option<&Google>,
+) -> Result<SheetSettings> {
     let profile = models.chosen()?;
     let model = models.model(&profile, args.model.as_deref(), true)?;
     let rubric = args.rubric.as_deref().map(read_rubric).transpose()?;
-    let instructions = args.instructions.clone().or_else(|| rubric.as_ref().and_then(|rubric| rubric.instructions.clone()));
+    let instructions =
+        args.instructions.clone().or_else(|| rubric.as_ref().and_then(|rubric| rubric.instructions.clone()));
     let source = source(args, google).await?;
     let fallback = args.fallback_model.as_ref().map(|model| ModelName {
         profile: args.fallback_profile.clone().unwrap_or_else(|| profile.clone()),
@@ -58,7 +63,12 @@ pub(super) async fn of(args: &SheetScoreArgs, models: &models::Setup, google: Op
             _ => Layout::sheet(),
         },
         mode: mode(args)?,
-        categories: rubric.map(|rubric| rubric.category).unwrap_or_default().into_iter().map(category).collect(),
+        categories: rubric
+            .map(|rubric| rubric.category)
+            .unwrap_or_default()
+            .into_iter()
+            .map(category)
+            .collect(),
         instructions,
         range: range(&args.range)?,
         model: ModelName { profile, model },
@@ -146,18 +156,23 @@ fn range(text: &str) -> Result<(f64, f64)> {
 }
 
 fn read_rubric(path: &Path) -> Result<Rubric> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("reading --rubric {}", path.display()))?;
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("reading --rubric {}", path.display()))?;
     let rubric: Rubric = toml::from_str(&text).map_err(|error| {
-        Failure::new(Code::Usage, format!("--rubric {} cannot be used: {error}", path.display())).hint(RUBRIC_HINT)
+        Failure::new(Code::Usage, format!("--rubric {} cannot be used: {error}", path.display()))
+            .hint(RUBRIC_HINT)
     })?;
     if rubric.category.is_empty() {
-        return Err(Failure::new(Code::Usage, format!("--rubric {} has no category", path.display())).hint(RUBRIC_HINT).into());
+        return Err(Failure::new(Code::Usage, format!("--rubric {} has no category", path.display()))
+            .hint(RUBRIC_HINT)
+            .into());
     }
     Ok(rubric)
 }
 
 fn read_schema(path: &Path) -> Result<Value> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("reading --schema {}", path.display()))?;
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("reading --schema {}", path.display()))?;
     let wrong = |problem: String| {
         Failure::new(Code::Usage, format!("--schema {} cannot be used: {problem}", path.display()))
             .hint("it must be the JSON Schema of an object with properties: each becomes a column")

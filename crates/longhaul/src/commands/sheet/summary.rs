@@ -12,7 +12,9 @@ use crate::output::{counted, dollars, grouped, short_count};
 /// A table by its name.
 pub(super) fn source_of(sheet: &StoredSheet) -> String {
     match &sheet.settings.source {
-        Source::File { path, .. } => path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned(),
+        Source::File { path, .. } => {
+            path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+        }
         Source::Google(google) => format!("sheets://{}/{}", google.spreadsheet, google.sheet),
     }
 }
@@ -46,11 +48,15 @@ pub(super) fn code_of(status: &Status) -> Code {
 /// A sheet in a few lines.
 pub(super) fn lines(sheet: &StoredSheet, status: &Status) -> String {
     let Status { units, chunks, spent, .. } = status;
-    let simulated = if sheet.settings.model.model.starts_with(SIM_MODEL_PREFIX) { " (simulated)" } else { "" };
+    let simulated =
+        if sheet.settings.model.model.starts_with(SIM_MODEL_PREFIX) { " (simulated)" } else { "" };
     let mut lines = vec![
         format!("{}  {}", status.id, state_text(status.state)),
         format!("table     {}", source_of(sheet)),
-        format!("model     {}{simulated} by profile {}", sheet.settings.model.model, sheet.settings.model.profile),
+        format!(
+            "model     {}{simulated} by profile {}",
+            sheet.settings.model.model, sheet.settings.model.profile
+        ),
         format!(
             "units     {} of {} answered for {}: {} written, {} blank, {} left alone because somebody changed the row",
             grouped(units.answered()),
@@ -71,7 +77,11 @@ pub(super) fn lines(sheet: &StoredSheet, status: &Status) -> String {
             grouped(spent.repaired),
             grouped(spent.throttled)
         ),
-        format!("tokens    {} in, {} out", short_count(spent.usage.total() - spent.usage.out), short_count(spent.usage.out)),
+        format!(
+            "tokens    {} in, {} out",
+            short_count(spent.usage.total() - spent.usage.out),
+            short_count(spent.usage.out)
+        ),
         format!("cost      {}{}", cost_text(spent), estimated(status)),
     ];
     if spent.unknown_calls > 0 {
@@ -89,7 +99,10 @@ pub(super) fn lines(sheet: &StoredSheet, status: &Status) -> String {
             counted(exported.cells, "cell")
         ));
         if exported.changed > 0 {
-            lines.push(format!("changed   {} changed since the table was read: left alone", counted(exported.changed, "row")));
+            lines.push(format!(
+                "changed   {} changed since the table was read: left alone",
+                counted(exported.changed, "row")
+            ));
         }
     }
     if let Some(message) = &status.message {

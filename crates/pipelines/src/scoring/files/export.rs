@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::super::layout::Plan;
+use super::super::layout::{HEAD_ROWS_MAX, Plan};
 use super::super::places::{Exported, Filled, FilledRow};
 use super::super::settings::{Existing, Format, Source};
 use super::super::{Error, Result};
@@ -16,9 +16,6 @@ use super::jsonl::{self, JsonlOutput};
 use super::place::Place;
 use super::reader;
 use super::workbook::WorkbookOutput;
-
-/// Most rows above the first text: they are held together.
-const HEAD_ROWS_MAX: u64 = 1_000;
 
 /// What is to be written, and where to.
 #[derive(Debug, Clone, Copy)]
