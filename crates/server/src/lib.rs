@@ -30,7 +30,6 @@ pub mod webhooks;
 mod api;
 mod compat;
 mod ctx;
-mod events;
 mod legible;
 mod ops;
 mod private_file;

@@ -20,11 +20,9 @@ use serde_json::{Value, json};
 
 mod deliver;
 mod endpoints;
-mod routes;
 
 pub use deliver::register;
-pub use endpoints::{Endpoint, Endpoints};
-pub(crate) use routes::routes;
+pub use endpoints::{Endpoint, Endpoints, Wish};
 
 /// The kind of a delivery.
 pub const KIND: &str = "webhook.deliver";
