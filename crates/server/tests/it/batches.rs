@@ -315,3 +315,29 @@ async fn an_expired_upload_leaves_no_bytes_behind() {
     assert_eq!(stage.get(&path(&long)).await["id"], long["id"], "one that does not expire stays");
     stage.stop().await;
 }
+
+#[tokio::test]
+async fn the_end_of_a_batch_reads_its_answers_once() {
+    let sim = SimOptions { context_tokens: Some(1_000), ..SimOptions::default() };
+    let stage = Stage::with(sync(), sim).await;
+    let worker = stage.work().await;
+    let long = line(7).replace("Say", &"word ".repeat(5_000));
+    let file = stage.upload(format!("{}{long}", lines(3))).await;
+    let batch = ended(&stage, &create(&stage, &file, &[]).await).await;
+    assert_eq!(batch["request_counts"], json!({"total": 4, "completed": 3, "failed": 1}));
+    let reads = stage.request(Method::GET, "/metrics").send().await.expect("an answer");
+    let reads = reads.text().await.expect("text");
+    let reads =
+        reads.lines().find(|line| line.starts_with("longhaul_store_op_seconds_count{op=\"results\"}"));
+    assert_eq!(reads.expect("a count").split(' ').next_back(), Some("1"), "of one page");
+    // What it summed up is what is read.
+    for (file, count) in [(&batch["output_file_id"], 3), (&batch["error_file_id"], 1)] {
+        let (about, path) = (file.as_str().expect("a file"), "/v1/files");
+        let content = stage.request(Method::GET, &format!("{path}/{about}/content")).send().await;
+        let content = content.expect("an answer").text().await.expect("a body");
+        assert_eq!(content.lines().count(), count);
+        assert_eq!(stage.get(&format!("{path}/{about}")).await["bytes"], content.len());
+    }
+    assert!(batch["usage"]["total_tokens"].as_u64() > Some(0), "{batch}");
+    worker.drain().await;
+}
