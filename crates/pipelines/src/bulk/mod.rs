@@ -26,6 +26,7 @@ use longhaul_llm::{Llm, Route, schema};
 use longhaul_queue::{JobContext, KindOptions, Outcome, Queue, Timestamp, TraceContext, Worker};
 
 pub mod batch;
+pub mod draft;
 pub mod estimate;
 pub mod gate;
 mod harvest;
@@ -38,6 +39,7 @@ pub mod run;
 pub mod serve;
 pub mod submit;
 
+pub use draft::{Defaults, Draft};
 pub use estimate::Estimate;
 pub use progress::Progress;
 pub use run::{Mode, Run, RunId, RunSettings, Source};

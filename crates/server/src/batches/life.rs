@@ -7,7 +7,7 @@ use longhaul_llm::cache::CacheMode;
 use longhaul_llm::provider::BatchState;
 use longhaul_llm::types::Endpoint;
 use longhaul_pipelines::bulk::run::{CRASHES_MAX, Source};
-use longhaul_pipelines::bulk::{NewRequest, RunSettings, Submission, manage, plan};
+use longhaul_pipelines::bulk::{Draft, NewRequest, RunSettings, Submission, manage};
 use longhaul_queue::job::{OnFailure, Retention, Wake};
 use longhaul_queue::state::Park;
 use longhaul_queue::{JobContext, JobId, Json, KindOptions, NewJob, Outcome, Worker};
@@ -154,33 +154,24 @@ async fn settings(
     filename: &str,
 ) -> Result<RunSettings, Problem> {
     let route = ctx.llm().route(&summary.chosen.profile, &summary.chosen.model).await?;
-    let now = ctx.queue().clock().now();
-    let left = payload.expires_at.since(now);
-    let strategy = ctx.options.batch_strategy;
-    // Messages and responses are asked as chats.
-    let endpoint = Endpoint::of_url(&payload.endpoint).unwrap_or_default();
-    let decision = plan::decide(strategy, route.batch_limits(endpoint), summary.requests, Some(left));
-    Ok(RunSettings {
+    let draft = Draft {
         profile: summary.chosen.profile.clone(),
         model: summary.chosen.model.clone(),
-        endpoint,
-        defaults: serde_json::Map::new(),
-        schema: None,
-        fallback_model: None,
-        mode: decision.mode,
-        mode_note: decision.note,
-        switch_at: decision.switch_after.map(|after| now + after),
+        // Messages and responses are asked as chats.
+        endpoint: Endpoint::of_url(&payload.endpoint).unwrap_or_default(),
+        strategy: ctx.options.batch_strategy,
+        by: Some(payload.expires_at),
         // Whoever sends the same file again wants other answers.
         cache: CacheMode::Off,
-        tags: Vec::new(),
         source: Source {
             name: filename.to_owned(),
             sha256: id.to_string(),
             requests: summary.requests,
             form: payload.form.tag().to_owned(),
         },
-        estimate_micros: None,
-    })
+        ..Draft::default()
+    };
+    Ok(draft.settings(&route, ctx.queue().clock().now())?)
 }
 
 /// Waits for the run, or tells what became of it.
