@@ -102,6 +102,11 @@ impl Catalog {
         Ok(Chosen { profile: profile.to_owned(), model: model.to_owned() })
     }
 
+    /// The dialect that a profile speaks.
+    pub fn dialect_of(&self, profile: &str) -> Option<&str> {
+        self.profiles.iter().find(|known| known.name == profile).map(|known| known.dialect.as_str())
+    }
+
     fn unknown(&self, name: &str) -> Problem {
         let usable: Vec<&str> = self
             .profiles

@@ -65,6 +65,13 @@ impl Llm {
     }
 }
 
+/// Whether an answer says more than is put together from its pieces: kept without it, it would answer another call wrongly.
+fn wants_more(request: &Request) -> bool {
+    let Request::Chat(chat) = request else { return false };
+    request.choices() > 1
+        || ["logprobs", "thinking", "modalities"].iter().any(|name| chat.extra.contains_key(*name))
+}
+
 /// An answer that is known already.
 fn at_once(answer: Answer) -> ResultStream<Delta> {
     let text = (!answer.text.is_empty()).then(|| Delta::Text(answer.text.clone()));
@@ -95,7 +102,8 @@ impl Open {
             let spent = Spent { usage: answer.usage, cost, answers: 1 };
             until_written(&mut never(), || self.llm.ledger().settle(&name, spent)).await?;
         }
-        if self.ask.cache != CacheMode::Off && check::check(&self.ask, answer).is_ok() {
+        let is_known_whole = !wants_more(&self.ask.request);
+        if self.ask.cache != CacheMode::Off && is_known_whole && check::check(&self.ask, answer).is_ok() {
             let key = self.ask.route.cache_key(&self.ask.request);
             let cache = &self.llm.inner.options.cache;
             cache.put(self.ask.cache, &key, answer, self.llm.now_ms()).await;
@@ -143,7 +151,9 @@ impl Told {
         stream::unfold(Some(self), |told| async {
             let mut told: Self = told?;
             let error = match told.deltas.next().await {
-                Some(Ok(Delta::Text(text))) => return Some((Ok(Delta::Text(text)), Some(told))),
+                Some(Ok(piece @ (Delta::Text(_) | Delta::Own { .. }))) => {
+                    return Some((Ok(piece), Some(told)));
+                }
                 Some(Ok(Delta::End(answer))) => {
                     let ended = told.open.end(&answer, told.rate, told.started.elapsed()).await;
                     return Some((ended.map(|()| Delta::End(answer)), None));

@@ -235,14 +235,7 @@ fn outcome(
     answered: longhaul_llm::Result<Answered>,
 ) -> Result<Outcome> {
     let error = match answered {
-        Ok(answered) => {
-            context.usage(&answered.answer.usage)?;
-            let result = Json::of(&result(payload, live, answered))?;
-            return Ok(match too_large(&result, bulk.queue().limits()) {
-                Some(message) => fail(Class::BadRequest, &message),
-                None => Outcome::Done(result),
-            });
-        }
+        Ok(answered) => return done(context, result(payload, live, answered), bulk.queue().limits()),
         Err(error) => error,
     };
     debug!(class = %error.class, status = error.status, "request not answered");
@@ -282,6 +275,21 @@ fn outcome(
         | Class::BadRequest
         | Class::CacheMiss => Ok(fail_with(&error)),
     }
+}
+
+/// The end of a request that was answered.
+fn done(context: &JobContext, mut result: RequestResult, limits: Limits) -> Result<Outcome> {
+    context.usage(&result.answer.usage)?;
+    let mut stored = Json::of(&result)?;
+    if too_large(&stored, limits).is_some() && result.answer.own.take().is_some() {
+        // The answer itself is worth more than what the provider said beside it.
+        context.log("kept without the provider's further fields: with them the answer is too long");
+        stored = Json::of(&result)?;
+    }
+    Ok(match too_large(&stored, limits) {
+        Some(message) => fail(Class::BadRequest, &message),
+        None => Outcome::Done(stored),
+    })
 }
 
 fn result(payload: &RequestPayload, live: &LiveRun, answered: Answered) -> RequestResult {
