@@ -8,6 +8,7 @@ mod enqueue;
 mod exec;
 mod grammar;
 mod http_worker;
+mod killed_call;
 mod llm;
 mod mcp;
 mod place;

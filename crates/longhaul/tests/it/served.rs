@@ -10,7 +10,7 @@ use crate::workers::Process;
 
 /// A running server.
 pub(crate) struct Served {
-    _process: Process,
+    pub(crate) process: Process,
     /// Where it is reached.
     pub(crate) url: String,
 }
@@ -26,6 +26,6 @@ impl Served {
         BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a first line");
         let first: Value = serde_json::from_str(&line).expect(&line);
         let url = first["url"].as_str().expect("an address").to_owned();
-        Self { _process: Process(child), url }
+        Self { process: Process(child), url }
     }
 }

@@ -1,7 +1,7 @@
 //! How queues stand, and what was spent.
 
-use longhaul_llm::ledger::{Spend, day_of};
-use longhaul_llm::{MicroUsd, SIM_MODEL_PREFIX, Scope, Totals};
+use longhaul_llm::ledger::day_of;
+use longhaul_llm::{MicroUsd, Scope, Totals};
 use longhaul_queue::State;
 use longhaul_queue::limits::WORKER_SILENT_AFTER;
 use longhaul_queue::store::{QueueInfo, WorkerInfo};
@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::schemas::{DAYS_DEFAULT, DAYS_MAX};
 use super::show;
+use crate::costs::{CostLine, Costs};
 use crate::ctx::Ctx;
 use crate::problem::Problem;
 
@@ -120,17 +121,16 @@ async fn sums(ctx: &Ctx, scope: &Scope, mut shown: Value) -> Result<Value, Probl
 
 async fn by_day(ctx: &Ctx, days: i64) -> Result<Value, Problem> {
     let now = ctx.queue().clock().now().as_millis();
-    let (from, to) = (day_of(now - (days - 1) * DAY_MS), day_of(now));
-    let mut rows = ctx.llm().ledger().spend(&from, &to).await.map_err(longhaul_llm::Error::from)?;
-    rows.sort_by(|one, other| other.day.cmp(&one.day).then_with(|| other.cost.cmp(&one.cost)));
-    let real = |row: &&Spend| !row.model.starts_with(SIM_MODEL_PREFIX);
-    let total: MicroUsd = rows.iter().filter(real).map(|row| row.cost).sum();
-    let unknown: MicroUsd = rows.iter().filter(real).map(|row| row.unknown_ceiling).sum();
+    let mut rows = Costs::of(ctx.llm(), days, now).await?.items;
+    rows.sort_by(|one, other| other.day.cmp(&one.day).then_with(|| other.cost_micros.cmp(&one.cost_micros)));
+    let real = || rows.iter().filter(|row| !row.simulated);
+    let total = MicroUsd(real().filter_map(|row| row.cost_micros).sum());
+    let unknown = MicroUsd(real().map(|row| row.unknown_ceiling_micros).sum());
     let all = rows.len();
-    let lines: Vec<Value> = rows.iter().take(LINES_MAX).map(line).collect();
+    let lines = rows.iter().take(LINES_MAX).map(line).collect::<Result<Vec<Value>, Problem>>()?;
     let mut answer = json!({
-        "from": from,
-        "to": to,
+        "from": day_of(now - (days - 1) * DAY_MS),
+        "to": day_of(now),
         "lines": lines,
         "cost_micros": total,
         "cost": total.to_string(),
@@ -148,17 +148,9 @@ async fn by_day(ctx: &Ctx, days: i64) -> Result<Value, Problem> {
     Ok(answer)
 }
 
-fn line(row: &Spend) -> Value {
-    let priced = row.unpriced_calls < row.calls;
-    json!({
-        "day": row.day,
-        "profile": row.profile,
-        "model": row.model,
-        "calls": row.calls,
-        "input_tokens": row.usage.input(),
-        "output_tokens": row.usage.output(),
-        "cost_micros": priced.then_some(row.cost),
-        "cost": if priced { row.cost.to_string() } else { "unpriced".to_owned() },
-        "simulated": row.model.starts_with(SIM_MODEL_PREFIX),
-    })
+fn line(row: &CostLine) -> Result<Value, Problem> {
+    let mut shown = serde_json::to_value(row).map_err(Problem::internal)?;
+    let cost = row.cost_micros.map_or_else(|| "unpriced".to_owned(), |micros| MicroUsd(micros).to_string());
+    shown["cost"] = cost.into();
+    Ok(shown)
 }
