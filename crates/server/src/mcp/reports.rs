@@ -1,5 +1,7 @@
 //! How queues stand, and what was spent.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use longhaul_llm::ledger::day_of;
 use longhaul_llm::{MicroUsd, Scope, Totals};
 use longhaul_queue::State;
@@ -18,6 +20,9 @@ use crate::problem::Problem;
 const QUEUES_MAX: usize = 50;
 const WORKERS_MAX: usize = 20;
 const LINES_MAX: usize = 100;
+const KINDS_MAX: usize = 100;
+/// Queues named of one kind: each run has one of its own.
+const KIND_QUEUES_MAX: usize = 10;
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
@@ -71,10 +76,16 @@ fn unfinished(queue: &QueueInfo) -> u64 {
     State::ALL.iter().filter(|state| !state.is_terminal()).map(|state| queue.counts[*state as usize]).sum()
 }
 
-async fn workers(ctx: &Ctx) -> Result<Value, Problem> {
+/// Workers that are alive.
+async fn living(ctx: &Ctx) -> Result<Vec<WorkerInfo>, Problem> {
     let now = ctx.queue().clock().now();
     let mut workers = ctx.queue().store().workers(now).await?;
     workers.retain(|worker| !worker.gone && now.since(worker.seen_at) < WORKER_SILENT_AFTER);
+    Ok(workers)
+}
+
+async fn workers(ctx: &Ctx) -> Result<Value, Problem> {
+    let workers = living(ctx).await?;
     let (running, slots): (u32, u32) = workers
         .iter()
         .fold((0, 0), |(running, slots), worker| (running + worker.running, slots + worker.concurrency));
@@ -89,6 +100,47 @@ async fn workers(ctx: &Ctx) -> Result<Value, Problem> {
     };
     let shown: Vec<Value> = workers.iter().take(WORKERS_MAX).map(one).collect();
     Ok(json!({ "alive": workers.len(), "running": running, "slots": slots, "some": shown }))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct KindArguments {}
+
+/// A kind of job.
+#[derive(Default)]
+struct Kind {
+    queues: BTreeSet<String>,
+    counts: [u64; 8],
+    workers: u64,
+}
+
+/// `list_job_kinds`.
+pub(super) async fn kinds(ctx: &Ctx, _: KindArguments) -> Result<Value, Problem> {
+    let mut kinds: BTreeMap<String, Kind> = BTreeMap::new();
+    for count in ctx.queue().store().counts().await?.into_iter().filter(|count| count.jobs > 0) {
+        let kind = kinds.entry(count.kind).or_default();
+        kind.counts[count.state as usize] += count.jobs;
+        if kind.queues.len() < KIND_QUEUES_MAX {
+            kind.queues.insert(count.queue);
+        }
+    }
+    let workers = living(ctx).await?;
+    for name in workers.iter().flat_map(|worker| worker.kinds.iter().flatten()) {
+        kinds.entry(name.clone()).or_default().workers += 1;
+    }
+    let all = kinds.len();
+    let shown = kinds.into_iter().take(KINDS_MAX).map(|(name, Kind { queues, counts, workers })| {
+        json!({ "kind": name, "queues": queues, "states": show::states(&counts), "workers": workers })
+    });
+    let mut answer = json!({
+        "kinds": shown.collect::<Vec<_>>(),
+        // These run whatever they find.
+        "workers_of_any_kind": workers.iter().filter(|worker| worker.kinds.is_none()).count(),
+    });
+    if all > KINDS_MAX {
+        answer["cut"] = format!("{KINDS_MAX} of {all} kinds are shown, by name").into();
+    }
+    Ok(answer)
 }
 
 #[derive(Debug, Default, Deserialize)]
