@@ -142,6 +142,7 @@ impl Ctx {
         let Parts { bulk, catalog, shelf, tokens, endpoints, meters, measured, options } = parts;
         let endpoints = Arc::new(endpoints);
         let bulk = webhooks::tell_of_runs(bulk, Arc::clone(&endpoints));
+        let bulk = webhooks::tell_of_held(bulk, Arc::clone(&endpoints));
         let draining = watch::Sender::new(false);
         Self(Arc::new(Inner {
             bulk,

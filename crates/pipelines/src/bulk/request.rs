@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tracing::debug;
 
-use super::gate::{self, Held};
+use super::gate::{self, Held, Holding};
 use super::{Bulk, LiveRun, Result, RunId, RunSettings};
 
 /// The kind.
@@ -250,6 +250,7 @@ fn outcome(
             bulk.llm().ledger().count(&scope, Event::Retried);
         }
     };
+    let holding = Holding { bulk, live, context };
     match error.class {
         Class::Throttled => retry(Reason::Throttle, error.retry_after, &tries),
         Class::Overloaded if tries.overloaded < OVERLOAD_TRIES_MAX => {
@@ -263,9 +264,9 @@ fn outcome(
             retry(Reason::Failure, None, &tries)
         }
         Class::Stopped => Ok(Outcome::Continue { after: None, data: Some(Json::of(&tries)?) }),
-        Class::Budget => gate::hold(&live.id, Held::Budget, &error.message, &tries),
-        Class::Auth => gate::hold(&live.id, Held::Auth, &error.message, &tries),
-        Class::Quota => gate::hold(&live.id, Held::Quota, &error.message, &tries),
+        Class::Budget => holding.hold(Held::Budget, &error.message, &tries),
+        Class::Auth => holding.hold(Held::Auth, &error.message, &tries),
+        Class::Quota => holding.hold(Held::Quota, &error.message, &tries),
         Class::Overloaded
         | Class::Network
         | Class::ContextTooLong
