@@ -137,6 +137,7 @@ fn introduce(app: &App, ctx: &Ctx, address: SocketAddr, encrypted: bool, args: &
     app.out.note(format_args!("open to      {who}"));
     app.out.note(format_args!("OpenAI SDK   base_url={base}/v1"));
     app.out.note(format_args!("Anthropic    base_url={base}"));
+    app.out.note(format_args!("MCP          {base}/mcp"));
     app.out.note(format_args!("store        {}", app.settings.get("store.url")?.value));
     app.out.note(format_args!("durability   {}", ctx.queue().store().caps().durability));
     let usable: Vec<&str> = ctx
