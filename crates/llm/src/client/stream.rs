@@ -33,7 +33,12 @@ impl Llm {
         if ask.cache != CacheMode::Off {
             let key = ask.route.cache_key(&ask.request);
             let known = self.inner.options.cache.get(ask.cache, &key, self.now_ms()).await?;
-            if let Some(known) = known.filter(|known| check::check(&ask, &known.answer).is_ok()) {
+            // What it says beyond our form is lost in pieces: better asked anew, unless nothing may be asked.
+            let is_enough = |answer: &Answer| {
+                ask.cache == CacheMode::Only || answer.own.is_none() || !wants_more(&ask.request)
+            };
+            let is_usable = |answer: &Answer| is_enough(answer) && check::check(&ask, answer).is_ok();
+            if let Some(known) = known.filter(|known| is_usable(&known.answer)) {
                 self.count(&ask.scopes, Event::Cached);
                 return Ok(at_once(known.answer));
             }

@@ -213,6 +213,35 @@ async fn a_message_reaches_clients_of_its_dialect_with_all_it_says() {
 }
 
 #[tokio::test]
+async fn the_cache_loses_nothing_of_several_answers() {
+    let (stage, asked) = staged().await;
+    let calls = || asked.lock().expect("no panic").len();
+    let mut wanted = chat("up/m-2");
+    let send = async |wanted: &Value| {
+        let request = stage.request(Method::POST, "/v1/chat/completions").header("x-longhaul-cache", "auto");
+        request.body(wanted.to_string()).send().await.expect("an answer")
+    };
+    wanted["stream"] = json!(true);
+    for _ in 0..2 {
+        assert_eq!(
+            events_of(send(&wanted).await).await.len(),
+            chunks().len(),
+            "the last chunk became the end"
+        );
+    }
+    assert_eq!(calls(), 2, "pieces are not kept as if they were the whole");
+    wanted["stream"] = json!(false);
+    for _ in 0..2 {
+        assert_eq!(json_of(send(&wanted).await).await["choices"], completion()["choices"]);
+    }
+    assert_eq!(calls(), 3, "the whole is");
+    wanted["stream"] = json!(true);
+    assert_eq!(events_of(send(&wanted).await).await.len(), chunks().len());
+    assert_eq!(calls(), 4, "and is not told in pieces without its rest");
+    stage.stop().await;
+}
+
+#[tokio::test]
 async fn several_answers_are_refused_by_name_where_nobody_gives_them() {
     let (stage, asked) = staged().await;
     let legacy = json!({ "model": "up/m-2", "prompt": "Hi?", "n": 2 });
