@@ -17,6 +17,7 @@ mod error;
 mod events;
 mod learnt;
 mod outage;
+mod owner;
 mod writer;
 
 pub use error::{FileError, FileErrorKind, FileResult};
@@ -24,11 +25,12 @@ pub(crate) use writer::Tx;
 
 use events::Events;
 use outage::Outage;
+use owner::Owner;
 use writer::Writer;
 
-/// Of the tables. A change of theirs raises it and adds a migration.
-const SCHEMA_VERSION: i64 = 1;
-const SCHEMA: &str = include_str!("file/schema.sql");
+/// The tables, step by step: each version of the schema is one more. Old ones are never changed.
+const MIGRATIONS: [&str; 2] = [include_str!("file/schema.sql"), include_str!("file/schema_2.sql")];
+const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
 /// How long opening waits for other processes that open the same file.
 const OPEN_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How often a statement asks for a lock before it gives up: about ten seconds.
@@ -54,6 +56,8 @@ struct Inner {
     events: Arc<Events>,
     outage: Outage,
     writer: Writer,
+    // After the writer: until then calls of this process may still be written.
+    owner: Owner,
 }
 
 impl LlmFile {
@@ -62,7 +66,7 @@ impl LlmFile {
         let place = |error: FileError| error.at(Some(path));
         create_folder(path).map_err(place)?;
         let connection = open_writer(path).map_err(place)?;
-        Self::start(connection, Some(path.to_owned())).map_err(place)
+        Self::start(connection, Some(path.to_owned()), Owner::claim(path)).map_err(place)
     }
 
     /// A file that is gone with the last clone; for tests and for runs that keep nothing.
@@ -70,10 +74,10 @@ impl LlmFile {
         let mut connection = Connection::open_in_memory()?;
         prepare(&mut connection)?;
         migrate(&mut connection)?;
-        Self::start(connection, None)
+        Self::start(connection, None, Owner::alone())
     }
 
-    fn start(connection: Connection, path: Option<PathBuf>) -> FileResult<Self> {
+    fn start(connection: Connection, path: Option<PathBuf>, owner: Owner) -> FileResult<Self> {
         let events = Arc::new(Events::default());
         let writer = Writer::spawn(connection, Arc::clone(&events))?;
         Ok(Self {
@@ -83,6 +87,7 @@ impl LlmFile {
                 events,
                 outage: Outage::default(),
                 writer,
+                owner,
             }),
         })
     }
@@ -90,6 +95,16 @@ impl LlmFile {
     /// Where it is; none in memory.
     pub fn path(&self) -> Option<&Path> {
         self.inner.path.as_deref()
+    }
+
+    /// The name of this process to others that share the file.
+    pub(crate) fn owner(&self) -> &str {
+        self.inner.owner.name()
+    }
+
+    /// Whether another process that shared the file is gone; its file is looked at, so not from async code.
+    pub(crate) fn is_dead(path: &Path, owner: &str) -> bool {
+        owner::is_dead(path, owner)
     }
 
     /// Runs `work` in a transaction, shared with what else is queued, and answers after its commit. It may run twice.
@@ -231,7 +246,7 @@ fn migrate(connection: &mut Connection) -> FileResult<()> {
         return Ok(());
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    match schema_version(&transaction)? {
+    let done = match schema_version(&transaction)? {
         Some(SCHEMA_VERSION) => return Ok(()),
         Some(version) if version > SCHEMA_VERSION => {
             let message = format!(
@@ -239,15 +254,23 @@ fn migrate(connection: &mut Connection) -> FileResult<()> {
             );
             return Err(FileError::new(FileErrorKind::Newer, message));
         }
-        Some(version) => return Err(FileError::corrupt(format!("its schema has no version {version}"))),
-        None => {}
+        Some(version) => usize::try_from(version)
+            .ok()
+            .filter(|version| *version > 0)
+            .ok_or_else(|| FileError::corrupt(format!("its schema has no version {version}")))?,
+        None => {
+            refuse_foreign(&transaction)?;
+            transaction.execute_batch(
+                "CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID",
+            )?;
+            0
+        }
+    };
+    for step in MIGRATIONS.iter().skip(done) {
+        transaction.execute_batch(step)?;
     }
-    refuse_foreign(&transaction)?;
-    transaction.execute_batch(
-        "CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID",
-    )?;
-    transaction.execute_batch(SCHEMA)?;
-    transaction.execute("INSERT INTO meta (key, value) VALUES ('schema_version', ?1)", [SCHEMA_VERSION])?;
+    let version = "INSERT OR REPLACE INTO meta (key, value) VALUES ('schema_version', ?1)";
+    transaction.execute(version, [SCHEMA_VERSION])?;
     transaction.commit()?;
     Ok(())
 }

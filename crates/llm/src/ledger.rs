@@ -5,6 +5,8 @@
 //! reservation is released when surely nothing was billed. A call whose end nobody saw becomes *unknown*: it counts at its
 //! ceiling against every cap, and is shown apart, until somebody settles it.
 
+use std::path::Path;
+
 use serde::Serialize;
 
 use crate::file::{FileError, FileResult, LlmFile};
@@ -197,7 +199,8 @@ impl Ledger {
         let mut reservation = reservation;
         reservation.scopes.sort();
         reservation.scopes.dedup();
-        self.file.write(move |tx| book::reserve(tx, &reservation, now_ms)).await?
+        let owner = self.file.owner().to_owned();
+        self.file.write(move |tx| book::reserve(tx, &reservation, &owner, now_ms)).await?
     }
 
     /// Books what a call cost, in place of its reservation.
@@ -218,10 +221,21 @@ impl Ledger {
         self.file.write(move |tx| book::mark_unknown(tx, &call, now_ms)).await
     }
 
-    /// Makes unknown all that any run of a job left open, for a job that will not run again. Batches stay: they are closed.
-    pub async fn abandon(&self, job: &str, now_ms: i64) -> FileResult<u64> {
-        let job = job.to_owned();
-        self.file.write(move |tx| book::abandon(tx, &job, now_ms)).await
+    /// Makes unknown what processes left open that are gone, and says how many calls that were: nobody will come to say how they
+    /// ended. Those of living ones, and batches, which outlive any process, stay.
+    pub async fn abandon_dead(&self, now_ms: i64) -> FileResult<u64> {
+        let Some(path) = self.file.path().map(Path::to_owned) else { return Ok(0) };
+        let own = self.file.owner().to_owned();
+        let dead = self.file.read(move |connection| {
+            let mut owners = book::owners(connection, now_ms)?;
+            owners.retain(|owner| *owner != own && (owner.is_empty() || LlmFile::is_dead(&path, owner)));
+            Ok(owners)
+        });
+        let dead = dead.await?;
+        if dead.is_empty() {
+            return Ok(0);
+        }
+        self.file.write(move |tx| book::abandon(tx, &dead, now_ms)).await
     }
 
     /// Books one request of a batch; see [`Ledger::settle_parts`].

@@ -153,12 +153,12 @@ impl Price {
 
     /// The most that a call can cost, given its input. All input is taken at the dearest input price, because whether a
     /// cache takes or gives it is not known before. Without `max_tokens` the model may answer as long as it can.
-    pub fn ceiling(&self, input_tokens: u64, max_tokens: Option<u32>, batch: bool) -> MicroUsd {
+    pub fn ceiling(&self, input_tokens: u64, max_tokens: Option<u32>, choices: u64, batch: bool) -> MicroUsd {
         let rates = self.rates_for(input_tokens);
         let written = rates.cache_write > rates.input;
         let (fresh_in, cache_write) = if written { (0, input_tokens) } else { (input_tokens, 0) };
         let longest = self.output_max.unwrap_or(OUTPUT_TOKENS_DEFAULT_MAX);
-        let out = max_tokens.map_or(longest, u64::from);
+        let out = max_tokens.map_or(longest, u64::from).saturating_mul(choices);
         self.cost(&Usage { fresh_in, cache_write, out, ..Usage::default() }, batch)
     }
 

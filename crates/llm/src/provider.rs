@@ -100,6 +100,11 @@ impl Caps {
         self.batches.as_ref().filter(|batches| endpoint == Endpoint::Chat || batches.embeddings.is_some())
     }
 
+    /// Whether a request may ask for several answers.
+    pub fn gives_choices(&self) -> bool {
+        self.dialect == "openai"
+    }
+
     /// Refuses what cannot be asked here at all.
     pub fn check_endpoint(&self, endpoint: Endpoint) -> Result<()> {
         if endpoint == Endpoint::Embeddings && !self.embeddings {
@@ -111,6 +116,11 @@ impl Caps {
     /// Refuses what cannot be asked here, alone or in a batch.
     pub fn check(&self, request: &Request, in_batch: bool) -> Result<()> {
         self.check_endpoint(request.endpoint())?;
+        if request.choices() > 1 && !self.gives_choices() {
+            let text =
+                format!("n: {} gives one answer a request; send it several times for more", self.dialect);
+            return Err(Error::new(Class::BadRequest, text));
+        }
         let Request::Embed(EmbedRequest { inputs, .. }) = request else { return Ok(()) };
         let refused = |text: String| Err(Error::new(Class::BadRequest, text));
         if inputs.is_empty() {

@@ -144,6 +144,8 @@ impl Route {
     /// The most that a request can cost.
     pub fn ceiling(&self, request: &Request, billing: Billing) -> Option<MicroUsd> {
         let price = self.inner.price.as_ref()?;
-        Some(price.ceiling(tokens::estimate(request, 1.0), request.max_tokens(), billing == Billing::Batch))
+        let input = tokens::estimate(request, 1.0);
+        let in_batch = billing == Billing::Batch;
+        Some(price.ceiling(input, request.max_tokens(), request.choices(), in_batch))
     }
 }

@@ -4,6 +4,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::sse::SseEvent;
+
 mod embed;
 mod request;
 
@@ -162,6 +164,21 @@ pub struct Answer {
     pub stop: Stop,
     /// What it used.
     pub usage: Usage,
+    /// What the provider said beyond all this, for whoever speaks its dialect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own: Option<Box<Own>>,
+}
+
+/// Fields of a provider's own answer that [`Answer`] has no place for, as they stood there: further choices, log probabilities,
+/// thinking. Written again over an answer that is told in the same dialect.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Own {
+    /// Of a chat completion.
+    #[serde(rename = "openai")]
+    OpenAi(Map<String, Value>),
+    /// Of a message.
+    #[serde(rename = "anthropic")]
+    Anthropic(Map<String, Value>),
 }
 
 /// Why an answer ended.
@@ -225,6 +242,14 @@ impl std::ops::AddAssign for Usage {
 /// A piece of an answer while it is written.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Delta {
+    /// An event as the provider wrote it, before what it adds to the answer. Those of a whole stream, but the last, tell the
+    /// whole answer to whoever speaks the dialect.
+    Own {
+        /// The provider's dialect.
+        dialect: &'static str,
+        /// The event.
+        event: SseEvent,
+    },
     /// More visible text.
     Text(String),
     /// The end: the whole answer with its usage.

@@ -22,6 +22,11 @@ use crate::types::Delta;
 
 /// Puts an answer together from the events of a stream.
 pub trait StreamReader: Send {
+    /// The dialect whose clients can be told the events as they came; `None` where nobody else reads them.
+    fn dialect(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Takes one event; what it adds to the answer, if anything.
     fn push(&mut self, event: &SseEvent) -> Result<Option<Delta>>;
 

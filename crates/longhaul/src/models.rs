@@ -164,8 +164,14 @@ impl Setup {
     }
 }
 
-/// Sets the limits on spending under tags that settings name.
-pub(crate) async fn set_budgets(app: &App, llm: &Llm) -> Result<()> {
+/// Makes the ledger ready for whoever is about to spend: limits under tags that settings name are set, and what dead processes left
+/// open is told as what may have been billed.
+pub(crate) async fn open_books(app: &App, llm: &Llm) -> Result<()> {
+    let left = llm.ledger().abandon_dead(app.now().as_millis()).await?;
+    if left > 0 {
+        let calls = crate::output::counted(left, "call");
+        app.out.warn(format_args!("{calls} of a process that died may have been billed: longhaul costs"));
+    }
     for (tag, money) in app.settings.read("budget.tags", crate::config::tag_budgets)? {
         llm.ledger().set_cap(&Scope::tag(&tag), Some(money)).await?;
     }

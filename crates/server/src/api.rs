@@ -16,6 +16,8 @@ use crate::problem::Problem;
 mod actions;
 mod costs;
 mod counts;
+#[expect(unused_qualifications, reason = "written by the macro that describes parameters")]
+mod events;
 mod extract;
 mod fleet;
 mod idempotency;
@@ -32,10 +34,12 @@ mod redact;
 mod runs;
 mod schedules;
 mod verbs;
+mod webhooks;
 mod work;
 mod workers;
 
 pub(crate) use actions::Actions;
+pub(crate) use events::Streams;
 pub(crate) use fleet::Fleet;
 
 /// The routes.
@@ -84,6 +88,13 @@ fn described() -> OpenApiRouter<Ctx> {
         .routes(routes!(runs::results::run_results))
         .routes(routes!(runs::estimate_run))
         .routes(routes!(costs::show_costs))
+        .routes(routes!(events::stream_events))
+        .routes(routes!(webhooks::list_webhooks))
+        .routes(routes!(webhooks::show_webhook, webhooks::put_webhook, webhooks::delete_webhook))
+        .routes(routes!(webhooks::rotate_webhook))
+        .routes(routes!(webhooks::test_webhook))
+        .routes(routes!(webhooks::list_deliveries))
+        .routes(routes!(webhooks::resend_delivery))
 }
 
 /// What a handler of this family answers.

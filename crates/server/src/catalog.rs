@@ -59,13 +59,7 @@ impl Catalog {
     /// The model that a name means: `PROFILE/MODEL`, the model that a profile names, a maker's by its prefix, or one of the default
     /// profile, in this order.
     pub fn resolve(&self, name: &str) -> Result<Chosen, Problem> {
-        if name.is_empty() {
-            return Err(Problem::invalid("model is empty: name one, such as sim-small").at("model"));
-        }
-        if name.len() > MODEL_BYTES_MAX {
-            let text = format!("model has {} bytes, at most {MODEL_BYTES_MAX} are possible", name.len());
-            return Err(Problem::invalid(text).at("model"));
-        }
+        check_model("model", name)?;
         let chosen = |profile: &CatalogProfile, model: &str| {
             Ok(Chosen { profile: profile.name.clone(), model: model.to_owned() })
         };
@@ -93,6 +87,26 @@ impl Catalog {
         }
     }
 
+    /// The profile and model of a call that may name both. A profile's own model stands in for one that is not named.
+    pub fn choose(&self, profile: Option<&str>, name: &str) -> Result<Chosen, Problem> {
+        let Some(profile) = profile else { return self.resolve(name) };
+        let Some(known) = self.profiles.iter().find(|known| known.name == profile) else {
+            let text = format!("there is no profile {profile:?}");
+            return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", text).at("profile"));
+        };
+        let model = match (name, &known.model) {
+            ("", Some(own)) => own,
+            _ => name,
+        };
+        check_model("model", model)?;
+        Ok(Chosen { profile: profile.to_owned(), model: model.to_owned() })
+    }
+
+    /// The dialect that a profile speaks.
+    pub fn dialect_of(&self, profile: &str) -> Option<&str> {
+        self.profiles.iter().find(|known| known.name == profile).map(|known| known.dialect.as_str())
+    }
+
     fn unknown(&self, name: &str) -> Problem {
         let usable: Vec<&str> = self
             .profiles
@@ -106,6 +120,18 @@ impl Catalog {
         );
         Problem::new(StatusCode::NOT_FOUND, "model_not_found", detail).at("model")
     }
+}
+
+/// Refuses what cannot be the name of a model, before it is stored or looked for.
+pub(crate) fn check_model(field: &str, name: &str) -> Result<(), Problem> {
+    if name.is_empty() {
+        return Err(Problem::invalid(format!("{field} is empty: name one, such as sim-small")).at(field));
+    }
+    if name.len() > MODEL_BYTES_MAX {
+        let text = format!("{field} has {} bytes, at most {MODEL_BYTES_MAX} are possible", name.len());
+        return Err(Problem::invalid(text).at(field));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

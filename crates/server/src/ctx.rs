@@ -13,11 +13,10 @@ use longhaul_pipelines::bulk::plan::Strategy;
 use longhaul_queue::Queue;
 use tokio::sync::watch;
 
-use crate::api::{Actions, Fleet};
+use crate::api::{Actions, Fleet, Streams};
 use crate::catalog::Catalog;
 use crate::compat::models::Listed;
 use crate::compat::test_objects::TestObjects;
-use crate::events::Streams;
 use crate::metrics::Meters;
 use crate::shelf::Shelf;
 use crate::tokens::Tokens;
@@ -143,6 +142,7 @@ impl Ctx {
         let Parts { bulk, catalog, shelf, tokens, endpoints, meters, measured, options } = parts;
         let endpoints = Arc::new(endpoints);
         let bulk = webhooks::tell_of_runs(bulk, Arc::clone(&endpoints));
+        let bulk = webhooks::tell_of_held(bulk, Arc::clone(&endpoints));
         let draining = watch::Sender::new(false);
         Self(Arc::new(Inner {
             bulk,

@@ -17,6 +17,7 @@
 
 pub mod batches;
 pub mod catalog;
+pub mod costs;
 pub mod guard;
 pub mod mcp;
 pub mod metrics;
@@ -30,7 +31,6 @@ pub mod webhooks;
 mod api;
 mod compat;
 mod ctx;
-mod events;
 mod legible;
 mod ops;
 mod private_file;

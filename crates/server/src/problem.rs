@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use longhaul_llm::Class;
-use longhaul_pipelines::bulk;
+use longhaul_pipelines::bulk::{self, draft::Unfit};
 use longhaul_queue::Error as QueueError;
 
 /// The longest wait that a client is told: some give up at once when they are asked to wait longer than two minutes.
@@ -88,6 +88,16 @@ impl From<QueueError> for Problem {
             QueueError::NotFound(text) => Self::not_found(text),
             QueueError::Invalid(text) => Self::invalid(text),
             QueueError::Corrupt(text) => Self::internal(text),
+        }
+    }
+}
+
+impl From<Unfit> for Problem {
+    fn from(unfit: Unfit) -> Self {
+        let problem = Self::from(unfit.error);
+        match unfit.field {
+            Some(field) => problem.at(field),
+            None => problem,
         }
     }
 }

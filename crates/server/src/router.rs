@@ -12,7 +12,7 @@ use futures_util::StreamExt as _;
 use tracing::info;
 
 use crate::ctx::Ctx;
-use crate::{api, compat, events, guard, mcp, metrics, ops, webhooks};
+use crate::{api, compat, guard, mcp, metrics, ops};
 
 /// Under both names: SDKs of OpenAI read the first, those of Anthropic the second.
 const REQUEST_IDS: [&str; 2] = ["x-request-id", "request-id"];
@@ -26,20 +26,23 @@ pub(crate) struct RequestId(pub(crate) String);
 
 /// The whole server.
 pub(crate) fn router(ctx: Ctx) -> Router {
-    Router::new()
-        .merge(api::routes())
-        .merge(events::routes())
-        .merge(webhooks::routes())
-        .merge(compat::routes())
-        .merge(mcp::routes())
-        .merge(ops::routes())
-        .merge(metrics::routes())
+    families()
         .fallback(not_found)
         .layer(from_fn(in_form))
         .layer(from_fn_with_state(ctx.clone(), patience))
         .layer(from_fn_with_state(ctx.clone(), guard::check))
         .layer(from_fn(log))
         .with_state(ctx)
+}
+
+/// The routes of all families.
+fn families() -> Router<Ctx> {
+    Router::new()
+        .merge(api::routes())
+        .merge(compat::routes())
+        .merge(mcp::routes())
+        .merge(ops::routes())
+        .merge(metrics::routes())
 }
 
 async fn not_found(request: Request) -> Response {
@@ -117,4 +120,54 @@ async fn patience(State(ctx): State<Ctx>, request: Request, next: Next) -> Respo
         }
     });
     next.run(Request::from_parts(head, Body::from_stream(bounded))).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use serde_json::Value;
+
+    use super::*;
+
+    /// What is described elsewhere: by the makers of the SDKs, by the protocol, by Prometheus; and the description itself.
+    fn is_described_elsewhere(path: &str) -> bool {
+        path.starts_with("/v1/")
+            || ["/mcp", "/metrics", "/healthz", "/readyz", "/openapi.json"].contains(&path)
+    }
+
+    /// What a router prints after each route's number, up to the next.
+    fn by_number(text: &str) -> BTreeMap<&str, &str> {
+        text.split("RouteId(").skip(1).filter_map(|text| text.split_once(')')).collect()
+    }
+
+    fn quoted(text: &str) -> &str {
+        text.split('"').nth(1).expect("something quoted")
+    }
+
+    /// Paths and methods of a router. It tells them to nobody, so they are read from what it prints of itself.
+    fn routes_of(router: &Router<Ctx>) -> BTreeMap<String, BTreeSet<String>> {
+        let text = format!("{router:?}");
+        let text = text.split("fallback_router").next().expect("routes");
+        let (methods, paths) = text.split_once("node: Node").expect("methods, then paths");
+        let methods = by_number(methods);
+        let route = |(number, path): (&str, &str)| {
+            let (_, allowed) = methods[number].split_once("allow_header: ").expect("methods");
+            let allowed = quoted(allowed).split(',').filter(|method| *method != "HEAD");
+            (quoted(path).to_owned(), allowed.map(str::to_lowercase).collect())
+        };
+        by_number(paths).into_iter().map(route).collect()
+    }
+
+    #[test]
+    fn every_route_is_described_and_nothing_else_is() {
+        let mut routes = routes_of(&families());
+        assert!(routes.contains_key("/v1/batches/{id}") && routes.contains_key("/mcp"), "{routes:?}");
+        routes.retain(|path, _| !is_described_elsewhere(path));
+        let api: Value = serde_json::from_str(&api::openapi::text()).expect("JSON");
+        let described = api["paths"].as_object().expect("paths").iter().map(|(path, item)| {
+            (path.clone(), item.as_object().expect("operations").keys().cloned().collect())
+        });
+        assert_eq!(routes, described.collect());
+    }
 }

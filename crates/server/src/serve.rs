@@ -28,6 +28,8 @@ pub struct Server {
     address: SocketAddr,
     ctx_draining: tokio::sync::watch::Sender<bool>,
     task: JoinHandle<()>,
+    /// Removes expired uploads.
+    pruning: JoinHandle<()>,
 }
 
 impl Server {
@@ -43,8 +45,10 @@ impl Server {
             crate::compat::test_objects::seed(&ctx).await.map_err(io::Error::other)?;
         }
         let ctx_draining = ctx.draining.clone();
+        let (shelf, clock) = (ctx.shelf.clone(), Arc::clone(ctx.queue().clock()));
+        let pruning = tokio::spawn(async move { shelf.keep_pruned(&*clock).await });
         let task = tokio::spawn(accept(listener, ctx, tls.map(TlsAcceptor::from)));
-        Ok(Self { address, ctx_draining, task })
+        Ok(Self { address, ctx_draining, task, pruning })
     }
 
     /// Where it listens.
@@ -62,6 +66,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.task.abort();
+        self.pruning.abort();
     }
 }
 

@@ -5,19 +5,25 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
-use longhaul_queue::{JobId, Timestamp};
+use longhaul_queue::{Clock, JobId, Timestamp};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncWriteExt as _;
+use tracing::{debug, warn};
 
 /// Names of files begin so.
 pub const FILE_PREFIX: &str = "file-";
 const ABOUT: &str = "json";
 const CONTENT: &str = "content";
 const PART: &str = "part";
+/// How often expired files are looked for.
+const PRUNED_EVERY: Duration = Duration::from_secs(60);
+/// Expired files removed before others have their turn.
+const PRUNED_AT_ONCE_MAX: usize = 1_000;
 
 /// A file that was uploaded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -168,25 +174,49 @@ impl Shelf {
 
     /// Removes a file for good; false when there was none.
     pub async fn delete(&self, id: &str) -> io::Result<bool> {
-        if self.known().remove(id).is_none() {
+        if !self.known().contains_key(id) {
             return Ok(false);
         }
         // The description first: content without one counts as nothing.
-        tokio::fs::remove_file(self.path(id, ABOUT)).await?;
-        tokio::fs::remove_file(self.path(id, CONTENT)).await?;
-        Ok(true)
+        for extension in [ABOUT, CONTENT] {
+            match tokio::fs::remove_file(self.path(id, extension)).await {
+                // Another process that shares the folder was here first.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                removed => removed?,
+            }
+        }
+        // Last: what could not be removed is known on, and removed at the next try.
+        Ok(self.known().remove(id).is_some())
     }
 
-    /// Removes files whose time has passed, and says how many.
-    pub async fn prune(&self, now: Timestamp) -> io::Result<usize> {
+    /// Removes some files whose time has passed, at most `limit`, and says how many.
+    pub async fn prune(&self, now: Timestamp, limit: usize) -> io::Result<usize> {
         let over: Vec<String> = {
             let known = self.known();
-            known.values().filter(|record| is_over(record, now)).map(|record| record.id.clone()).collect()
+            let over = known.values().filter(|record| is_over(record, now));
+            over.take(limit).map(|record| record.id.clone()).collect()
         };
+        let mut failed = None;
         for id in &over {
-            self.delete(id).await?;
+            // One that cannot be removed does not keep the others.
+            if let Err(error) = self.delete(id).await {
+                failed.get_or_insert(error);
+            }
         }
-        Ok(over.len())
+        failed.map_or(Ok(over.len()), Err)
+    }
+
+    /// Removes files as their time passes, until it is dropped.
+    pub(crate) async fn keep_pruned(&self, clock: &dyn Clock) {
+        loop {
+            match self.prune(clock.now(), PRUNED_AT_ONCE_MAX).await {
+                Ok(PRUNED_AT_ONCE_MAX..) => continue,
+                Ok(0) => {}
+                Ok(files) => debug!(files, "expired files were removed"),
+                Err(error) => warn!(%error, "an expired file cannot be removed now"),
+            }
+            clock.sleep_until(clock.now() + PRUNED_EVERY).await;
+        }
     }
 
     fn path(&self, id: &str, extension: &str) -> PathBuf {
@@ -278,7 +308,7 @@ mod tests {
         let later = Timestamp::from_millis(2_000);
         assert!(shelf.get(&stored.id, NOW).is_some());
         assert!(shelf.get(&stored.id, later).is_none() && shelf.list(later).is_empty());
-        assert_eq!(shelf.prune(later).await.expect("pruned"), 1);
+        assert_eq!(shelf.prune(later, 10).await.expect("pruned"), 1);
         assert_eq!(left_in(folder.path()), 0);
     }
 }

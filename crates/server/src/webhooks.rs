@@ -1,8 +1,8 @@
 //! Webhooks after Standard Webhooks: what happened is told to addresses that asked for it, signed, and told again for days until it
 //! is heard. A delivery is a job of kind [`KIND`]; its runs are the delivery log, and sending it again is enqueueing it again.
 //!
-//! **What is told.** `run.completed`, `run.failed`; `batch.completed`, `batch.failed`, `batch.expired`, `batch.cancelled`: stored in
-//! one transaction with the end of the run or batch, so that no crash comes between. `job.succeeded`, `job.failed`,
+//! **What is told.** `run.completed`, `run.failed`, `run.held`; `batch.completed`, `batch.failed`, `batch.expired`, `batch.cancelled`:
+//! stored in one transaction with what happened to the run or batch, so that no crash comes between. `job.succeeded`, `job.failed`,
 //! `job.cancelled` for jobs that were enqueued with a wish to be told of, by a job that waits for them.
 //!
 //! Bodies carry ids and counts, never contents: whoever is told asks the API for the rest.
@@ -10,9 +10,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_pipelines::bulk::Bulk;
 use longhaul_pipelines::bulk::progress::Status;
-use longhaul_queue::job::{OnFailure, Retention};
+use longhaul_pipelines::bulk::{Bulk, HeldRun};
+use longhaul_queue::job::{OnFailure, Retention, Unique, Window};
 use longhaul_queue::retry::{Backoff, RetryPolicy};
 use longhaul_queue::{JobContext, JobId, Json, NewJob, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -20,17 +20,19 @@ use serde_json::{Value, json};
 
 mod deliver;
 mod endpoints;
-mod routes;
 
 pub use deliver::register;
-pub use endpoints::{Endpoint, Endpoints};
-pub(crate) use routes::routes;
+pub use endpoints::{Endpoint, Endpoints, Wish};
 
 /// The kind of a delivery.
 pub const KIND: &str = "webhook.deliver";
 /// The queue of deliveries.
 pub const QUEUE: &str = "webhooks";
 
+/// What is told of a run that cannot go on by itself.
+const HELD: &str = "run.held";
+/// A run that is held on is told again after this.
+const HELD_TOLD_AGAIN_AFTER: Duration = Duration::from_secs(24 * 3600);
 /// Waits between tries: more than three days in all.
 const WAITS_S: [u64; 9] = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400];
 /// How long a delivery is kept in the log.
@@ -56,15 +58,18 @@ pub(crate) struct Delivery {
 
 /// The deliveries of something that has happened, one for each endpoint that wants to know.
 pub(crate) fn deliveries(endpoints: &Endpoints, kind: &str, at: Timestamp, data: &Value) -> Vec<NewJob> {
-    let endpoints = endpoints.wanting(kind);
-    let delivery = |endpoint: Endpoint| Delivery {
+    let endpoints = endpoints.wanting(kind).into_iter();
+    endpoints.filter_map(|endpoint| new_job(&delivery(endpoint, kind, at, data))).collect()
+}
+
+fn delivery(endpoint: Endpoint, kind: &str, at: Timestamp, data: &Value) -> Delivery {
+    Delivery {
         endpoint: endpoint.name,
         message: message_id(at),
         kind: kind.to_owned(),
         at: Some(at),
         data: data.clone(),
-    };
-    endpoints.into_iter().map(delivery).filter_map(|delivery| new_job(&delivery)).collect()
+    }
 }
 
 /// Has the end of each run told, in one transaction with it.
@@ -79,6 +84,22 @@ pub(crate) fn tell_of_runs(bulk: Bulk, endpoints: Arc<Endpoints>) -> Bulk {
             "cancelled": progress.cancelled,
         });
         tell(context, deliveries(&endpoints, kind, now, &data));
+    })
+}
+
+/// Has each run told that is held, in one transaction with the first of its jobs that is. The others tell the same, and are one
+/// message with it until the gate was opened.
+pub(crate) fn tell_of_held(bulk: Bulk, endpoints: Arc<Endpoints>) -> Bulk {
+    bulk.with_held(move |context, run, now| {
+        let HeldRun { run, held, opening } = *run;
+        let data = json!({ "run": run.as_str(), "reason": held });
+        let told = endpoints.wanting(HELD).into_iter().filter_map(|endpoint| {
+            let key = format!("{HELD}/{run}/{held}/{opening:x}/{}", endpoint.name);
+            let window = Some(Window::Enqueue { length: HELD_TOLD_AGAIN_AFTER });
+            let delivery = delivery(endpoint, HELD, now, &data);
+            Some(new_job(&delivery)?.unique(Unique { window, ..Unique::key(key) }))
+        });
+        tell(context, told.collect());
     })
 }
 

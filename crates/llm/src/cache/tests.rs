@@ -28,6 +28,7 @@ fn answer(text: &str) -> Answer {
         text: text.into(),
         tool_calls: vec![],
         vectors: Vec::new(),
+        own: None,
         stop: Stop::End,
         usage,
     }

@@ -163,7 +163,9 @@ impl Llm {
             route.reopen();
         }
         let turn = rate::Ask {
-            max_tokens: request.max_tokens(),
+            max_tokens: request
+                .max_tokens()
+                .map(|most| most.saturating_mul(u32::try_from(request.choices()).unwrap_or(u32::MAX))),
             again: tries > 0,
             urgency: ask.urgency,
             ..rate::Ask::new(ask.run.clone(), tokens::estimate(request, 1.0))

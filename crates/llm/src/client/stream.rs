@@ -33,7 +33,12 @@ impl Llm {
         if ask.cache != CacheMode::Off {
             let key = ask.route.cache_key(&ask.request);
             let known = self.inner.options.cache.get(ask.cache, &key, self.now_ms()).await?;
-            if let Some(known) = known.filter(|known| check::check(&ask, &known.answer).is_ok()) {
+            // What it says beyond our form is lost in pieces: better asked anew, unless nothing may be asked.
+            let is_enough = |answer: &Answer| {
+                ask.cache == CacheMode::Only || answer.own.is_none() || !wants_more(&ask.request)
+            };
+            let is_usable = |answer: &Answer| is_enough(answer) && check::check(&ask, answer).is_ok();
+            if let Some(known) = known.filter(|known| is_usable(&known.answer)) {
                 self.count(&ask.scopes, Event::Cached);
                 return Ok(at_once(known.answer));
             }
@@ -63,6 +68,13 @@ impl Llm {
             }
         }
     }
+}
+
+/// Whether an answer says more than is put together from its pieces: kept without it, it would answer another call wrongly.
+fn wants_more(request: &Request) -> bool {
+    let Request::Chat(chat) = request else { return false };
+    request.choices() > 1
+        || ["logprobs", "thinking", "modalities"].iter().any(|name| chat.extra.contains_key(*name))
 }
 
 /// An answer that is known already.
@@ -95,7 +107,8 @@ impl Open {
             let spent = Spent { usage: answer.usage, cost, answers: 1 };
             until_written(&mut never(), || self.llm.ledger().settle(&name, spent)).await?;
         }
-        if self.ask.cache != CacheMode::Off && check::check(&self.ask, answer).is_ok() {
+        let is_known_whole = !wants_more(&self.ask.request);
+        if self.ask.cache != CacheMode::Off && is_known_whole && check::check(&self.ask, answer).is_ok() {
             let key = self.ask.route.cache_key(&self.ask.request);
             let cache = &self.llm.inner.options.cache;
             cache.put(self.ask.cache, &key, answer, self.llm.now_ms()).await;
@@ -143,7 +156,9 @@ impl Told {
         stream::unfold(Some(self), |told| async {
             let mut told: Self = told?;
             let error = match told.deltas.next().await {
-                Some(Ok(Delta::Text(text))) => return Some((Ok(Delta::Text(text)), Some(told))),
+                Some(Ok(piece @ (Delta::Text(_) | Delta::Own { .. }))) => {
+                    return Some((Ok(piece), Some(told)));
+                }
                 Some(Ok(Delta::End(answer))) => {
                     let ended = told.open.end(&answer, told.rate, told.started.elapsed()).await;
                     return Some((ended.map(|()| Delta::End(answer)), None));

@@ -88,9 +88,38 @@ fn a_newer_schema_is_refused_with_both_versions() {
     stage.connection().execute(newer, []).expect("it is updated");
     let error = stage.refusal();
     assert_eq!(error.kind, FileErrorKind::Newer);
-    for words in ["version 99", "up to 1", "newer longhaul"] {
+    for words in ["version 99", "up to 2", "newer longhaul"] {
         assert!(error.message.contains(words), "{error}");
     }
+}
+
+#[tokio::test]
+async fn a_file_of_an_older_version_is_brought_up_to_date_with_what_it_holds() {
+    let stage = Stage::new();
+    let old = stage.connection();
+    old.execute_batch("CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID")
+        .and_then(|()| old.execute_batch(MIGRATIONS[0]))
+        .and_then(|()| {
+            old.execute_batch(
+                "INSERT INTO meta (key, value) VALUES ('schema_version', 1);
+                 INSERT INTO learnt (route, json) VALUES ('a', '1');
+                 INSERT INTO calls (call, job, fence, state, requests, scopes, day, profile, model, changed_at)
+                     VALUES ('old', 'j', 1, 0, 1, '', '2025-11-15', 'p', 'm', 1000),
+                            ('batch', 'b', NULL, 0, 1, '', '2025-11-15', 'p', 'm', 1000)",
+            )
+        })
+        .expect("a file of the first version");
+    drop(old);
+    let file = stage.open();
+    assert_eq!(file.get_learnt("a").await.expect("it answers"), Some(json!(1)));
+    let ledger = crate::ledger::Ledger::new(file);
+    let hours = |hours: i64| 1_000 + hours * 3_600_000;
+    assert_eq!(ledger.abandon_dead(hours(23)).await.expect("it answers"), 0, "its process may still live");
+    assert_eq!(
+        ledger.abandon_dead(hours(25)).await.expect("it answers"),
+        1,
+        "no call takes so long but a batch"
+    );
 }
 
 #[test]

@@ -12,7 +12,7 @@ use super::Http;
 use crate::error::{Class, Error, Result};
 use crate::lines::LineSplitter;
 use crate::provider::ResultStream;
-use crate::sse::SseParser;
+use crate::sse::{SseEvent, SseParser};
 use crate::types::Delta;
 use crate::wire::StreamReader;
 
@@ -86,7 +86,7 @@ impl Deltas {
     pub(super) fn into_stream(self) -> ResultStream<Delta> {
         stream::unfold(self, |mut deltas| async {
             let next = deltas.next().await.map_err(|error| deltas.body.http.redact(error)).transpose()?;
-            deltas.ended |= !matches!(next, Ok(Delta::Text(_)));
+            deltas.ended |= matches!(next, Ok(Delta::End(_)) | Err(_));
             Some((next, deltas))
         })
         .boxed()
@@ -107,9 +107,9 @@ impl Deltas {
     async fn read(&mut self) -> Result<()> {
         let Some(piece) = self.body.next().await? else {
             self.ended = true;
-            let last = self.parser.finish()?;
-            let last = last.map(|event| self.reader.push(&event)).transpose()?.flatten();
-            self.ready.extend(last);
+            if let Some(event) = self.parser.finish()? {
+                self.take(event)?;
+            }
             self.ready.extend(self.reader.finish()?);
             return Ok(());
         };
@@ -118,8 +118,18 @@ impl Deltas {
             return Err(too_long(self.body.http.body_bytes_max));
         }
         for event in self.parser.push(&piece)? {
-            self.ready.extend(self.reader.push(&event)?);
+            self.take(event)?;
         }
+        Ok(())
+    }
+
+    fn take(&mut self, event: SseEvent) -> Result<()> {
+        let delta = self.reader.push(&event)?;
+        // The last event is the end itself, which whoever tells the answer writes once it is booked.
+        if let (Some(dialect), false) = (self.reader.dialect(), matches!(delta, Some(Delta::End(_)))) {
+            self.ready.push_back(Delta::Own { dialect, event });
+        }
+        self.ready.extend(delta);
         Ok(())
     }
 }

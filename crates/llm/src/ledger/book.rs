@@ -11,6 +11,8 @@ use crate::money::MicroUsd;
 /// How long a closed batch is remembered, so that telling its parts again changes nothing: longer than any provider keeps
 /// its results.
 const CLOSED_KEPT_MS: i64 = 60 * 24 * 60 * 60 * 1_000;
+/// A call of a process without a name is taken for dead after this; none takes so long.
+const NAMELESS_OPEN_MS: i64 = 24 * 60 * 60 * 1_000;
 /// Closed batches removed at a time.
 const CLOSED_PRUNED_MAX: i64 = 100;
 
@@ -132,31 +134,36 @@ fn find(connection: &Connection, call: &str) -> FileResult<Option<Held>> {
     Ok(held(connection, sql, [call])?.pop())
 }
 
-pub(super) fn reserve(tx: &mut Tx<'_>, reservation: &Reservation, now_ms: i64) -> Answer<Reserved> {
+pub(super) fn reserve(
+    tx: &mut Tx<'_>,
+    reservation: &Reservation,
+    owner: &str,
+    now_ms: i64,
+) -> Answer<Reserved> {
     let earlier = match reservation.fence {
         Some(fence) => turn_unknown(tx.connection, &reservation.job, fence, now_ms)?,
         None => Vec::new(),
     };
     // Booked before the caps are asked, so that a refusal tells the sums as they are.
     book_unknown(&mut tx.sheet, &earlier);
-    let answer = reserve_one(tx, reservation, now_ms);
+    let answer = reserve_one(tx, reservation, owner, now_ms);
     if answer.is_err() {
         unbook_unknown(&mut tx.sheet, &earlier);
     }
     answer
 }
 
-fn reserve_one(tx: &mut Tx<'_>, reservation: &Reservation, now_ms: i64) -> Answer<Reserved> {
+fn reserve_one(tx: &mut Tx<'_>, reservation: &Reservation, owner: &str, now_ms: i64) -> Answer<Reserved> {
     let mut ids = Vec::with_capacity(reservation.scopes.len());
     for scope in &reservation.scopes {
         ids.push(tx.sheet.scope(tx.connection, scope.as_str())?);
     }
     if let Err(refusal) = fits(&tx.sheet, reservation, &ids) {
         // What is booked already needs no room.
-        return Ok(reserved_before(tx, &reservation.call, now_ms)?.unwrap_or(Err(refusal)));
+        return Ok(reserved_before(tx, &reservation.call, owner, now_ms)?.unwrap_or(Err(refusal)));
     }
-    if !insert(tx.connection, reservation, &ids, now_ms)? {
-        let before = reserved_before(tx, &reservation.call, now_ms)?;
+    if !insert(tx.connection, reservation, &ids, (owner, now_ms))? {
+        let before = reserved_before(tx, &reservation.call, owner, now_ms)?;
         return Ok(before.unwrap_or_else(|| Err(LedgerError::NotReserved(reservation.call.clone()))));
     }
     let change = Sums {
@@ -187,13 +194,18 @@ fn fits(sheet: &Sheet, reservation: &Reservation, ids: &[i64]) -> Result<(), Led
 }
 
 /// False when a call of this name is there.
-fn insert(connection: &Connection, reservation: &Reservation, ids: &[i64], now_ms: i64) -> FileResult<bool> {
+fn insert(
+    connection: &Connection,
+    reservation: &Reservation,
+    ids: &[i64],
+    (owner, now_ms): (&str, i64),
+) -> FileResult<bool> {
     let scopes: Vec<String> = ids.iter().map(i64::to_string).collect();
     let inserted = connection
         .prepare_cached(
             "INSERT OR IGNORE INTO calls
-                 (call, job, fence, state, ceiling, requests, scopes, day, profile, model, changed_at)
-             VALUES (?1, ?2, ?3, 0, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                 (call, job, fence, state, ceiling, requests, scopes, day, profile, model, changed_at, owner)
+             VALUES (?1, ?2, ?3, 0, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
         )?
         .execute(rusqlite::params![
             reservation.call,
@@ -206,6 +218,7 @@ fn insert(connection: &Connection, reservation: &Reservation, ids: &[i64], now_m
             reservation.profile,
             reservation.model,
             now_ms,
+            owner,
         ])?;
     Ok(inserted == 1)
 }
@@ -214,6 +227,7 @@ fn insert(connection: &Connection, reservation: &Reservation, ids: &[i64], now_m
 fn reserved_before(
     tx: &mut Tx<'_>,
     call: &str,
+    owner: &str,
     now_ms: i64,
 ) -> FileResult<Option<Result<Reserved, LedgerError>>> {
     let Some(mut found) = find(tx.connection, call)? else { return Ok(None) };
@@ -221,8 +235,8 @@ fn reserved_before(
         State::Open => {}
         State::Unknown => {
             let before = found.standing();
-            let reopen = "UPDATE calls SET state = 0, changed_at = ?2 WHERE call = ?1";
-            tx.connection.prepare_cached(reopen)?.execute((call, now_ms))?;
+            let reopen = "UPDATE calls SET state = 0, changed_at = ?2, owner = ?3 WHERE call = ?1";
+            tx.connection.prepare_cached(reopen)?.execute((call, now_ms, owner))?;
             found.state = State::Open;
             found.book(&mut tx.sheet, &before, &Sums::default());
         }
@@ -257,9 +271,27 @@ fn unbook_unknown(sheet: &mut Sheet, calls: &[Held]) {
     }
 }
 
-/// Makes unknown all that a job left open.
-pub(super) fn abandon(tx: &mut Tx<'_>, job: &str, now_ms: i64) -> FileResult<u64> {
-    let calls = turn_unknown(tx.connection, job, i64::MAX.unsigned_abs(), now_ms)?;
+/// Processes with open calls that end with them. Few rows: only calls under way, of unknown end, and batches have one.
+pub(super) fn owners(connection: &Connection, now_ms: i64) -> FileResult<Vec<String>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT DISTINCT owner FROM calls
+         WHERE state = 0 AND fence IS NOT NULL AND (owner <> '' OR changed_at < ?1)",
+    )?;
+    let rows = statement.query_map([now_ms - NAMELESS_OPEN_MS], |row| row.get(0))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// Makes unknown all that these processes left open.
+pub(super) fn abandon(tx: &mut Tx<'_>, owners: &[String], now_ms: i64) -> FileResult<u64> {
+    let sql = concat!(
+        "UPDATE calls SET state = 1, changed_at = ?2
+         WHERE owner = ?1 AND state = 0 AND fence IS NOT NULL AND (owner <> '' OR changed_at < ?3) RETURNING ",
+        held_columns!()
+    );
+    let mut calls = Vec::new();
+    for owner in owners {
+        calls.extend(held(tx.connection, sql, (owner, now_ms, now_ms - NAMELESS_OPEN_MS))?);
+    }
     book_unknown(&mut tx.sheet, &calls);
     Ok(calls.len() as u64)
 }

@@ -85,9 +85,10 @@ fn costs_are_exact_and_round_up_once() {
 fn a_ceiling_is_never_less_than_the_cost() {
     let prices = built_in();
     let haiku = price(&prices, "anthropic", "claude-haiku-4-5");
-    assert_eq!(haiku.ceiling(1_000, Some(100), false), MicroUsd(1_250 + 500));
-    assert_eq!(haiku.ceiling(1_000, Some(100), true), MicroUsd(875));
-    assert_eq!(haiku.ceiling(0, None, false), MicroUsd(64_000 * 5), "it may answer as long as it can");
+    assert_eq!(haiku.ceiling(1_000, Some(100), 1, false), MicroUsd(1_250 + 500));
+    assert_eq!(haiku.ceiling(1_000, Some(100), 1, true), MicroUsd(875));
+    assert_eq!(haiku.ceiling(0, None, 1, false), MicroUsd(64_000 * 5), "it may answer as long as it can");
+    assert_eq!(haiku.ceiling(1_000, Some(100), 3, false), MicroUsd(1_250 + 3 * 500), "three answers");
     let mut random = fastrand::Rng::with_seed(7);
     for Entry { price, .. } in &prices.layers[0].entries {
         for _ in 0..50 {
@@ -101,7 +102,7 @@ fn a_ceiling_is_never_less_than_the_cost() {
             };
             let max_tokens = Some(u32::try_from(parts.output()).expect("few tokens"));
             for batch in [false, true] {
-                assert!(price.ceiling(parts.input(), max_tokens, batch) >= price.cost(&parts, batch));
+                assert!(price.ceiling(parts.input(), max_tokens, 1, batch) >= price.cost(&parts, batch));
             }
         }
     }

@@ -78,6 +78,7 @@ fn a_cut_off_or_declined_answer_is_not_touched() {
         text: "{\"a\": 1}".into(),
         tool_calls: Vec::new(),
         vectors: Vec::new(),
+        own: None,
         stop,
         usage: Usage::default(),
     };

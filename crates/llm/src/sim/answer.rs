@@ -113,6 +113,7 @@ pub(crate) fn answer(request: &ChatRequest, content: &Content, attempt: u32, mad
         text,
         tool_calls,
         vectors: Vec::new(),
+        own: None,
         stop,
         usage: Usage { fresh_in: content.input_tokens, ..Usage::default() },
     };

@@ -60,6 +60,7 @@ impl From<Embeddings> for Answer {
             vectors,
             stop: Stop::End,
             usage,
+            own: None,
         }
     }
 }

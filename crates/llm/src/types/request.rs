@@ -1,6 +1,7 @@
 //! The one place that knows what can be asked of a model.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{ChatRequest, EmbedRequest};
 
@@ -73,6 +74,17 @@ impl Request {
         match self {
             Self::Chat(request) => request.max_tokens,
             Self::Embed(_) => Some(0),
+        }
+    }
+
+    /// How many answers it asks for; each may be as long as `max_tokens` allows.
+    pub fn choices(&self) -> u64 {
+        match self {
+            Self::Chat(request) => {
+                let asked = ["n", "best_of"].map(|name| request.extra.get(name).and_then(Value::as_u64));
+                asked.into_iter().flatten().max().unwrap_or(1).max(1)
+            }
+            Self::Embed(_) => 1,
         }
     }
 

@@ -56,6 +56,34 @@ pub(super) fn pieces(text: &str) -> Vec<&str> {
     pieces
 }
 
+/// What a provider's answer says beyond what we make of it: `written` with it [`merge`]d over it reads as `told` does. What is
+/// empty says nothing. A list that differs is kept whole.
+pub(super) fn beyond(told: &Value, written: &Value) -> Option<Value> {
+    match (told, written) {
+        (Value::Null, _) => None,
+        (Value::Object(told), _) => {
+            let more =
+                told.iter().filter_map(|(key, value)| Some((key.clone(), beyond(value, &written[key])?)));
+            let more: Map<String, Value> = more.collect();
+            (!more.is_empty()).then_some(Value::Object(more))
+        }
+        (Value::Array(items), Value::Array(ours)) if items.len() == ours.len() => {
+            let differ = items.iter().zip(ours).any(|(told, written)| beyond(told, written).is_some());
+            differ.then(|| told.clone())
+        }
+        (Value::Array(items), _) => (!items.is_empty()).then(|| told.clone()),
+        _ => (told != written).then(|| told.clone()),
+    }
+}
+
+/// Whether it counts nothing, such as tokens of a kind that were not used.
+pub(super) fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Object(fields) => fields.values().all(is_zero),
+        value => value.as_f64() == Some(0.0),
+    }
+}
+
 /// Adds fields; where both have an object, their fields are merged.
 pub(super) fn merge(into: &mut Map<String, Value>, extra: &Map<String, Value>) {
     for (key, value) in extra {

@@ -72,6 +72,7 @@ fn answers(usage: Usage) -> Vec<Answer> {
         text: "Größe: 日本語, and a text that is longer than one piece of a stream.".to_owned(),
         tool_calls: Vec::new(),
         vectors: Vec::new(),
+        own: None,
         stop: Stop::End,
         usage,
     };
@@ -93,7 +94,7 @@ fn read_stream(reader: &mut dyn StreamReader, events: &[SseEvent]) -> Result<(St
     let mut take = |delta: Option<Delta>| match delta {
         Some(Delta::Text(piece)) => text.push_str(&piece),
         Some(Delta::End(answer)) => ends.push(answer),
-        None => {}
+        Some(Delta::Own { .. }) | None => {}
     };
     for event in events {
         take(reader.push(event)?);

@@ -80,6 +80,40 @@ async fn what_a_killed_process_reserved_stays_booked_and_becomes_unknown() {
 }
 
 #[tokio::test]
+async fn calls_of_a_dead_process_become_unknown_and_those_of_the_living_stay_open() {
+    const NAME: &str = "ledger::calls_of_a_dead_process_become_unknown_and_those_of_the_living_stay_open";
+    if let Some((role, folder)) = child::role() {
+        let ledger = open(&folder);
+        ledger.reserve(call(&role, &role, 0, 100), NOW).await.expect("it fits");
+        let batch = Reservation { fence: None, ..call("batch", "b", 0, 10) };
+        ledger.reserve(batch, NOW).await.expect("it fits");
+        println!("reserved");
+        std::future::pending::<()>().await;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let begin =
+        |role: &str| start(NAME, role, folder.path()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut living = begin("living");
+    let mut lines = BufReader::new(living.stdout.take().expect("it is piped")).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("reserved")), "the child did not come so far");
+    kill_after(begin("dead"), "reserved");
+    let ledger = open(folder.path());
+    ledger.reserve(call("own", "own", 0, 1), NOW).await.expect("it fits");
+    assert_eq!(ledger.abandon_dead(NOW).await.expect("it answers"), 1);
+    assert_eq!(ledger.abandon_dead(NOW).await.expect("it answers"), 0, "once");
+    let totals = ledger.totals(&Scope::run("1")).await.expect("it answers");
+    assert_eq!((totals.open_calls, totals.open_ceiling.0), (3, 111), "the living, the batch and our own");
+    assert_eq!((totals.unknown_calls, totals.unknown_ceiling.0), (1, 100), "it may have been billed");
+    living.kill().expect("it can be killed");
+    living.wait().expect("it has ended");
+    assert_eq!(ledger.abandon_dead(NOW).await.expect("it answers"), 1);
+    // Somebody knows after all.
+    ledger.settle("dead", spent(60)).await.expect("it is unknown");
+    let totals = ledger.totals(&Scope::run("1")).await.expect("it answers");
+    assert_eq!((totals.cost.0, totals.unknown_calls, totals.unknown_ceiling.0), (60, 1, 100));
+}
+
+#[tokio::test]
 async fn a_batch_whose_worker_is_killed_while_storing_is_booked_once() {
     const NAME: &str = "ledger::a_batch_whose_worker_is_killed_while_storing_is_booked_once";
     const PARTS: u64 = 500;

@@ -97,6 +97,7 @@ async fn every_client_gets_the_right_answer() {
             while let Some(delta) = stream.next().await {
                 match delta.expect("a whole stream") {
                     Delta::Text(piece) => text.push_str(&piece),
+                    Delta::Own { .. } => {}
                     Delta::End(answer) => end = Some(answer),
                 }
             }

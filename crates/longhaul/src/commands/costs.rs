@@ -1,53 +1,18 @@
 //! `costs`: what was spent, by day and model.
 
 use anyhow::Result;
-use longhaul_llm::ledger::day_of;
-use serde::Serialize;
+use longhaul_server::costs::{Costs, DAYS};
 
 use crate::app::App;
 use crate::exit::Code;
 use crate::models;
-use crate::output::{Cell, Table, dollars, grouped};
-
-/// Days shown.
-const DAYS: i64 = 31;
-
-/// Spending of a day with a model.
-#[derive(Debug, Serialize)]
-struct Line {
-    day: String,
-    profile: String,
-    model: String,
-    calls: u64,
-    input_tokens: u64,
-    output_tokens: u64,
-    cost_micros: Option<u64>,
-    unpriced_calls: u64,
-    simulated: bool,
-}
+use crate::output::{Cell, Table, counted, dollars, grouped};
 
 /// Runs the command.
 pub(crate) async fn run(app: &App) -> Result<Code> {
     let llm = models::Setup::new(app, None)?.llm(app)?;
     let now = app.now().as_millis();
-    let lines: Vec<Line> = llm
-        .ledger()
-        .spend(&day_of(now - DAYS * 24 * 3600 * 1000), &day_of(now))
-        .await?
-        .into_iter()
-        .map(|row| Line {
-            day: row.day,
-            profile: row.profile,
-            calls: row.calls,
-            input_tokens: row.usage.input(),
-            output_tokens: row.usage.output(),
-            cost_micros: (row.unpriced_calls < row.calls).then_some(row.cost.0),
-            unpriced_calls: row.unpriced_calls,
-            simulated: row.model.starts_with(longhaul_llm::SIM_MODEL_PREFIX),
-            model: row.model,
-        })
-        .collect();
-    let all = llm.ledger().totals(&longhaul_llm::Scope::all()).await?;
+    let Costs { items: lines, unknown_calls, unknown_ceiling_micros } = Costs::of(&llm, DAYS, now).await?;
     app.out.list(&lines, None, || {
         let mut table = Table::new(&["DAY", "PROFILE", "MODEL", "CALLS", "IN", "OUT", "COST"]);
         for line in &lines {
@@ -64,11 +29,11 @@ pub(crate) async fn run(app: &App) -> Result<Code> {
         }
         table
     })?;
-    if all.unknown_calls > 0 {
+    if unknown_calls > 0 {
         app.out.warn(format_args!(
-            "{} more calls never came to an end that we saw, and may have been billed: up to {}",
-            grouped(all.unknown_calls),
-            dollars(all.unknown_ceiling.0)
+            "{} never came to an end that we saw, and may have been billed: up to {}",
+            counted(unknown_calls, "more call"),
+            dollars(unknown_ceiling_micros)
         ));
     }
     let today = jiff::Timestamp::from_millisecond(now)?.to_zoned(jiff::tz::TimeZone::UTC).date();

@@ -14,7 +14,7 @@ use crate::app::App;
 use crate::args::{UpArgs, WorkArgs};
 use crate::config::{address, tls_files};
 use crate::exit::{Code, Failure};
-use crate::{builtin, server};
+use crate::{builtin, models, server};
 
 /// Runs the command until it is asked to end.
 pub(crate) async fn run(app: &App, args: &UpArgs) -> Result<Code> {
@@ -73,6 +73,7 @@ async fn stop(
 /// Runs jobs, or only keeps time for workers elsewhere.
 async fn work(app: &App, ctx: &Ctx, args: &UpArgs, shutdown: Shutdown) -> Result<Option<WorkerReport>> {
     if args.no_workers {
+        models::open_books(app, ctx.llm()).await?;
         let maintenance = Maintenance::spawn(ctx.queue(), MaintenanceOptions::default());
         shutdown.requested().await;
         maintenance.stop().await;
@@ -136,6 +137,7 @@ fn introduce(app: &App, ctx: &Ctx, address: SocketAddr, encrypted: bool, args: &
     app.out.note(format_args!("open to      {who}"));
     app.out.note(format_args!("OpenAI SDK   base_url={base}/v1"));
     app.out.note(format_args!("Anthropic    base_url={base}"));
+    app.out.note(format_args!("MCP          {base}/mcp"));
     app.out.note(format_args!("store        {}", app.settings.get("store.url")?.value));
     app.out.note(format_args!("durability   {}", ctx.queue().store().caps().durability));
     let usable: Vec<&str> = ctx

@@ -85,7 +85,7 @@ impl Runs {
         ctx.bulk.register(worker);
         batches::register(ctx, worker);
         webhooks::register(ctx, worker);
-        models::set_budgets(app, ctx.llm()).await?;
+        models::open_books(app, ctx.llm()).await?;
         let mut always = options.queues.clone();
         always.extend([batches::QUEUE, webhooks::QUEUE].map(QueueShare::from));
         serve::look(ctx.queue(), &worker.control(), &always).await;

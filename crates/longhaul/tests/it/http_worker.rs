@@ -1,53 +1,36 @@
 //! `examples/worker.py` against the real server: it dies in the middle of a job, and another goes on from its checkpoint.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, Command, Stdio};
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::place::Place;
+use crate::served::Served;
 use crate::workers::{Process, fifo, until};
 
-/// A server that only serves and keeps time.
-struct Server {
-    _process: Process,
-    url: String,
-}
-
-impl Server {
-    fn start(place: &Place) -> Self {
-        let mut command = place.command(&["up", "--no-workers", "--port", "0", "-o", "json"]);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child: Child = command.spawn().expect("running longhaul");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a first line");
-        let first: Value = serde_json::from_str(&line).expect(&line);
-        let url = first["url"].as_str().expect("an address").to_owned();
-        Self { _process: Process(child), url }
-    }
-
-    /// A worker with a lease so short that its death is noticed soon.
-    fn worker(&self, place: &Place) -> Process {
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/worker.py");
-        let mut command = Command::new("python3");
-        command.args([script, &self.url]).env("LEASE_SECONDS", "1").current_dir(place.path("."));
-        Process(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("running python3"))
-    }
+/// A worker with a lease so short that its death is noticed soon.
+fn worker(served: &Served, place: &Place) -> Process {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/worker.py");
+    let mut command = Command::new("python3");
+    command.args([script, &served.url]).env("LEASE_SECONDS", "1").current_dir(place.path("."));
+    Process(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("running python3"))
 }
 
 #[test]
 fn a_python_worker_dies_and_another_goes_on_from_its_checkpoint() {
     let place = Place::new();
-    let server = Server::start(&place);
+    // A server that only serves and keeps time.
+    let server = Served::start(&place, &["--no-workers"], &[]);
     place.write("first.txt", "one two three");
     fifo(&place, "second.txt");
     let payload = json!({"files": ["first.txt", "second.txt"]}).to_string();
     let id = place.enqueue(&["count_words", &payload]);
-    let mut worker = server.worker(&place);
+    let mut first = worker(&server, &place);
     // The second file is a pipe that nobody writes to: there the worker waits until it dies.
     until("a checkpoint", || place.show(&id)["data"]["counts"]["first.txt"] == 3);
-    worker.kill();
-    let _other = server.worker(&place);
+    first.kill();
+    let _other = worker(&server, &place);
     until("a second run", || place.show(&id)["fence"] == 2);
     // Opening waits for the reader, which is the second worker.
     let mut pipe = std::fs::OpenOptions::new().write(true).open(place.path("second.txt")).expect("a reader");

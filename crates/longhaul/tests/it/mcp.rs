@@ -102,8 +102,16 @@ fn a_client_that_only_looks_sees_everything_and_changes_nothing() {
     );
     assert_eq!(client.ask("ping", &json!({}))["result"], json!({}));
     let listed = client.ask("tools/list", &json!({}));
-    let reading =
-        ["list_jobs", "get_job", "wait_job", "get_results", "queue_stats", "cost_report", "estimate_cost"];
+    let reading = [
+        "list_jobs",
+        "get_job",
+        "wait_job",
+        "get_results",
+        "queue_stats",
+        "list_job_kinds",
+        "cost_report",
+        "estimate_cost",
+    ];
     assert_eq!(names(&listed), reading);
 
     let jobs = client.done("list_jobs", &json!({"states": ["succeeded"], "limit": 5}));
@@ -120,6 +128,9 @@ fn a_client_that_only_looks_sees_everything_and_changes_nothing() {
     }
     let stats = client.done("queue_stats", &json!({}));
     assert_eq!(stats["all_queues"]["succeeded"], 1, "{stats}");
+    let kinds = client.done("list_job_kinds", &json!({}));
+    let echo = json!({"kind": "echo", "queues": ["default"], "states": {"succeeded": 1}, "workers": 0});
+    assert_eq!(kinds["kinds"], json!([echo]), "{kinds}");
     assert_eq!(client.done("cost_report", &json!({"days": 1}))["cost_micros"], 0);
     let cost =
         client.done("estimate_cost", &json!({"model": "sim-small", "prompts": ["Hello?", "And you?"]}));
@@ -138,7 +149,7 @@ fn a_client_that_may_write_hands_in_cancels_and_retries() {
     let place = Place::new();
     let mut client = Client::start(&place, &["--allow-write"]);
     client.initialize("2025-11-25");
-    assert_eq!(names(&client.ask("tools/list", &json!({}))).len(), 11);
+    assert_eq!(names(&client.ask("tools/list", &json!({}))).len(), 12);
 
     let job =
         client.done("enqueue_job", &json!({"kind": "fail", "payload": {}, "max_attempts": 1, "title": "t"}));

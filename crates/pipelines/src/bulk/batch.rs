@@ -12,7 +12,7 @@ use longhaul_queue::{JobContext, JobId, Json, KindOptions, Outcome, Timestamp};
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
-use super::gate::{self, Held};
+use super::gate::{Held, Holding};
 use super::{Bulk, LiveRun, Result, RunId, harvest};
 
 mod sending;
@@ -367,7 +367,11 @@ impl Life<'_> {
     }
 
     fn hold(&self, held: Held, error: &LlmError, step: &Step) -> Result<Next> {
-        Ok(Next::Wait(gate::hold(&self.live.id, held, &error.message, &self.stored(step))?))
+        Ok(Next::Wait(self.holding().hold(held, &error.message, &self.stored(step))?))
+    }
+
+    fn holding(&self) -> Holding<'_> {
+        Holding { bulk: self.bulk, live: self.live, context: self.context }
     }
 
     /// What is kept of the job when it is at `step`.

@@ -58,6 +58,7 @@ impl Estimate {
         route.caps().check(&request, settings.mode == Mode::Batch)?;
         let input = tokens::estimate(&request, 1.0);
         let output = request.max_tokens().map_or(OUTPUT_ASSUMED, |max| OUTPUT_ASSUMED.min(u64::from(max)));
+        let output = output.saturating_mul(request.choices());
         self.requests += 1;
         self.input_tokens += input;
         self.output_tokens_assumed += output;

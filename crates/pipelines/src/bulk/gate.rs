@@ -1,6 +1,7 @@
 //! What stops a whole run: a budget, a key, a quota. Its requests are parked at a gate instead of failing one by one,
 //! and [`open`] lets them through when the cause is gone.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::PoisonError;
 
@@ -75,14 +76,59 @@ pub(super) fn scopes(id: &RunId, settings: &RunSettings) -> Vec<Scope> {
     scopes
 }
 
-/// The answer of a job that is held. `state` is kept, and the message beside it.
-pub(super) fn hold<T: Serialize>(run: &RunId, held: Held, message: &str, state: &T) -> Result<Outcome> {
-    let mut data = serde_json::to_value(state).unwrap_or_default();
-    if let Some(fields) = data.as_object_mut() {
-        fields.insert("held".to_owned(), message.into());
+/// A job of a run that is to be held, and who hears of it.
+#[derive(Clone, Copy)]
+pub(super) struct Holding<'a> {
+    pub(super) bulk: &'a Bulk,
+    pub(super) live: &'a LiveRun,
+    pub(super) context: &'a JobContext,
+}
+
+impl Holding<'_> {
+    /// The answer of the job. `state` is kept, and the message beside it.
+    pub(super) fn hold<T: Serialize>(self, held: Held, message: &str, state: &T) -> Result<Outcome> {
+        let park = Park { key: held.key(&self.live.id), until: None, on_timeout: Default::default() };
+        self.hold_at(held, park, message, state)
     }
-    let park = Park { key: held.key(run), until: None, on_timeout: Default::default() };
-    Ok(Outcome::Park { park, data: Some(Json::of(&data)?) })
+
+    /// The same, for as long as `park` says.
+    pub(super) fn hold_at<T: Serialize>(
+        self,
+        held: Held,
+        park: Park,
+        message: &str,
+        state: &T,
+    ) -> Result<Outcome> {
+        let mut data = serde_json::to_value(state).unwrap_or_default();
+        if let Some(fields) = data.as_object_mut() {
+            fields.insert("held".to_owned(), message.into());
+        }
+        if let Some(heard) = &self.bulk.held {
+            let opening = self.live.openings.lock().unwrap_or_else(PoisonError::into_inner).last;
+            let now = self.bulk.queue().clock().now();
+            heard(self.context, &HeldRun { run: &self.live.id, held, opening }, now);
+        }
+        Ok(Outcome::Park { park, data: Some(Json::of(&data)?) })
+    }
+}
+
+/// A run whose jobs are held, as it is told.
+#[derive(Debug, Clone, Copy)]
+pub struct HeldRun<'a> {
+    /// Which.
+    pub run: &'a RunId,
+    /// Why.
+    pub held: Held,
+    /// The last opening of its gate that was heard of; 0 before the first. Each job that is held tells of it: those of one run, reason
+    /// and opening are one and the same news.
+    pub opening: u64,
+}
+
+/// The openings of a gate that a process has heard of.
+#[derive(Debug, Default)]
+pub(crate) struct Openings {
+    heard: HashSet<u64>,
+    last: u64,
 }
 
 /// Why a run is held, with the message of one of its jobs; `None` when it is not.
@@ -171,8 +217,9 @@ struct Resumed {
 pub(super) fn passed(context: &JobContext, live: &LiveRun) {
     let Some(Wake::Signal(value)) = context.wake() else { return };
     let Ok(Resumed { resume }) = value.to() else { return };
-    let is_news = live.resumes.lock().unwrap_or_else(PoisonError::into_inner).insert(resume);
-    if is_news {
+    let mut openings = live.openings.lock().unwrap_or_else(PoisonError::into_inner);
+    if openings.heard.insert(resume) {
+        openings.last = resume;
         live.route.reopen();
         if let Some(fallback) = &live.fallback {
             fallback.reopen();

@@ -107,7 +107,7 @@ async fn tell_lines(life: &Life<'_>, id: &str, seen: &HashMap<u64, Seen>) -> Res
         let line = line?;
         let Some(index) = index_of(life, &line) else { return Ok(Usage::default()) };
         let usage = answer_of(&line.outcome).map(|answer| answer.usage).unwrap_or_default();
-        let told = match (seen.get(&index), line.outcome) {
+        let mut told = match (seen.get(&index), line.outcome) {
             (Some(Seen::Twice), outcome) => {
                 book(life, index, &outcome).await?;
                 failed("more than one result in the batch")
@@ -119,6 +119,12 @@ async fn tell_lines(life: &Life<'_>, id: &str, seen: &HashMap<u64, Seen>) -> Res
             }
         };
         let mut value = Json::of(&told)?;
+        if let Told::Answer { answer, .. } = &mut told
+            && request::too_large(&value, life.bulk.queue().limits()).is_some()
+            && answer.own.take().is_some()
+        {
+            value = Json::of(&told)?;
+        }
         if let Some(message) = request::too_large(&value, life.bulk.queue().limits()) {
             // Nobody could be told, and the batch would never end.
             value = Json::of(&Told::Failed { class: Class::BadRequest, message })?;

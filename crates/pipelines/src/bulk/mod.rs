@@ -19,13 +19,14 @@
 //! - Between polls a batch job is parked with a time limit rather than scheduled, so that a cancel or a
 //!   deadline can wake it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use longhaul_llm::{Llm, Route, schema};
 use longhaul_queue::{JobContext, KindOptions, Outcome, Queue, Timestamp, TraceContext, Worker};
 
 pub mod batch;
+pub mod draft;
 pub mod estimate;
 pub mod gate;
 mod harvest;
@@ -38,7 +39,10 @@ pub mod run;
 pub mod serve;
 pub mod submit;
 
+pub use draft::{Defaults, Draft};
 pub use estimate::Estimate;
+pub use gate::HeldRun;
+use gate::Openings;
 pub use progress::Progress;
 pub use run::{Mode, Run, RunId, RunSettings, Source};
 pub use submit::{NewRequest, Submission};
@@ -71,10 +75,15 @@ pub struct Bulk {
     trace: Option<Arc<str>>,
     /// Hears of the end of each run.
     ended: Option<Arc<Ended>>,
+    /// Hears of each job that is held.
+    held: Option<Arc<HeldHook>>,
 }
 
 /// What is called at the end of a run. Jobs that it enqueues through the context are stored in one transaction with the end.
 type Ended = dyn Fn(&JobContext, &Progress, Timestamp) + Send + Sync;
+
+/// What is called when a job of a run is held; jobs that it enqueues through the context are stored with that.
+type HeldHook = dyn Fn(&JobContext, &HeldRun<'_>, Timestamp) + Send + Sync;
 
 struct Inner {
     queue: Queue,
@@ -91,7 +100,7 @@ pub(crate) struct LiveRun {
     pub(crate) fallback: Option<Route>,
     pub(crate) schema: Option<Arc<schema::Compiled>>,
     /// The openings of its gate that this process has heard of.
-    pub(crate) resumes: Mutex<HashSet<u64>>,
+    pub(crate) openings: Mutex<Openings>,
 }
 
 /// Runs kept in memory; beyond it all are read again.
@@ -100,7 +109,8 @@ const LIVE_RUNS_MAX: usize = 1_000;
 impl Bulk {
     /// The slice on a queue and the models.
     pub fn new(queue: Queue, llm: Llm) -> Self {
-        Self { inner: Arc::new(Inner { queue, llm, runs: Mutex::default() }), trace: None, ended: None }
+        let inner = Arc::new(Inner { queue, llm, runs: Mutex::default() });
+        Self { inner, trace: None, ended: None, held: None }
     }
 
     /// Runs that are submitted from here on belong to the caller's trace; without one each begins a trace of its own.
@@ -114,6 +124,14 @@ impl Bulk {
         ended: impl Fn(&JobContext, &Progress, Timestamp) + Send + Sync + 'static,
     ) -> Self {
         Self { ended: Some(Arc::new(ended)), ..self }
+    }
+
+    /// Calls this for each job of a run that is held, with the time of it.
+    pub fn with_held(
+        self,
+        held: impl Fn(&JobContext, &HeldRun<'_>, Timestamp) + Send + Sync + 'static,
+    ) -> Self {
+        Self { held: Some(Arc::new(held)), ..self }
     }
 
     /// The trace of a run that is submitted now.
@@ -180,7 +198,7 @@ impl Bulk {
             route,
             fallback,
             schema,
-            resumes: Mutex::default(),
+            openings: Mutex::default(),
         });
         let mut runs = self.runs();
         if runs.len() >= LIVE_RUNS_MAX {

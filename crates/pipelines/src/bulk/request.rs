@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tracing::debug;
 
-use super::gate::{self, Held};
+use super::gate::{self, Held, Holding};
 use super::{Bulk, LiveRun, Result, RunId, RunSettings};
 
 /// The kind.
@@ -235,14 +235,7 @@ fn outcome(
     answered: longhaul_llm::Result<Answered>,
 ) -> Result<Outcome> {
     let error = match answered {
-        Ok(answered) => {
-            context.usage(&answered.answer.usage)?;
-            let result = Json::of(&result(payload, live, answered))?;
-            return Ok(match too_large(&result, bulk.queue().limits()) {
-                Some(message) => fail(Class::BadRequest, &message),
-                None => Outcome::Done(result),
-            });
-        }
+        Ok(answered) => return done(context, result(payload, live, answered), bulk.queue().limits()),
         Err(error) => error,
     };
     debug!(class = %error.class, status = error.status, "request not answered");
@@ -257,6 +250,7 @@ fn outcome(
             bulk.llm().ledger().count(&scope, Event::Retried);
         }
     };
+    let holding = Holding { bulk, live, context };
     match error.class {
         Class::Throttled => retry(Reason::Throttle, error.retry_after, &tries),
         Class::Overloaded if tries.overloaded < OVERLOAD_TRIES_MAX => {
@@ -270,9 +264,9 @@ fn outcome(
             retry(Reason::Failure, None, &tries)
         }
         Class::Stopped => Ok(Outcome::Continue { after: None, data: Some(Json::of(&tries)?) }),
-        Class::Budget => gate::hold(&live.id, Held::Budget, &error.message, &tries),
-        Class::Auth => gate::hold(&live.id, Held::Auth, &error.message, &tries),
-        Class::Quota => gate::hold(&live.id, Held::Quota, &error.message, &tries),
+        Class::Budget => holding.hold(Held::Budget, &error.message, &tries),
+        Class::Auth => holding.hold(Held::Auth, &error.message, &tries),
+        Class::Quota => holding.hold(Held::Quota, &error.message, &tries),
         Class::Overloaded
         | Class::Network
         | Class::ContextTooLong
@@ -282,6 +276,21 @@ fn outcome(
         | Class::BadRequest
         | Class::CacheMiss => Ok(fail_with(&error)),
     }
+}
+
+/// The end of a request that was answered.
+fn done(context: &JobContext, mut result: RequestResult, limits: Limits) -> Result<Outcome> {
+    context.usage(&result.answer.usage)?;
+    let mut stored = Json::of(&result)?;
+    if too_large(&stored, limits).is_some() && result.answer.own.take().is_some() {
+        // The answer itself is worth more than what the provider said beside it.
+        context.log("kept without the provider's further fields: with them the answer is too long");
+        stored = Json::of(&result)?;
+    }
+    Ok(match too_large(&stored, limits) {
+        Some(message) => fail(Class::BadRequest, &message),
+        None => Outcome::Done(stored),
+    })
 }
 
 fn result(payload: &RequestPayload, live: &LiveRun, answered: Answered) -> RequestResult {

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
+use super::draft::Unfit;
 use super::{Error, Result};
 
 /// Kind of the job that holds a run's settings.
@@ -73,25 +74,27 @@ fn is_chat(endpoint: &Endpoint) -> bool {
 
 impl RunSettings {
     /// Refuses what cannot be asked of a model, or makes no sense together; asked before anything is stored.
-    pub fn check(&self, route: &Route) -> longhaul_llm::Result<()> {
-        route.caps().check_endpoint(self.endpoint)?;
-        let refused = |text: String| Err(longhaul_llm::Error::new(Class::BadRequest, text));
+    pub fn check(&self, route: &Route) -> Result<(), Unfit> {
+        route.caps().check_endpoint(self.endpoint).map_err(|error| Unfit { field: None, error })?;
+        let refused = |field: &'static str, text: String| {
+            Err(Unfit { field: Some(field), error: longhaul_llm::Error::new(Class::BadRequest, text) })
+        };
         if self.endpoint == Endpoint::Chat {
             return match self.defaults.contains_key("dimensions") {
-                true => refused("only embeddings have dimensions".to_owned()),
+                true => refused("dimensions", "only embeddings have dimensions".to_owned()),
                 false => Ok(()),
             };
         }
         // Vectors of two models cannot be compared, so none stands in for another.
         let shaping = [
-            ("a schema", self.schema.is_some()),
-            ("a fallback model", self.fallback_model.is_some()),
-            ("a system text", self.defaults.contains_key("system")),
-            ("a temperature", self.defaults.contains_key("temperature")),
-            ("a limit of output", self.defaults.contains_key("max_tokens")),
+            ("schema", "a schema", self.schema.is_some()),
+            ("fallback_model", "a fallback model", self.fallback_model.is_some()),
+            ("system", "a system text", self.defaults.contains_key("system")),
+            ("temperature", "a temperature", self.defaults.contains_key("temperature")),
+            ("max_tokens", "a limit of output", self.defaults.contains_key("max_tokens")),
         ];
-        match shaping.iter().find(|(_, set)| *set) {
-            Some((what, _)) => refused(format!("embeddings cannot have {what}")),
+        match shaping.iter().find(|(_, _, set)| *set) {
+            Some((field, what, _)) => refused(field, format!("embeddings cannot have {what}")),
             None => Ok(()),
         }
     }

@@ -28,6 +28,8 @@ use utoipa::{OpenApi as _, ToSchema};
         (name = "work", description = "For workers in any language. Every write carries the lease, and a stale one changes nothing."),
         (name = "runs", description = "Many prompts, each answered once, in order."),
         (name = "costs", description = "What was spent, and what would be."),
+        (name = "events", description = "What changes, as it changes."),
+        (name = "webhooks", description = "Who is told of what happened, signed and told again until it is heard."),
     )
 )]
 struct About;

@@ -172,6 +172,13 @@ impl Reading<'_> {
             .catalog
             .resolve(model)
             .map_err(|problem: Problem| fault(problem.code, problem.detail, Some(&model_at)))?;
+        let has_choices = body.get("n").and_then(Value::as_u64).is_some_and(|count| count > 1);
+        let takes_choices = self.endpoint == Endpoint::Chat.url()
+            && self.catalog.dialect_of(&chosen.profile).is_some_and(|dialect| dialect == "openai");
+        if has_choices && !takes_choices {
+            let text = format!("{} gives one answer a request: send several lines", chosen.profile);
+            return Err(fault("invalid_request", text, Some(&format!("{body_name}.n"))));
+        }
         body["model"] = Value::from(chosen.model.clone());
         let body = self
             .as_openai(body)

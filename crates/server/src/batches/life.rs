@@ -6,18 +6,16 @@ use longhaul_llm::Usage;
 use longhaul_llm::cache::CacheMode;
 use longhaul_llm::provider::BatchState;
 use longhaul_llm::types::Endpoint;
-use longhaul_pipelines::bulk::request::RequestResult;
 use longhaul_pipelines::bulk::run::{CRASHES_MAX, Source};
-use longhaul_pipelines::bulk::{NewRequest, RunSettings, Submission, manage, plan};
+use longhaul_pipelines::bulk::{Draft, NewRequest, RunSettings, Submission, manage};
 use longhaul_queue::job::{OnFailure, Retention, Wake};
-use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::state::Park;
-use longhaul_queue::{JobContext, JobId, Json, KindOptions, NewJob, Outcome, State, Worker};
+use longhaul_queue::{JobContext, JobId, Json, KindOptions, NewJob, Outcome, Worker};
 use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::input::{LineFault, Reading, Summary};
-use super::output::{self, Which};
+use super::output;
 use super::{ATTEMPTS_MAX, BatchPayload, Counts, Ended, Form, KIND, Kept, Told, counts, key_of, run_of};
 use crate::ctx::Ctx;
 use crate::problem::Problem;
@@ -156,33 +154,24 @@ async fn settings(
     filename: &str,
 ) -> Result<RunSettings, Problem> {
     let route = ctx.llm().route(&summary.chosen.profile, &summary.chosen.model).await?;
-    let now = ctx.queue().clock().now();
-    let left = payload.expires_at.since(now);
-    let strategy = ctx.options.batch_strategy;
-    // Messages and responses are asked as chats.
-    let endpoint = Endpoint::of_url(&payload.endpoint).unwrap_or_default();
-    let decision = plan::decide(strategy, route.batch_limits(endpoint), summary.requests, Some(left));
-    Ok(RunSettings {
+    let draft = Draft {
         profile: summary.chosen.profile.clone(),
         model: summary.chosen.model.clone(),
-        endpoint,
-        defaults: serde_json::Map::new(),
-        schema: None,
-        fallback_model: None,
-        mode: decision.mode,
-        mode_note: decision.note,
-        switch_at: decision.switch_after.map(|after| now + after),
+        // Messages and responses are asked as chats.
+        endpoint: Endpoint::of_url(&payload.endpoint).unwrap_or_default(),
+        strategy: ctx.options.batch_strategy,
+        by: Some(payload.expires_at),
         // Whoever sends the same file again wants other answers.
         cache: CacheMode::Off,
-        tags: Vec::new(),
         source: Source {
             name: filename.to_owned(),
             sha256: id.to_string(),
             requests: summary.requests,
             form: payload.form.tag().to_owned(),
         },
-        estimate_micros: None,
-    })
+        ..Draft::default()
+    };
+    Ok(draft.settings(&route, ctx.queue().clock().now())?)
 }
 
 /// Waits for the run, or tells what became of it.
@@ -209,11 +198,10 @@ async fn ended(ctx: &Ctx, context: &JobContext, counts: Counts, kept: Kept) -> R
         () if kept.cancelling_at.is_some() => BatchState::Cancelled,
         () => BatchState::Completed,
     };
-    let usage = usage(ctx, id).await?;
-    let mut ended = Ended { state, faults: Vec::new(), counts, usage, bytes: (0, 0), kept };
+    let mut ended = Ended { state, faults: Vec::new(), counts, usage: Usage::default(), bytes: (0, 0), kept };
     let batch = super::with_end(ctx, id, &ended).await?;
-    ended.bytes =
-        (output::bytes(ctx, &batch, Which::Answers).await?, output::bytes(ctx, &batch, Which::Errors).await?);
+    let sums = output::sums(ctx, &batch).await?;
+    (ended.usage, ended.bytes) = (sums.usage, sums.bytes);
     tell(ctx, context, &ended);
     Ok(Outcome::Done(Json::of(&ended)?))
 }
@@ -229,24 +217,6 @@ fn tell(ctx: &Ctx, context: &JobContext, ended: &Ended) {
     let data = json!({"job_id": context.id(), "run": run_of(context.id()).as_str(), "counts": ended.counts});
     let now = ctx.queue().clock().now();
     webhooks::tell(context, webhooks::deliveries(&ctx.endpoints, &format!("batch.{word}"), now, &data));
-}
-
-/// What all answers used.
-async fn usage(ctx: &Ctx, id: JobId) -> Result<Usage, Problem> {
-    let mut usage = Usage::default();
-    let mut after = 0;
-    loop {
-        let page = ctx.queue().results(&run_of(id).process(), after, PAGE_MAX).await?;
-        for result in page.items.iter().filter(|result| result.state == State::Succeeded) {
-            if let Some(value) = &result.result {
-                usage += value.to::<RequestResult>()?.answer.usage;
-            }
-        }
-        match page.next {
-            Some(next) => after = next,
-            None => return Ok(usage),
-        }
-    }
 }
 
 fn failed(ctx: &Ctx, context: &JobContext, faults: Vec<LineFault>) -> Result<Outcome, longhaul_queue::Error> {

@@ -1,10 +1,9 @@
 //! What a batch answered, line by line in the client's own form, read from the run's results: also while it goes on.
 
-use futures_util::StreamExt as _;
 use futures_util::stream::{self, Stream};
 use longhaul_llm::provider::{BatchLine, LineOutcome};
 use longhaul_llm::wire::{LineContext, anthropic, openai};
-use longhaul_llm::{Class, Error};
+use longhaul_llm::{Class, Error, Usage};
 use longhaul_pipelines::bulk::request::{RequestPayload, RequestResult};
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::state::{JobError, Reason};
@@ -34,39 +33,73 @@ pub fn lines(ctx: Ctx, batch: Batch, which: Which) -> impl Stream<Item = Result<
         let (ctx, batch) = (ctx.clone(), batch.clone());
         async move {
             let Some(after) = after else { return Ok(None) };
-            let (text, next) = page(&ctx, &batch, which, after).await?;
-            Ok(Some((text, next)))
+            let (lines, next) = page(&ctx, &batch, which, after).await?;
+            Ok(Some((lines.into_iter().map(|line| line.text).collect(), next)))
         }
     })
 }
 
-/// How long all lines are.
-pub async fn bytes(ctx: &Ctx, batch: &Batch, which: Which) -> Result<u64, Problem> {
-    let mut lines = std::pin::pin!(lines(ctx.clone(), batch.clone(), which));
-    let mut bytes = 0;
-    while let Some(page) = lines.next().await {
-        bytes += page?.len() as u64;
-    }
-    Ok(bytes)
+/// What all lines come to.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sums {
+    /// What the answers used.
+    pub usage: Usage,
+    /// Bytes of the lines with an answer, and of those without.
+    pub bytes: (u64, u64),
 }
 
-async fn page(ctx: &Ctx, batch: &Batch, which: Which, after: i64) -> Result<(String, Option<i64>), Problem> {
+/// Reads all lines, once.
+pub async fn sums(ctx: &Ctx, batch: &Batch) -> Result<Sums, Problem> {
+    let mut sums = Sums::default();
+    let mut after = Some(0);
+    while let Some(from) = after {
+        let (lines, next) = page(ctx, batch, Which::All, from).await?;
+        for line in lines {
+            let bytes = line.text.len() as u64;
+            match line.usage {
+                Some(usage) => {
+                    sums.usage += usage;
+                    sums.bytes.0 += bytes;
+                }
+                None => sums.bytes.1 += bytes,
+            }
+        }
+        after = next;
+    }
+    Ok(sums)
+}
+
+/// A line as a client reads it.
+struct Line {
+    /// What the answer used; `None` without one.
+    usage: Option<Usage>,
+    text: String,
+}
+
+async fn page(
+    ctx: &Ctx,
+    batch: &Batch,
+    which: Which,
+    after: i64,
+) -> Result<(Vec<Line>, Option<i64>), Problem> {
     let page = ctx.queue().results(&run_of(batch.id).process(), after, PAGE_MAX).await?;
     let wanted = |state: State| match which {
         Which::Answers => state == State::Succeeded,
         Which::Errors => state != State::Succeeded,
         Which::All => true,
     };
-    let mut text = String::new();
+    let mut lines = Vec::with_capacity(page.items.len());
     // Only a request that has no answer must be asked for its name.
     let nameless = page.items.iter().filter(|item| item.state != State::Succeeded && wanted(item.state));
     let details = ctx.queue().store().get(nameless.map(|item| item.id).collect()).await?;
     let mut details = details.into_iter().peekable();
     for item in page.items.into_iter().filter(|item| wanted(item.state)) {
         let request_id = format!("req_{}", item.id.to_string().replace('-', ""));
+        let mut usage = None;
         let line = match item.result {
             Some(result) if item.state == State::Succeeded => {
                 let result: RequestResult = result.to()?;
+                usage = Some(result.answer.usage);
                 BatchLine {
                     custom_id: result.custom_id,
                     outcome: LineOutcome::Answered(Box::new(result.answer)),
@@ -83,10 +116,9 @@ async fn page(ctx: &Ctx, batch: &Batch, which: Which, after: i64) -> Result<(Str
             created_s: batch.created_at.as_millis() / 1_000,
             cancelled: batch.kept.expired_at.is_none(),
         };
-        text.push_str(&line_json(batch, &line, &context).to_string());
-        text.push('\n');
+        lines.push(Line { usage, text: format!("{}\n", line_json(batch, &line, &context)) });
     }
-    Ok((text, page.next))
+    Ok((lines, page.next))
 }
 
 fn line_json(batch: &Batch, line: &BatchLine, context: &LineContext<'_>) -> Value {

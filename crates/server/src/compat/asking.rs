@@ -93,6 +93,11 @@ pub(super) async fn prepare(
     let chosen = ctx.catalog.resolve(request.model())?;
     let route = ctx.llm().route(&chosen.profile, &chosen.model).await?;
     let mut request = request.with_model(chosen.model);
+    if request.choices() > 1 && !(client == Dialect::OpenAi && route.caps().gives_choices()) {
+        // Left out it would be answered once; passed on elsewhere it would be paid for and not told.
+        let text = format!("{} gives one answer a request: send it several times for more", chosen.profile);
+        return Err(Problem::invalid(text).at("n"));
+    }
     carry::carry(&mut request, client, route.caps().dialect);
     route.caps().check(&request, false)?;
     if sender.cache == CacheMode::Off {

@@ -23,7 +23,6 @@ pub(super) fn routes() -> Router<Ctx> {
 async fn create(State(ctx): State<Ctx>, request: Request) -> Result<Response, OpenAiError> {
     let (sender, body) = asking::read(&ctx, request).await?;
     let request = openai::request_from_json(body)?;
-    check_choices(&request.extra)?;
     let wants = Wants::of(&request);
     let ask = asking::prepare(&ctx, &sender, Dialect::OpenAi, request).await?;
     let (id, created_s) = (sender.name("chatcmpl-"), now_s(&ctx));
@@ -83,6 +82,24 @@ impl Chunks {
 }
 
 impl Teller for Chunks {
+    fn own(&mut self, dialect: &str, event: &SseEvent) -> Option<Vec<SseEvent>> {
+        if dialect != "openai" {
+            return None;
+        }
+        // We always ask for the usage. A client that did not is not told of it.
+        if self.options.include_usage || !event.data.contains("\"usage\"") {
+            return Some(vec![event.clone()]);
+        }
+        let mut chunk: Value = serde_json::from_str(&event.data).ok()?;
+        let usage = chunk.as_object_mut()?.remove("usage");
+        let is_last = usage.is_some_and(|usage| !usage.is_null()) && chunk["choices"] == json!([]);
+        Some(if is_last { Vec::new() } else { vec![SseEvent::unnamed(chunk.to_string())] })
+    }
+
+    fn own_end(&mut self) -> Vec<SseEvent> {
+        vec![SseEvent::unnamed("[DONE]")]
+    }
+
     fn start(&mut self) -> Vec<SseEvent> {
         self.events(nothing()).into_iter().take(1).collect()
     }
@@ -117,6 +134,7 @@ pub(super) fn nothing() -> Answer {
         text: String::new(),
         tool_calls: Vec::new(),
         vectors: Vec::new(),
+        own: None,
         stop: Stop::End,
         usage: Usage::default(),
     }

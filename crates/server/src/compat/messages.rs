@@ -82,6 +82,14 @@ impl Events {
 }
 
 impl Teller for Events {
+    fn own(&mut self, dialect: &str, event: &SseEvent) -> Option<Vec<SseEvent>> {
+        (dialect == "anthropic").then(|| vec![event.clone()])
+    }
+
+    fn own_end(&mut self) -> Vec<SseEvent> {
+        vec![event(&json!({ "type": "message_stop" }))]
+    }
+
     fn start(&mut self) -> Vec<SseEvent> {
         let message = json!({
             "id": self.id, "type": "message", "role": "assistant", "model": self.model, "content": [],

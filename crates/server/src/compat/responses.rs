@@ -10,7 +10,7 @@ use longhaul_llm::{Answer, Stop};
 use serde_json::{Map, Value, json};
 
 use super::asking::{self, now_s};
-use super::chat::Wants;
+use super::chat::{Wants, check_choices};
 use super::{Dialect, OpenAiError, sse};
 use crate::ctx::Ctx;
 use crate::problem::Problem;
@@ -44,6 +44,7 @@ async fn create(State(ctx): State<Ctx>, request: Request) -> Result<Response, Op
     let (sender, body) = asking::read(&ctx, request).await?;
     let body = input::fields_of(body, ctx.options.test_objects)?;
     let request = openai::request_from_json(input::chat_of(&body)?)?;
+    check_choices(&request.extra)?;
     let wants = Wants::of(&request);
     let ask = asking::prepare(&ctx, &sender, Dialect::OpenAi, request).await?;
     let shape = Shape::new(&sender.name(""), ask.request.model(), now_s(&ctx), &body);

@@ -21,6 +21,17 @@ const PING_EVERY: Duration = Duration::from_secs(15);
 
 /// Writes an answer in the events of an API.
 pub(super) trait Teller: Send + 'static {
+    /// An event of a provider that speaks this very API: it is passed on as it came, and its text is not told again. `None` for
+    /// others.
+    fn own(&mut self, _dialect: &str, _event: &SseEvent) -> Option<Vec<SseEvent>> {
+        None
+    }
+
+    /// The end of an answer that was told in the provider's own events.
+    fn own_end(&mut self) -> Vec<SseEvent> {
+        Vec::new()
+    }
+
     /// What comes before the first piece.
     fn start(&mut self) -> Vec<SseEvent>;
 
@@ -41,7 +52,7 @@ pub(super) trait Teller: Send + 'static {
 
 /// A response that tells an answer.
 pub(super) fn respond(pieces: Pieces, teller: impl Teller) -> Response {
-    let telling = Telling { pieces, teller, told_bytes: 0, stage: Stage::Start };
+    let telling = Telling { pieces, teller, told_bytes: 0, way: Way::Unknown, is_over: false };
     let body = Body::from_stream(stream::unfold(telling, Telling::next));
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream; charset=utf-8"),
@@ -52,52 +63,82 @@ pub(super) fn respond(pieces: Pieces, teller: impl Teller) -> Response {
     (headers, body).into_response()
 }
 
-enum Stage {
-    Start,
-    Middle,
-    End,
+/// How an answer is told; its first piece decides.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Unknown,
+    /// In events of ours.
+    Ours,
+    /// In the provider's own.
+    Own,
 }
 
 struct Telling<T> {
     pieces: Pieces,
     teller: T,
     told_bytes: usize,
-    stage: Stage,
+    way: Way,
+    is_over: bool,
 }
 
 impl<T: Teller> Telling<T> {
     async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
-        let text = match self.stage {
-            Stage::Start => {
-                self.stage = Stage::Middle;
-                text_of(&self.teller.start())
-            }
-            Stage::Middle => match tokio::time::timeout(PING_EVERY, self.pieces.recv()).await {
+        while !self.is_over {
+            let text = match tokio::time::timeout(PING_EVERY, self.pieces.recv()).await {
                 Err(_) => self.teller.ping(),
                 Ok(piece) => text_of(&self.told(piece)),
-            },
-            Stage::End => return None,
-        };
-        Some((Ok(Bytes::from(text)), self))
+            };
+            if !text.is_empty() {
+                return Some((Ok(Bytes::from(text)), self));
+            }
+        }
+        None
     }
 
     fn told(&mut self, piece: Option<longhaul_llm::Result<Delta>>) -> Vec<SseEvent> {
         let error = match piece {
+            Some(Ok(Delta::Own { dialect, event })) => {
+                let Some(events) = self.teller.own(dialect, &event) else { return Vec::new() };
+                self.way = Way::Own;
+                return events;
+            }
+            Some(Ok(Delta::Text(_))) if self.way == Way::Own => return Vec::new(),
             Some(Ok(Delta::Text(text))) => {
                 self.told_bytes += text.len();
-                return self.teller.text(&text);
+                let mut events = self.begun();
+                events.extend(self.teller.text(&text));
+                return events;
+            }
+            Some(Ok(Delta::End(_))) if self.way == Way::Own => {
+                self.is_over = true;
+                return self.teller.own_end();
             }
             Some(Ok(Delta::End(mut answer))) => {
-                self.stage = Stage::End;
+                self.is_over = true;
                 // A refusal, for one, comes with the end alone.
                 answer.text = answer.text.get(self.told_bytes..).unwrap_or_default().to_owned();
-                return self.teller.end(answer);
+                let mut events = self.begun();
+                events.extend(self.teller.end(answer));
+                return events;
             }
             Some(Err(error)) => error,
             None => Error::new(Class::Network, "the answer broke off"),
         };
-        self.stage = Stage::End;
-        self.teller.fail(&problem_of(error))
+        self.is_over = true;
+        let mut events = self.begun();
+        events.extend(self.teller.fail(&problem_of(error)));
+        events
+    }
+
+    /// What comes before the first event of ours.
+    fn begun(&mut self) -> Vec<SseEvent> {
+        match self.way {
+            Way::Unknown => {
+                self.way = Way::Ours;
+                self.teller.start()
+            }
+            Way::Ours | Way::Own => Vec::new(),
+        }
     }
 }
 

@@ -118,6 +118,7 @@ fn answer() -> Answer {
         text: "Hello".to_owned(),
         tool_calls: Vec::new(),
         vectors: Vec::new(),
+        own: None,
         stop: Stop::End,
         usage: Usage { fresh_in: 1, out: 2, ..Usage::default() },
     }

@@ -1,13 +1,13 @@
 //! Prompts to a model: what they would cost, and a run of them.
 
-use longhaul_llm::cache::CacheMode;
-use longhaul_llm::{Endpoint, MicroUsd, Route, Scope, schema};
+use longhaul_llm::{MicroUsd, Route, Scope};
 use longhaul_pipelines::bulk::gate::{self, Held};
-use longhaul_pipelines::bulk::plan::{self, Strategy};
-use longhaul_pipelines::bulk::{Estimate, NewRequest, Run, RunId, RunSettings, Source, Submission};
+use longhaul_pipelines::bulk::plan::Strategy;
+use longhaul_pipelines::bulk::{
+    Defaults, Draft, Estimate, NewRequest, Run, RunId, RunSettings, Source, Submission,
+};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Number, Value, json};
-use sha2::{Digest as _, Sha256};
+use serde_json::{Number, Value, json};
 
 use super::change::no_worker;
 use crate::ctx::Ctx;
@@ -162,45 +162,24 @@ impl Wanted {
     async fn new(ctx: &Ctx, asked: SubmitArguments) -> Result<Self, Problem> {
         let chosen = ctx.catalog.resolve(&asked.model)?;
         let requests = requests(asked.prompts, asked.messages, asked.custom_ids)?;
-        if let Some(wanted) = &asked.schema {
-            schema::Compiled::new(wanted).map_err(|error| Problem::from(error).at("schema"))?;
-        }
         let route = ctx.llm().route(&chosen.profile, &chosen.model).await?;
-        let strategy = match asked.mode {
-            None => ctx.options.batch_strategy,
-            Some(ModeName::Auto) => Strategy::Auto,
-            Some(ModeName::Sync) => Strategy::Sync,
-            Some(ModeName::Batch) => Strategy::Batch,
-        };
-        let count = requests.len() as u64;
-        let decision = plan::decide(strategy, route.batch_limits(Endpoint::Chat), count, None);
-        let mut defaults = Map::new();
-        let mut put =
-            |name: &str, value: Option<Value>| defaults.extend(value.map(|value| (name.to_owned(), value)));
-        put("system", asked.system.map(Value::from));
-        put("max_tokens", asked.max_tokens.map(Value::from));
-        put("temperature", asked.temperature.map(Value::from));
-        let settings = RunSettings {
+        let (system, max_tokens, temperature) = (asked.system, asked.max_tokens, asked.temperature);
+        let draft = Draft {
             profile: chosen.profile,
             model: chosen.model,
-            endpoint: Endpoint::Chat,
-            defaults,
+            defaults: Defaults { system, max_tokens, temperature, dimensions: None },
             schema: asked.schema,
-            fallback_model: None,
-            mode: decision.mode,
-            mode_note: decision.note,
-            switch_at: None,
-            cache: CacheMode::Auto,
-            tags: asked.tags,
-            source: Source {
-                name: asked.name.unwrap_or_else(|| SOURCE.to_owned()),
-                sha256: digest(&requests),
-                requests: count,
-                form: SOURCE.to_owned(),
+            strategy: match asked.mode {
+                None => ctx.options.batch_strategy,
+                Some(ModeName::Auto) => Strategy::Auto,
+                Some(ModeName::Sync) => Strategy::Sync,
+                Some(ModeName::Batch) => Strategy::Batch,
             },
-            estimate_micros: None,
+            tags: asked.tags,
+            source: Source::given(asked.name, SOURCE, &requests),
+            ..Draft::default()
         };
-        settings.check(&route)?;
+        let settings = draft.settings(&route, ctx.queue().clock().now())?;
         Ok(Self { settings, requests, route })
     }
 
@@ -246,16 +225,4 @@ fn requests(
     };
     let named = bodies.into_iter().zip(names.drain(..));
     Ok(named.map(|(body, custom_id)| NewRequest { custom_id, body }).collect())
-}
-
-/// By which the same requests are known again.
-fn digest(requests: &[NewRequest]) -> String {
-    let mut digest = Sha256::new();
-    for NewRequest { custom_id, body } in requests {
-        // With its length before it, so that no two lists read the same.
-        let text = json!([custom_id, body]).to_string();
-        digest.update(text.len().to_be_bytes());
-        digest.update(text);
-    }
-    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }

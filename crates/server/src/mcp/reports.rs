@@ -1,7 +1,9 @@
 //! How queues stand, and what was spent.
 
-use longhaul_llm::ledger::{Spend, day_of};
-use longhaul_llm::{MicroUsd, SIM_MODEL_PREFIX, Scope, Totals};
+use std::collections::{BTreeMap, BTreeSet};
+
+use longhaul_llm::ledger::day_of;
+use longhaul_llm::{MicroUsd, Scope, Totals};
 use longhaul_queue::State;
 use longhaul_queue::limits::WORKER_SILENT_AFTER;
 use longhaul_queue::store::{QueueInfo, WorkerInfo};
@@ -10,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::schemas::{DAYS_DEFAULT, DAYS_MAX};
 use super::show;
+use crate::costs::{CostLine, Costs};
 use crate::ctx::Ctx;
 use crate::problem::Problem;
 
@@ -17,6 +20,9 @@ use crate::problem::Problem;
 const QUEUES_MAX: usize = 50;
 const WORKERS_MAX: usize = 20;
 const LINES_MAX: usize = 100;
+const KINDS_MAX: usize = 100;
+/// Queues named of one kind: each run has one of its own.
+const KIND_QUEUES_MAX: usize = 10;
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
@@ -70,10 +76,16 @@ fn unfinished(queue: &QueueInfo) -> u64 {
     State::ALL.iter().filter(|state| !state.is_terminal()).map(|state| queue.counts[*state as usize]).sum()
 }
 
-async fn workers(ctx: &Ctx) -> Result<Value, Problem> {
+/// Workers that are alive.
+async fn living(ctx: &Ctx) -> Result<Vec<WorkerInfo>, Problem> {
     let now = ctx.queue().clock().now();
     let mut workers = ctx.queue().store().workers(now).await?;
     workers.retain(|worker| !worker.gone && now.since(worker.seen_at) < WORKER_SILENT_AFTER);
+    Ok(workers)
+}
+
+async fn workers(ctx: &Ctx) -> Result<Value, Problem> {
+    let workers = living(ctx).await?;
     let (running, slots): (u32, u32) = workers
         .iter()
         .fold((0, 0), |(running, slots), worker| (running + worker.running, slots + worker.concurrency));
@@ -88,6 +100,47 @@ async fn workers(ctx: &Ctx) -> Result<Value, Problem> {
     };
     let shown: Vec<Value> = workers.iter().take(WORKERS_MAX).map(one).collect();
     Ok(json!({ "alive": workers.len(), "running": running, "slots": slots, "some": shown }))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct KindArguments {}
+
+/// A kind of job.
+#[derive(Default)]
+struct Kind {
+    queues: BTreeSet<String>,
+    counts: [u64; 8],
+    workers: u64,
+}
+
+/// `list_job_kinds`.
+pub(super) async fn kinds(ctx: &Ctx, _: KindArguments) -> Result<Value, Problem> {
+    let mut kinds: BTreeMap<String, Kind> = BTreeMap::new();
+    for count in ctx.queue().store().counts().await?.into_iter().filter(|count| count.jobs > 0) {
+        let kind = kinds.entry(count.kind).or_default();
+        kind.counts[count.state as usize] += count.jobs;
+        if kind.queues.len() < KIND_QUEUES_MAX {
+            kind.queues.insert(count.queue);
+        }
+    }
+    let workers = living(ctx).await?;
+    for name in workers.iter().flat_map(|worker| worker.kinds.iter().flatten()) {
+        kinds.entry(name.clone()).or_default().workers += 1;
+    }
+    let all = kinds.len();
+    let shown = kinds.into_iter().take(KINDS_MAX).map(|(name, Kind { queues, counts, workers })| {
+        json!({ "kind": name, "queues": queues, "states": show::states(&counts), "workers": workers })
+    });
+    let mut answer = json!({
+        "kinds": shown.collect::<Vec<_>>(),
+        // These run whatever they find.
+        "workers_of_any_kind": workers.iter().filter(|worker| worker.kinds.is_none()).count(),
+    });
+    if all > KINDS_MAX {
+        answer["cut"] = format!("{KINDS_MAX} of {all} kinds are shown, by name").into();
+    }
+    Ok(answer)
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -120,17 +173,16 @@ async fn sums(ctx: &Ctx, scope: &Scope, mut shown: Value) -> Result<Value, Probl
 
 async fn by_day(ctx: &Ctx, days: i64) -> Result<Value, Problem> {
     let now = ctx.queue().clock().now().as_millis();
-    let (from, to) = (day_of(now - (days - 1) * DAY_MS), day_of(now));
-    let mut rows = ctx.llm().ledger().spend(&from, &to).await.map_err(longhaul_llm::Error::from)?;
-    rows.sort_by(|one, other| other.day.cmp(&one.day).then_with(|| other.cost.cmp(&one.cost)));
-    let real = |row: &&Spend| !row.model.starts_with(SIM_MODEL_PREFIX);
-    let total: MicroUsd = rows.iter().filter(real).map(|row| row.cost).sum();
-    let unknown: MicroUsd = rows.iter().filter(real).map(|row| row.unknown_ceiling).sum();
+    let mut rows = Costs::of(ctx.llm(), days, now).await?.items;
+    rows.sort_by(|one, other| other.day.cmp(&one.day).then_with(|| other.cost_micros.cmp(&one.cost_micros)));
+    let real = || rows.iter().filter(|row| !row.simulated);
+    let total = MicroUsd(real().filter_map(|row| row.cost_micros).sum());
+    let unknown = MicroUsd(real().map(|row| row.unknown_ceiling_micros).sum());
     let all = rows.len();
-    let lines: Vec<Value> = rows.iter().take(LINES_MAX).map(line).collect();
+    let lines = rows.iter().take(LINES_MAX).map(line).collect::<Result<Vec<Value>, Problem>>()?;
     let mut answer = json!({
-        "from": from,
-        "to": to,
+        "from": day_of(now - (days - 1) * DAY_MS),
+        "to": day_of(now),
         "lines": lines,
         "cost_micros": total,
         "cost": total.to_string(),
@@ -148,17 +200,9 @@ async fn by_day(ctx: &Ctx, days: i64) -> Result<Value, Problem> {
     Ok(answer)
 }
 
-fn line(row: &Spend) -> Value {
-    let priced = row.unpriced_calls < row.calls;
-    json!({
-        "day": row.day,
-        "profile": row.profile,
-        "model": row.model,
-        "calls": row.calls,
-        "input_tokens": row.usage.input(),
-        "output_tokens": row.usage.output(),
-        "cost_micros": priced.then_some(row.cost),
-        "cost": if priced { row.cost.to_string() } else { "unpriced".to_owned() },
-        "simulated": row.model.starts_with(SIM_MODEL_PREFIX),
-    })
+fn line(row: &CostLine) -> Result<Value, Problem> {
+    let mut shown = serde_json::to_value(row).map_err(Problem::internal)?;
+    let cost = row.cost_micros.map_or_else(|| "unpriced".to_owned(), |micros| MicroUsd(micros).to_string());
+    shown["cost"] = cost.into();
+    Ok(shown)
 }

@@ -49,6 +49,11 @@ pub(super) fn about(tool: Tool) -> (&'static str, &'static str) {
             "Queues and workers",
             "Shows queues with their jobs by state, whether they are paused, and which workers are alive.",
         ),
+        Tool::ListJobKinds => (
+            "Kinds of jobs",
+            "Lists the kinds of jobs that are stored or that a living worker serves, with their queues and counts by state: what can be \
+             enqueued and will be run.",
+        ),
         Tool::CostReport => (
             "What was spent",
             "Shows what calls to models cost, by day (UTC), profile and model; or the sums of one run or tag. Amounts are in millionths \
@@ -86,6 +91,7 @@ pub(super) fn input(tool: Tool) -> Value {
         Tool::WaitJob => object(&wait_job(), &["id"]),
         Tool::GetResults => object(&get_results(), &["id"]),
         Tool::QueueStats => object(&json!({ "queue": name("Only this queue.") }), &[]),
+        Tool::ListJobKinds => object(&json!({}), &[]),
         Tool::CostReport => object(&cost_report(), &[]),
         Tool::EstimateCost => object(&prompts(), &["model"]),
         Tool::EnqueueJob => object(&enqueue_job(), &["kind"]),

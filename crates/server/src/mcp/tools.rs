@@ -20,6 +20,7 @@ pub(super) enum Tool {
     WaitJob,
     GetResults,
     QueueStats,
+    ListJobKinds,
     CostReport,
     EstimateCost,
     EnqueueJob,
@@ -30,12 +31,13 @@ pub(super) enum Tool {
 
 impl Tool {
     /// All of them, in the order in which they are listed.
-    pub(super) const ALL: [Self; 11] = [
+    pub(super) const ALL: [Self; 12] = [
         Self::ListJobs,
         Self::GetJob,
         Self::WaitJob,
         Self::GetResults,
         Self::QueueStats,
+        Self::ListJobKinds,
         Self::CostReport,
         Self::EstimateCost,
         Self::EnqueueJob,
@@ -55,6 +57,7 @@ impl Tool {
             Self::WaitJob => "wait_job",
             Self::GetResults => "get_results",
             Self::QueueStats => "queue_stats",
+            Self::ListJobKinds => "list_job_kinds",
             Self::CostReport => "cost_report",
             Self::EstimateCost => "estimate_cost",
             Self::EnqueueJob => "enqueue_job",
@@ -72,6 +75,7 @@ impl Tool {
             | Self::WaitJob
             | Self::GetResults
             | Self::QueueStats
+            | Self::ListJobKinds
             | Self::CostReport
             | Self::EstimateCost => Scope::Read,
             Self::EnqueueJob | Self::SubmitBatch => Scope::Enqueue,
@@ -124,6 +128,7 @@ pub(super) async fn call(ctx: &Ctx, access: Access, tool: Tool, arguments: Value
         Tool::WaitJob => jobs::wait(ctx, read(tool, arguments)?).await,
         Tool::GetResults => results::get(ctx, read(tool, arguments)?).await,
         Tool::QueueStats => reports::queues(ctx, read(tool, arguments)?).await,
+        Tool::ListJobKinds => reports::kinds(ctx, read(tool, arguments)?).await,
         Tool::CostReport => reports::costs(ctx, read(tool, arguments)?).await,
         Tool::EstimateCost => ask::estimate(ctx, read(tool, arguments)?).await,
         Tool::EnqueueJob => change::enqueue(ctx, read(tool, arguments)?).await,

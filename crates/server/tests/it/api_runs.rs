@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 
 use crate::stage::Stage;
 
+const EMBED: &str = "/v1/embeddings";
+
 fn prompts(count: usize) -> Value {
     let requests: Vec<Value> = (0..count)
         .map(|number| json!({"custom_id": format!("c{number}"), "prompt": format!("say {number}")}))
@@ -148,6 +150,44 @@ async fn a_run_can_be_made_of_an_uploaded_file() {
 }
 
 #[tokio::test]
+async fn texts_are_embedded_as_they_are_given_and_from_a_file() {
+    let stage = Stage::new().await;
+    let requests = json!([
+        {"custom_id": "one", "prompt": "a text"},
+        {"custom_id": "two", "body": {"input": ["a", "b"], "dimensions": 4}},
+    ]);
+    let wanted = json!({"model": "sim-embed", "endpoint": EMBED, "dimensions": 8, "mode": "sync", "requests": requests});
+    let (status, estimate) = stage.send(Method::POST, "/api/v1/estimate", Some(wanted.clone())).await;
+    assert_eq!((status, &estimate["requests"]), (StatusCode::OK, &json!(2)), "{estimate}");
+    let (status, given) = stage.send(Method::POST, "/api/v1/runs", Some(wanted)).await;
+    assert_eq!(status, StatusCode::CREATED, "{given}");
+    let body = json!({"model": "sim-embed", "input": "a text", "dimensions": 8});
+    let line = json!({"custom_id": "three", "method": "POST", "url": EMBED, "body": body});
+    let file = stage.upload(line.to_string()).await["id"].clone();
+    let (_, problem) = stage.send(Method::POST, "/api/v1/runs", Some(json!({"input_file": file}))).await;
+    assert_eq!(problem["field"], "input_file", "its lines are no chats: {problem}");
+    let wanted = json!({"input_file": file, "endpoint": EMBED, "mode": "sync"});
+    let (status, filed) = stage.send(Method::POST, "/api/v1/runs", Some(wanted)).await;
+    assert_eq!(status, StatusCode::CREATED, "{filed}");
+    let working = stage.work().await;
+    let mut vectors = Vec::new();
+    for run in [&given, &filed] {
+        let id = run["id"].as_str().expect("a name");
+        ended(&stage, id).await;
+        let results = stage.get(&format!("/api/v1/runs/{id}/results")).await;
+        for item in results["items"].as_array().expect("items") {
+            vectors.extend(item["result"]["vectors"].as_array().expect("vectors").clone());
+        }
+    }
+    let lengths: Vec<usize> =
+        vectors.iter().map(|vector| vector.as_array().expect("numbers").len()).collect();
+    assert_eq!(lengths, [8, 4, 4, 8]);
+    assert_eq!(vectors[0], vectors[3], "the same text");
+    working.drain().await;
+    stage.stop().await;
+}
+
+#[tokio::test]
 async fn what_is_wrong_with_a_run_is_told_by_its_field() {
     let stage = Stage::new().await;
     let ask = json!([{"prompt": "x"}]);
@@ -159,6 +199,14 @@ async fn what_is_wrong_with_a_run_is_told_by_its_field() {
         (json!({"model": "sim-small", "requests": [{"prompt": "x", "body": {}}]}), "requests[0]"),
         (json!({"model": "sim-small", "requests": [{"body": {"messages": 1}}]}), "requests[0].body"),
         (json!({"model": "m", "profile": "none", "requests": ask}), "profile"),
+        (json!({"model": "m".repeat(300), "profile": "sim", "requests": ask}), "model"),
+        (json!({"model": "sim-small", "fallback_model": "m".repeat(300), "requests": ask}), "fallback_model"),
+        (json!({"profile": "sim", "requests": ask}), "model"),
+        (json!({"model": "sim-embed", "endpoint": "/v1/images", "requests": ask}), "endpoint"),
+        (json!({"model": "sim-small", "dimensions": 8, "requests": ask}), "dimensions"),
+        (json!({"model": "sim-embed", "endpoint": EMBED, "max_tokens": 8, "requests": ask}), "max_tokens"),
+        (json!({"model": "sim-embed", "endpoint": EMBED, "schema": {}, "requests": ask}), "schema"),
+        (json!({"model": "sim-embed", "endpoint": EMBED, "requests": [{"body": {}}]}), "requests[0].body"),
         (json!({"model": "sim-small", "requests": ask, "mode": "fast"}), "mode"),
         (json!({"model": "sim-small", "requests": ask, "max_cost_usd": -1}), "max_cost_usd"),
         (json!({"model": "sim-small", "requests": ask, "schema": {"type": 1}}), "schema"),

@@ -1,14 +1,18 @@
 //! Batches as clients of OpenAI and Anthropic use them.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
 
 use longhaul_llm::sim::SimOptions;
 use longhaul_pipelines::bulk::plan::Strategy;
+use longhaul_queue::{Clock, ManualClock, SystemClock};
 use longhaul_server::ServerOptions;
+use reqwest::multipart::{Form, Part};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, json_of};
+use crate::stage::{Setup, Stage, json_of};
 
 /// One by one: the simulator's batches take their time.
 fn sync() -> ServerOptions {
@@ -280,5 +284,60 @@ async fn responses_and_embeddings_are_answered_in_batches_too() {
         let output = read_lines(&stage, &batch["output_file_id"]).await;
         assert_eq!(output[0]["response"]["body"]["object"], object, "{output:?}");
     }
+    worker.drain().await;
+}
+
+#[tokio::test]
+async fn an_expired_upload_leaves_no_bytes_behind() {
+    let clock = Arc::new(ManualClock::new(SystemClock.now()));
+    let stage = Stage::of(Setup { clock: Arc::clone(&clock) as Arc<dyn Clock>, ..Setup::default() }).await;
+    let part = Part::bytes(lines(1).into_bytes()).file_name("input.jsonl");
+    let form = Form::new()
+        .text("purpose", "batch")
+        .text("expires_after[anchor]", "created_at")
+        .text("expires_after[seconds]", "3600")
+        .part("file", part);
+    let request = stage.request(Method::POST, "/v1/files").multipart(form);
+    let short = json_of(request.send().await.expect("an answer")).await;
+    let long = stage.upload(lines(1)).await;
+    let left = || std::fs::read_dir(stage.files()).expect("the folder").count();
+    assert_eq!(left(), 4, "content and description of each");
+    clock.advance(Duration::from_secs(3_600));
+    let gone = async {
+        while left() > 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), gone).await.expect("the server removes them");
+    let path = |file: &Value| format!("/v1/files/{}", file["id"].as_str().expect("a name"));
+    let (status, _) = stage.send(Method::GET, &path(&short), None).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    assert_eq!(stage.get(&path(&long)).await["id"], long["id"], "one that does not expire stays");
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn the_end_of_a_batch_reads_its_answers_once() {
+    let sim = SimOptions { context_tokens: Some(1_000), ..SimOptions::default() };
+    let stage = Stage::with(sync(), sim).await;
+    let worker = stage.work().await;
+    let long = line(7).replace("Say", &"word ".repeat(5_000));
+    let file = stage.upload(format!("{}{long}", lines(3))).await;
+    let batch = ended(&stage, &create(&stage, &file, &[]).await).await;
+    assert_eq!(batch["request_counts"], json!({"total": 4, "completed": 3, "failed": 1}));
+    let reads = stage.request(Method::GET, "/metrics").send().await.expect("an answer");
+    let reads = reads.text().await.expect("text");
+    let reads =
+        reads.lines().find(|line| line.starts_with("longhaul_store_op_seconds_count{op=\"results\"}"));
+    assert_eq!(reads.expect("a count").split(' ').next_back(), Some("1"), "of one page");
+    // What it summed up is what is read.
+    for (file, count) in [(&batch["output_file_id"], 3), (&batch["error_file_id"], 1)] {
+        let (about, path) = (file.as_str().expect("a file"), "/v1/files");
+        let content = stage.request(Method::GET, &format!("{path}/{about}/content")).send().await;
+        let content = content.expect("an answer").text().await.expect("a body");
+        assert_eq!(content.lines().count(), count);
+        assert_eq!(stage.get(&format!("{path}/{about}")).await["bytes"], content.len());
+    }
+    assert!(batch["usage"]["total_tokens"].as_u64() > Some(0), "{batch}");
     worker.drain().await;
 }

@@ -9,6 +9,7 @@ mod batches;
 mod compat_anthropic;
 mod compat_calls;
 mod compat_openai;
+mod compat_own;
 mod events;
 mod fuzz;
 mod guarded;

@@ -41,7 +41,7 @@ async fn tools(stage: &Stage, headers: &[(&str, &str)]) -> Vec<String> {
 #[tokio::test]
 async fn on_loopback_it_looks_only_unless_the_server_says_otherwise() {
     let stage = Stage::new().await;
-    assert_eq!(tools(&stage, &[]).await.len(), 7);
+    assert_eq!(tools(&stage, &[]).await.len(), 8);
     let refused = call(&stage, "enqueue_job", &json!({"kind": "echo"}), &[]).await;
     let text = refused["content"][0]["text"].as_str().expect("a text");
     assert!(refused["isError"] == true && text.contains("server.mcp_write"), "{refused}");
@@ -49,7 +49,7 @@ async fn on_loopback_it_looks_only_unless_the_server_says_otherwise() {
 
     let options = ServerOptions { mcp_allow_write: true, ..ServerOptions::default() };
     let stage = Stage::with(options, SimOptions::default()).await;
-    assert_eq!(tools(&stage, &[]).await.len(), 11);
+    assert_eq!(tools(&stage, &[]).await.len(), 12);
     let working = stage.work().await;
     let prompts = json!({"model": "sim-small", "messages": [[{"role": "user", "content": "Hello?"}]]});
     let run = call(&stage, "submit_batch", &prompts, &[]).await["structuredContent"]["run"].clone();
@@ -74,7 +74,7 @@ async fn the_scopes_of_a_token_decide_what_is_listed_and_done() {
     let stage = Stage::with(options, SimOptions::default()).await;
     let (status, _) = send(&stage, &message("tools/list", &json!({})), &[]).await;
     assert_eq!(status, StatusCode::UNAUTHORIZED);
-    let rows = [(Scope::Read, 7), (Scope::Work, 7), (Scope::Enqueue, 9), (Scope::Admin, 9)];
+    let rows = [(Scope::Read, 8), (Scope::Work, 8), (Scope::Enqueue, 10), (Scope::Admin, 10)];
     for (scope, count) in rows {
         let token = stage.ctx.tokens.add(scope.as_str(), &[scope]).expect("a token");
         let bearer = format!("Bearer {token}");

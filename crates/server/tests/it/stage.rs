@@ -13,7 +13,7 @@ use longhaul_llm::rate::RouteLimits;
 use longhaul_llm::sim::{SimCore, SimOptions, SimProvider};
 use longhaul_llm::{Llm, LlmOptions, ProfileSetup, Provider};
 use longhaul_pipelines::bulk::{Bulk, serve};
-use longhaul_queue::{Queue, QueueShare, Shutdown, Worker, WorkerOptions};
+use longhaul_queue::{Clock, Queue, QueueShare, Shutdown, SystemClock, Worker, WorkerOptions};
 use longhaul_server::catalog::CatalogProfile;
 use longhaul_server::metrics::{MeteredStore, Meters};
 use longhaul_server::{
@@ -31,29 +31,56 @@ pub(crate) struct Stage {
     pub(crate) core: Arc<SimCore>,
     server: Server,
     client: Client,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
+}
+
+/// What a server is set up with; the simulator as it is by default.
+pub(crate) struct Setup {
+    pub(crate) options: ServerOptions,
+    pub(crate) sim: SimOptions,
+    /// Further providers beside the simulator.
+    pub(crate) others: Vec<Profile>,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            options: ServerOptions::default(),
+            sim: SimOptions::default(),
+            others: Vec::new(),
+            clock: Arc::new(SystemClock),
+        }
+    }
 }
 
 impl Stage {
     /// With the simulator as it is by default.
     pub(crate) async fn new() -> Self {
-        Self::with(ServerOptions::default(), SimOptions::default()).await
+        Self::of(Setup::default()).await
     }
 
     /// With options of its own.
     pub(crate) async fn with(options: ServerOptions, sim: SimOptions) -> Self {
-        Self::beside(options, sim, Vec::new()).await
+        Self::of(Setup { options, sim, ..Setup::default() }).await
     }
 
     /// With further providers beside the simulator.
     pub(crate) async fn beside(options: ServerOptions, sim: SimOptions, others: Vec<Profile>) -> Self {
+        Self::of(Setup { options, sim, others, ..Setup::default() }).await
+    }
+
+    /// With all of its own.
+    pub(crate) async fn of(setup: Setup) -> Self {
+        let Setup { options, sim, others, clock } = setup;
         let folder = tempfile::tempdir().expect("a folder");
         let store =
             SqliteStore::open(&folder.path().join("jobs.db"), SqliteOptions::default()).expect("a store");
         let core = SimCore::new(sim).expect("a simulator");
         let meters = Arc::new(Meters::default());
         let store = MeteredStore::new(Arc::new(store), Arc::clone(&meters));
-        let bulk = Bulk::new(Queue::new(Arc::new(store)), llm(&core, folder.path(), &others));
+        let queue = Queue::new(Arc::new(store)).with_clock(clock);
+        let bulk = Bulk::new(queue, llm(&core, folder.path(), &others));
         let sim = Profile::new("sim", ProviderKind::Sim);
         let profiles = [&sim].into_iter().chain(&others).map(|profile| CatalogProfile {
             name: profile.name.clone(),
@@ -80,12 +107,17 @@ impl Stage {
         let server = Server::bind(ctx.clone(), address, None).await.expect("listening");
         let url = format!("http://{}", server.address());
         let client = longhaul_llm::plain_client(&url, Duration::from_secs(60)).expect("a client");
-        Self { ctx, core, server, client, _folder: folder }
+        Self { ctx, core, server, client, folder }
     }
 
     /// Where it listens.
     pub(crate) fn address(&self) -> std::net::SocketAddr {
         self.server.address()
+    }
+
+    /// Where uploaded files lie.
+    pub(crate) fn files(&self) -> std::path::PathBuf {
+        self.folder.path().join("files")
     }
 
     /// Where it is reached.

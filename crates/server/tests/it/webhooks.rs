@@ -119,3 +119,39 @@ async fn addresses_of_this_machine_are_refused_unless_allowed_and_gone_means_gon
     assert_eq!(stage.get("/api/v1/webhooks/ops").await["disabled"], "it answered 410 Gone");
     worker.drain().await;
 }
+
+#[tokio::test]
+async fn a_run_that_is_held_is_told_once_until_it_is_resumed() {
+    let stage = Stage::new().await;
+    let mut listener = Listener::new(&[]).await;
+    let hook = json!({"url": listener.url(), "events": ["run.*"], "allow_private": true});
+    stage.send(Method::PUT, "/api/v1/webhooks/ops", Some(hook)).await;
+    let requests: Vec<Value> = (0..5).map(|number| json!({"prompt": format!("say {number}")})).collect();
+    let run = json!({"model": "sim-small", "requests": requests, "mode": "sync", "max_tokens": 1000, "max_cost_usd": 0.000001});
+    let (status, run) = stage.post("/api/v1/runs", &run).await;
+    assert_eq!(status, StatusCode::CREATED, "{run}");
+    let id = run["id"].as_str().expect("a name");
+    let worker = stage.work().await;
+    let mut heard = async || -> Value {
+        let (_, body) = listener.heard.recv().await.expect("a message");
+        serde_json::from_str(&body).expect("JSON")
+    };
+    let held = json!({"run": id, "reason": "budget"});
+    let told = heard().await;
+    assert_eq!((&told["type"], &told["data"]), (&json!("run.held"), &held));
+    let path = format!("/api/v1/processes/{id}");
+    stage.until(&path, |process| process["counts"]["parked"] == 5).await;
+    let (status, _) =
+        stage.post(&format!("/api/v1/runs/{id}/resume"), &json!({"max_cost_usd": 0.000002})).await;
+    assert_eq!(status, StatusCode::OK);
+    let told = heard().await;
+    assert_eq!((&told["type"], &told["data"]), (&json!("run.held"), &held), "still too little");
+    stage.until(&path, |process| process["counts"]["parked"] == 5).await;
+    stage.post(&format!("/api/v1/runs/{id}/resume"), &json!({"max_cost_usd": 10})).await;
+    assert_eq!(heard().await["type"], "run.completed");
+    let log = stage.get("/api/v1/webhooks/ops/deliveries").await;
+    let types: Vec<&Value> =
+        log["items"].as_array().expect("a log").iter().map(|item| &item["type"]).collect();
+    assert_eq!(types, ["run.completed", "run.held", "run.held"], "ten jobs were held, in two openings");
+    worker.drain().await;
+}

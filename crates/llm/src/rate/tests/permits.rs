@@ -264,7 +264,8 @@ fn every_class_of_error_is_settled_as_what_it_was() {
         };
         assert_eq!(Settled::of_error(&error, latency), expected, "{class}");
         let (id, model, text, tool_calls) = Default::default();
-        let answer = Answer { id, model, text, tool_calls, vectors: Vec::new(), stop: Stop::Length, usage };
+        let answer =
+            Answer { id, model, text, tool_calls, vectors: Vec::new(), stop: Stop::Length, usage, own: None };
         let paid = Settled::of_error(&error.with_answer(answer), latency);
         assert_eq!(paid, Settled::Answered { usage, rate: rate.clone(), latency }, "{class}");
     }

@@ -145,6 +145,7 @@ async fn stream_tells_the_same_answer_in_its_time() {
     while let Some(delta) = pieces.next().await {
         match delta.expect("nothing goes wrong") {
             Delta::Text(piece) => text.push_str(&piece),
+            Delta::Own { .. } => {}
             Delta::End(answer) => end = Some(answer),
         }
     }

@@ -166,6 +166,7 @@ async fn told_in_events(site: &Site, path: &str, request: &ChatRequest) -> (Stri
     for delta in deltas.into_iter().chain([reader.finish()]) {
         match delta.expect("a whole stream") {
             Some(Delta::Text(piece)) => text.push_str(&piece),
+            Some(Delta::Own { .. }) => {}
             Some(Delta::End(answer)) => end = Some(answer),
             None => {}
         }

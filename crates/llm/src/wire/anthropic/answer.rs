@@ -3,14 +3,23 @@
 use serde_json::{Value, json};
 
 use crate::error::Result;
-use crate::types::{Answer, Stop, ToolCall, Usage};
-use crate::wire::shapes::{count, no_answer, text};
+use crate::types::{Answer, Own, Stop, ToolCall, Usage};
+use crate::wire::shapes::{beyond, count, is_zero, merge, no_answer, text};
 
 use super::error::error_of_answer;
 use super::request::call_to_json;
 
 /// Writes an answer. This dialect does not date it.
 pub fn answer_to_json(answer: &Answer) -> Value {
+    let mut body = plain_to_json(answer);
+    if let (Some(Own::Anthropic(own)), Value::Object(body)) = (answer.own.as_deref(), &mut body) {
+        merge(body, own);
+    }
+    body
+}
+
+/// What every provider can say.
+fn plain_to_json(answer: &Answer) -> Value {
     let mut content = Vec::new();
     if !answer.text.is_empty() || answer.tool_calls.is_empty() {
         content.push(json!({ "type": "text", "text": answer.text }));
@@ -28,7 +37,7 @@ pub fn answer_to_json(answer: &Answer) -> Value {
     })
 }
 
-/// Reads an answer. Thinking is left out: it is not part of the answer.
+/// Reads an answer. Thinking is no part of it, and is kept beside it.
 pub fn answer_from_json(value: &Value) -> Result<Answer> {
     if let Some(error) = error_of_answer(value) {
         return Err(error);
@@ -37,7 +46,7 @@ pub fn answer_from_json(value: &Value) -> Result<Answer> {
     let is = |block: &&Value, kind: &str| block["type"] == kind;
     let texts = blocks.iter().filter(|block| is(block, "text")).filter_map(|block| block["text"].as_str());
     let calls = blocks.iter().filter(|block| is(block, "tool_use"));
-    Ok(Answer {
+    let mut answer = Answer {
         id: text(&value["id"]).unwrap_or_default(),
         model: text(&value["model"]).unwrap_or_default(),
         text: texts.collect(),
@@ -45,7 +54,18 @@ pub fn answer_from_json(value: &Value) -> Result<Answer> {
         vectors: Vec::new(),
         stop: stop_from_text(value["stop_reason"].as_str()),
         usage: usage_from_json(&value["usage"]),
-    })
+        own: None,
+    };
+    answer.own = own_of(value, &answer);
+    Ok(answer)
+}
+
+fn own_of(told: &Value, answer: &Answer) -> Option<Box<Own>> {
+    let Some(Value::Object(mut own)) = beyond(told, &plain_to_json(answer)) else { return None };
+    if own.get("usage").is_some_and(is_zero) {
+        own.remove("usage");
+    }
+    (!own.is_empty()).then(|| Box::new(Own::Anthropic(own)))
 }
 
 pub(super) fn stop_to_text(stop: Stop) -> &'static str {

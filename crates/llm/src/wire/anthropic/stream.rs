@@ -24,6 +24,10 @@ pub struct AnthropicStream {
 }
 
 impl StreamReader for AnthropicStream {
+    fn dialect(&self) -> Option<&'static str> {
+        Some("anthropic")
+    }
+
     fn push(&mut self, event: &SseEvent) -> Result<Option<Delta>> {
         if self.ended || event.name.is_none() {
             return Ok(None);
@@ -121,6 +125,7 @@ impl AnthropicStream {
             vectors: Vec::new(),
             stop: stop_from_text(self.stop_reason.as_deref()),
             usage: usage_from_json(&Value::Object(std::mem::take(&mut self.usage))),
+            own: None,
         })
     }
 }

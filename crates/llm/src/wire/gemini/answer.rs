@@ -108,6 +108,7 @@ impl Pieces {
             text: std::mem::take(&mut self.text),
             tool_calls: std::mem::take(&mut self.calls),
             vectors: Vec::new(),
+            own: None,
             stop,
             usage: self.usage,
         };

@@ -3,15 +3,24 @@
 use serde_json::{Value, json};
 
 use crate::error::{Class, Error, Result};
-use crate::types::{Answer, Stop, ToolCall, Usage};
-use crate::wire::shapes::{count, no_answer, text};
+use crate::types::{Answer, Own, Stop, ToolCall, Usage};
+use crate::wire::shapes::{beyond, count, is_zero, merge, no_answer, text};
 
 use super::error::error_of_answer;
 use super::request::call_to_json;
 
 /// Writes an answer.
 pub fn answer_to_json(answer: &Answer, created_s: i64) -> Value {
-    let Answer { id, model, text, tool_calls, vectors: _, stop, usage } = answer;
+    let mut body = plain_to_json(answer, created_s);
+    if let (Some(Own::OpenAi(own)), Value::Object(body)) = (answer.own.as_deref(), &mut body) {
+        merge(body, own);
+    }
+    body
+}
+
+/// What every provider can say.
+fn plain_to_json(answer: &Answer, created_s: i64) -> Value {
+    let Answer { id, model, text, tool_calls, vectors: _, stop, usage, own: _ } = answer;
     let refused = *stop == Stop::Refused && !text.is_empty();
     let content =
         if refused || (text.is_empty() && !tool_calls.is_empty()) { Value::Null } else { json!(text) };
@@ -45,7 +54,7 @@ pub fn answer_from_json(value: &Value) -> Result<Answer> {
     let mut parts =
         Finish { text: content_text(&message["content"]), refusal: text(&message["refusal"]), tool_calls };
     let stop = stop_of(choice["finish_reason"].as_str(), &mut parts)?;
-    Ok(Answer {
+    let mut answer = Answer {
         id: text(&value["id"]).unwrap_or_default(),
         model: text(&value["model"]).unwrap_or_default(),
         text: parts.text,
@@ -53,7 +62,28 @@ pub fn answer_from_json(value: &Value) -> Result<Answer> {
         vectors: Vec::new(),
         stop,
         usage: usage_from_json(&value["usage"]),
-    })
+        own: None,
+    };
+    answer.own = own_of(value, &answer);
+    Ok(answer)
+}
+
+fn own_of(told: &Value, answer: &Answer) -> Option<Box<Own>> {
+    let written = plain_to_json(answer, told["created"].as_i64().unwrap_or_default());
+    let Some(Value::Object(mut own)) = beyond(told, &written) else { return None };
+    if own.get("usage").is_some_and(is_zero) {
+        own.remove("usage");
+    }
+    if answer.stop == Stop::ToolCalls
+        && let Some(choices) = own.get_mut("choices")
+    {
+        // Some engines say another word after calls of tools; clients wait for this one.
+        choices[0]["finish_reason"] = json!(stop_to_text(answer.stop));
+        if beyond(choices, &written["choices"]).is_none() {
+            own.remove("choices");
+        }
+    }
+    (!own.is_empty()).then(|| Box::new(Own::OpenAi(own)))
 }
 
 /// What stands in a finished answer.

@@ -25,6 +25,10 @@ pub struct OpenAiStream {
 }
 
 impl StreamReader for OpenAiStream {
+    fn dialect(&self) -> Option<&'static str> {
+        Some("openai")
+    }
+
     fn push(&mut self, event: &SseEvent) -> Result<Option<Delta>> {
         if self.ended {
             return Ok(None);
@@ -60,7 +64,9 @@ impl OpenAiStream {
         if chunk["usage"].is_object() {
             self.usage = usage_from_json(&chunk["usage"]);
         }
-        let choice = &chunk["choices"][0];
+        // Of several answers the first is ours; the others are told in the provider's own events alone.
+        let mut choices = chunk["choices"].as_array().into_iter().flatten();
+        let choice = choices.find(|choice| choice["index"].as_u64().unwrap_or_default() == 0)?;
         if let Some(reason) = text(&choice["finish_reason"]) {
             self.finish_reason = Some(reason);
         }
@@ -108,6 +114,7 @@ impl OpenAiStream {
             vectors: Vec::new(),
             stop,
             usage: self.usage,
+            own: None,
         })))
     }
 }

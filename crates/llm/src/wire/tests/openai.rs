@@ -337,3 +337,28 @@ fn lines_of_input_survive() {
     };
     assert_eq!(create_from_json(create_to_json(&create)).unwrap(), create);
 }
+
+#[test]
+fn what_an_answer_says_beyond_ours_is_written_again_and_the_rest_is_not_kept() {
+    let call = json!({ "id": "c", "type": "function", "function": { "name": "f", "arguments": "{}" } });
+    let message = json!({ "role": "assistant", "content": null, "refusal": null, "tool_calls": [call], "annotations": [] });
+    let mut told = json!({
+        "id": "r", "object": "chat.completion", "created": 7, "model": "m", "system_fingerprint": null,
+        "choices": [{ "index": 0, "message": message, "logprobs": null, "finish_reason": "stop" }],
+        "usage": { "prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3, "completion_tokens_details": { "audio_tokens": 0 } },
+    });
+    let plain = answer_from_json(&told).unwrap();
+    assert_eq!((plain.stop, &plain.own), (Stop::ToolCalls, &None), "an engine's other word is no news");
+    told["choices"][0]["message"]["reasoning"] = json!("hm");
+    told["system_fingerprint"] = json!("fp");
+    let more = answer_from_json(&told).unwrap();
+    let written = answer_to_json(&more, 7);
+    assert_eq!(written["choices"][0]["message"]["reasoning"], "hm");
+    assert_eq!(
+        (&written["system_fingerprint"], &written["choices"][0]["finish_reason"]),
+        (&json!("fp"), &json!("tool_calls"))
+    );
+    let kept: Answer = serde_json::from_value(serde_json::to_value(&more).unwrap()).unwrap();
+    assert_eq!(kept, more, "it is stored with the answer");
+    assert_eq!(crate::wire::anthropic::answer_to_json(&more).get("system_fingerprint"), None);
+}

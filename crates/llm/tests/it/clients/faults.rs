@@ -136,6 +136,7 @@ fn stream_body(kind: ProviderKind, missing: usize) -> String {
         text: "a text that is long enough for several pieces of a stream".to_owned(),
         tool_calls: Vec::new(),
         vectors: Vec::new(),
+        own: None,
         stop: Stop::End,
         usage: Usage { fresh_in: 5, out: 7, ..Usage::default() },
     };
@@ -159,6 +160,7 @@ async fn read(profile: &Profile) -> (String, Option<Answer>, Option<Error>) {
         assert!(answer.is_none() && error.is_none(), "nothing follows the end");
         match delta {
             Ok(Delta::Text(piece)) => text.push_str(&piece),
+            Ok(Delta::Own { .. }) => {}
             Ok(Delta::End(whole)) => answer = Some(whole),
             Err(problem) => error = Some(problem),
         }

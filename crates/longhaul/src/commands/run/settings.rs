@@ -3,9 +3,9 @@
 use anyhow::{Context as _, Result};
 use longhaul_llm::cache::CacheMode;
 use longhaul_llm::{Endpoint, MicroUsd, schema};
-use longhaul_pipelines::bulk::plan::{self, Strategy};
-use longhaul_pipelines::bulk::{Bulk, Mode, Run, RunId, RunSettings, Source, Submission};
-use serde_json::{Map, Value};
+use longhaul_pipelines::bulk::plan::Strategy;
+use longhaul_pipelines::bulk::{Bulk, Defaults, Draft, Run, RunId, RunSettings, Source, Submission};
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::app::App;
@@ -29,37 +29,29 @@ pub(super) fn prompts(args: &PromptArgs, line_bytes_max: usize) -> Result<Prompt
     Prompts::open(&args.file, Options { format: args.format, template, endpoint, line_bytes_max })
 }
 
-/// The settings that shape the answers.
-pub(super) fn shape(args: &PromptArgs, models: &models::Setup, summary: &Summary) -> Result<RunSettings> {
-    let mut defaults = Map::new();
-    let mut put =
-        |name: &str, value: Option<Value>| defaults.extend(value.map(|value| (name.to_owned(), value)));
-    put("system", args.system.clone().map(Value::from));
-    put("max_tokens", args.max_tokens.map(Value::from));
-    put("temperature", args.temperature.map(Value::from));
-    put("dimensions", args.dimensions.map(Value::from));
+/// What shapes the answers.
+pub(super) fn shape(args: &PromptArgs, models: &models::Setup, summary: &Summary) -> Result<Draft> {
     let profile = models.chosen()?;
     let name =
         args.file.file_name().map_or_else(|| "stdin".to_owned(), |name| name.to_string_lossy().into_owned());
-    Ok(RunSettings {
+    Ok(Draft {
         model: models.model(&profile, args.model.as_deref(), summary.without_model > 0)?,
         profile,
         endpoint: summary.endpoint,
-        defaults,
+        defaults: Defaults {
+            system: args.system.clone(),
+            max_tokens: args.max_tokens,
+            temperature: args.temperature,
+            dimensions: args.dimensions,
+        },
         schema: args.schema.as_deref().map(read_schema).transpose()?,
-        fallback_model: None,
-        mode: Mode::Sync,
-        mode_note: None,
-        switch_at: None,
-        cache: CacheMode::Auto,
-        tags: Vec::new(),
         source: Source {
             name,
             sha256: digest(args, summary),
             requests: args.limit.map_or(summary.prompts, |limit| limit.min(summary.prompts)),
             form: summary.form.as_str().to_owned(),
         },
-        estimate_micros: None,
+        ..Draft::default()
     })
 }
 
@@ -71,32 +63,28 @@ pub(super) async fn of(
     bulk: &Bulk,
     (prompts, summary): (&Prompts, &Summary),
 ) -> Result<RunSettings> {
-    let mut settings = shape(&args.prompts, models, summary)?;
-    settings.fallback_model.clone_from(&args.fallback_model);
-    let route = bulk.llm().route(&settings.profile, &settings.model).await?;
-    settings.check(&route)?;
     let now = app.now();
     let by = args.by.as_deref().map(|text| parse::time(text, now)).transpose();
     let by = by.map_err(|problem| Failure::new(Code::Usage, format!("--by: {problem}")))?;
-    let strategy = match (args.sync, args.batch, by) {
-        (true, _, _) => Strategy::Sync,
-        (_, true, _) => Strategy::Batch,
-        (_, _, Some(_)) => Strategy::Auto,
-        _ => app.settings.read("llm.bulk_strategy", strategy)?,
+    let draft = Draft {
+        fallback_model: args.fallback_model.clone(),
+        strategy: match (args.sync, args.batch, by) {
+            (true, _, _) => Strategy::Sync,
+            (_, true, _) => Strategy::Batch,
+            (_, _, Some(_)) => Strategy::Auto,
+            _ => app.settings.read("llm.bulk_strategy", strategy)?,
+        },
+        by,
+        cache: match args.cache {
+            CacheUse::Auto => CacheMode::Auto,
+            CacheUse::Off => CacheMode::Off,
+            CacheUse::Only => CacheMode::Only,
+        },
+        tags: args.tags.clone(),
+        ..shape(&args.prompts, models, summary)?
     };
-    let time_left = by
-        .map(|by| std::time::Duration::from_millis((by.as_millis() - now.as_millis()).max(0).unsigned_abs()));
-    let decision =
-        plan::decide(strategy, route.batch_limits(settings.endpoint), settings.source.requests, time_left);
-    settings.mode = decision.mode;
-    settings.mode_note = decision.note;
-    settings.switch_at = decision.switch_after.map(|after| now + after);
-    settings.cache = match args.cache {
-        CacheUse::Auto => CacheMode::Auto,
-        CacheUse::Off => CacheMode::Off,
-        CacheUse::Only => CacheMode::Only,
-    };
-    settings.tags.clone_from(&args.tags);
+    let route = bulk.llm().route(&draft.profile, &draft.model).await?;
+    let mut settings = draft.settings(&route, now).map_err(longhaul_llm::Error::from)?;
     // A run that is there already has its estimate, and reading a million prompts for another takes a while.
     if Run::find(bulk.queue(), &RunId::of(&settings)).await?.is_none() {
         let estimate = estimate::of(prompts, args.prompts.limit, &settings, &route)?;

@@ -7,7 +7,7 @@ use longhaul_llm::provider::{BatchInput, BatchItem, BatchProbe, BatchState, Foun
 use longhaul_llm::{Billing, Class};
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::state::{OnTimeout, Park};
-use longhaul_queue::{JobId, Json, Outcome, Timestamp};
+use longhaul_queue::{JobId, Timestamp};
 use sha2::{Digest, Sha256};
 use tracing::{info, warn};
 
@@ -134,14 +134,10 @@ impl Life<'_> {
 
     /// Held until a person decides, or until a candidate has ended and can be told by its results.
     pub(super) fn ambiguous(&self, step: &Step, text: &str) -> Result<Next> {
-        let mut data = serde_json::to_value(self.stored(step)).unwrap_or_default();
-        if let Some(fields) = data.as_object_mut() {
-            fields.insert("held".to_owned(), text.into());
-        }
         let until = self.now() + AMBIGUOUS_WAIT.mul_f64(self.bulk.llm().poll_scale());
         let key = Held::Ambiguous.key(&self.live.id);
         let park = Park { key, until: Some(until), on_timeout: OnTimeout::Resume };
-        Ok(Next::Wait(Outcome::Park { park, data: Some(Json::of(&data)?) }))
+        Ok(Next::Wait(self.holding().hold_at(Held::Ambiguous, park, text, &self.stored(step))?))
     }
 
     fn submitted(&self, id: String, ending: Option<Ending>) -> Next {

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use axum::http::StatusCode;
 use longhaul_llm::cache::CacheMode;
-use longhaul_llm::{Endpoint, MicroUsd, schema};
-use longhaul_pipelines::bulk::plan::{self, Strategy};
-use longhaul_pipelines::bulk::{Estimate, NewRequest, RunSettings, Source};
+use longhaul_llm::{Endpoint, MicroUsd};
+use longhaul_pipelines::bulk::plan::Strategy;
+use longhaul_pipelines::bulk::{Defaults, Draft, Estimate, NewRequest, RunSettings, Source};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
@@ -17,12 +17,12 @@ use utoipa::ToSchema;
 use crate::batches::Form;
 use crate::batches::input::Reading;
 use crate::batches::read_ahead;
-use crate::catalog::Chosen;
+use crate::catalog::{Chosen, check_model};
 use crate::ctx::Ctx;
 use crate::problem::Problem;
 
-/// What lines of a file must ask for.
-const ENDPOINT: &str = "/v1/chat/completions";
+/// How runs of this door call themselves when nobody names them.
+const SOURCE: &str = "api";
 /// Faults of a file that are told.
 const FAULTS_TOLD: usize = 5;
 
@@ -33,13 +33,16 @@ pub(in crate::api) struct RunIn {
     /// The model, as its provider names it or as `PROFILE/MODEL`.
     #[schema(example = "sim/sim-small")]
     model: Option<String>,
-    /// The provider profile; default by the model's name.
+    /// The provider profile; default by the model's name. With one, the model may be left out where the profile has its own.
     profile: Option<String>,
     /// The prompts.
     requests: Vec<RequestIn>,
     /// A file uploaded with `/v1/files`, with a request a line in the form of OpenAI's batches. Its lines name their models.
     #[schema(example = "file-0198c5a2")]
     input_file: Option<String>,
+    /// What is asked of the model: `/v1/chat/completions` (default) or `/v1/embeddings`. Lines of a file must ask the same.
+    #[schema(example = "/v1/chat/completions")]
+    endpoint: Option<String>,
     /// `sync`: one by one; `batch`: in provider batches; `auto` (default): in batches where there are any.
     mode: ModeIn,
     /// Nothing is sent that could cost more in all.
@@ -54,6 +57,8 @@ pub(in crate::api) struct RunIn {
     max_tokens: Option<u32>,
     /// For requests that name none.
     temperature: Option<f64>,
+    /// Length of vectors, for embeddings that name none.
+    dimensions: Option<u32>,
     /// JSON Schema of the answers.
     #[schema(value_type = Option<Object>)]
     schema: Option<Value>,
@@ -83,10 +88,10 @@ enum ModeIn {
 struct RequestIn {
     /// The caller's name for it, which comes back with the answer.
     custom_id: Option<String>,
-    /// OpenAI's chat form.
+    /// OpenAI's form of a chat, or of a call for embeddings.
     #[schema(value_type = Option<Object>)]
     body: Option<Map<String, Value>>,
-    /// A prompt alone, instead of a body.
+    /// A prompt, or a text to embed, alone instead of a body.
     prompt: Option<String>,
 }
 
@@ -119,45 +124,46 @@ impl Requests {
 impl Wanted {
     /// Checks all of it before anything is stored.
     pub(in crate::api) async fn new(ctx: &Ctx, asked: RunIn) -> Result<Self, Problem> {
+        let endpoint = match &asked.endpoint {
+            None => Endpoint::Chat,
+            Some(url) => Endpoint::of_url(url).ok_or_else(|| {
+                let known = Endpoint::ALL.map(Endpoint::url).join(" and ");
+                wrong("endpoint", format!("endpoint is {url:?}: there are {known}"))
+            })?,
+        };
         let (prompts, chosen, source) = match (&asked.input_file, asked.requests.is_empty()) {
             (None, true) => return Err(wrong("requests", "send requests, or the input_file that has them")),
             (Some(_), false) => {
                 return Err(wrong("input_file", "requests and input_file exclude each other"));
             }
-            (Some(file), true) => from_file(ctx, file, &asked).await?,
-            (None, false) => given(ctx, &asked)?,
+            (Some(file), true) => from_file(ctx, file, endpoint, &asked).await?,
+            (None, false) => given(ctx, endpoint, &asked)?,
         };
-        if let Some(schema) = &asked.schema {
-            schema::Compiled::new(schema).map_err(|error| wrong("schema", error))?;
+        if let Some(model) = &asked.fallback_model {
+            check_model("fallback_model", model)?;
         }
         let route = ctx.llm().route(&chosen.profile, &chosen.model).await?;
-        let strategy = match asked.mode {
-            ModeIn::Sync => Strategy::Sync,
-            ModeIn::Batch => Strategy::Batch,
-            ModeIn::Auto => Strategy::Auto,
-        };
-        let decision = plan::decide(strategy, route.batch_limits(Endpoint::Chat), source.requests, None);
-        let mut defaults = Map::new();
-        let mut put =
-            |name: &str, value: Option<Value>| defaults.extend(value.map(|value| (name.to_owned(), value)));
-        put("system", asked.system.map(Value::from));
-        put("max_tokens", asked.max_tokens.map(Value::from));
-        put("temperature", asked.temperature.map(Value::from));
-        let settings = RunSettings {
+        let RunIn { system, max_tokens, temperature, dimensions, .. } = asked;
+        let draft = Draft {
             profile: chosen.profile,
             model: chosen.model,
-            endpoint: Endpoint::Chat,
-            defaults,
+            endpoint,
+            defaults: Defaults { system, max_tokens, temperature, dimensions },
             schema: asked.schema,
             fallback_model: asked.fallback_model,
-            mode: decision.mode,
-            mode_note: decision.note,
-            switch_at: None,
+            strategy: match asked.mode {
+                ModeIn::Sync => Strategy::Sync,
+                ModeIn::Batch => Strategy::Batch,
+                ModeIn::Auto => Strategy::Auto,
+            },
             cache: asked.cache,
             tags: asked.tags,
             source: Source { name: asked.name.unwrap_or(source.name), ..source },
-            estimate_micros: None,
+            by: None,
         };
+        let settings = draft.settings(&route, ctx.queue().clock().now());
+        let settings = settings
+            .map_err(|unfit| Problem { status: StatusCode::UNPROCESSABLE_ENTITY, ..Problem::from(unfit) })?;
         Ok(Self { settings, prompts })
     }
 
@@ -165,7 +171,10 @@ impl Wanted {
     pub(in crate::api) fn requests(&self, ctx: &Ctx) -> Requests {
         match &self.prompts {
             Prompts::Given(requests) => Requests::Given(requests.clone().into_iter()),
-            Prompts::File(path) => Requests::File(read_ahead(ctx, Form::OpenAi, ENDPOINT, path.clone())),
+            Prompts::File(path) => {
+                let url = self.settings.endpoint.url();
+                Requests::File(read_ahead(ctx, Form::OpenAi, url, path.clone()))
+            }
         }
     }
 
@@ -186,41 +195,32 @@ impl Wanted {
     }
 }
 
-fn given(ctx: &Ctx, asked: &RunIn) -> Result<(Prompts, Chosen, Source), Problem> {
-    let name = asked.model.as_deref().unwrap_or_default();
-    let chosen = match &asked.profile {
-        Some(profile) if !ctx.catalog.profiles.iter().any(|known| known.name == *profile) => {
-            return Err(wrong("profile", format!("there is no profile {profile:?}")));
-        }
-        Some(profile) if !name.is_empty() => Chosen { profile: profile.clone(), model: name.to_owned() },
-        _ => ctx.catalog.resolve(name)?,
-    };
+fn given(ctx: &Ctx, endpoint: Endpoint, asked: &RunIn) -> Result<(Prompts, Chosen, Source), Problem> {
+    let chosen = ctx.catalog.choose(asked.profile.as_deref(), asked.model.as_deref().unwrap_or_default())?;
     let mut requests = Vec::with_capacity(asked.requests.len());
-    let mut digest = Sha256::new();
     for (index, request) in asked.requests.iter().enumerate() {
         let body = match (&request.body, &request.prompt) {
             (Some(body), None) => Value::Object(body.clone()),
-            (None, Some(prompt)) => json!({"messages": [{"role": "user", "content": prompt}]}),
+            (None, Some(prompt)) => match endpoint {
+                Endpoint::Chat => json!({"messages": [{"role": "user", "content": prompt}]}),
+                Endpoint::Embeddings => json!({"input": prompt}),
+            },
             (None, None) | (Some(_), Some(_)) => {
                 return Err(wrong(&format!("requests[{index}]"), "a request has a body or a prompt"));
             }
         };
-        // With its length before it, so that no two lists read the same.
-        let text = json!([request.custom_id, body]).to_string();
-        digest.update(text.len().to_be_bytes());
-        digest.update(text);
         requests.push(NewRequest { custom_id: request.custom_id.clone(), body });
     }
-    let source = Source {
-        name: "api".to_owned(),
-        sha256: hex(&digest.finalize()),
-        requests: requests.len() as u64,
-        form: "api".to_owned(),
-    };
+    let source = Source::given(None, SOURCE, &requests);
     Ok((Prompts::Given(requests), chosen, source))
 }
 
-async fn from_file(ctx: &Ctx, file: &str, asked: &RunIn) -> Result<(Prompts, Chosen, Source), Problem> {
+async fn from_file(
+    ctx: &Ctx,
+    file: &str,
+    endpoint: Endpoint,
+    asked: &RunIn,
+) -> Result<(Prompts, Chosen, Source), Problem> {
     if asked.model.is_some() || asked.profile.is_some() {
         let field = if asked.model.is_some() { "model" } else { "profile" };
         return Err(wrong(field, "the lines of a file name their models, so the call names none"));
@@ -231,7 +231,7 @@ async fn from_file(ctx: &Ctx, file: &str, asked: &RunIn) -> Result<(Prompts, Cho
     let path = ctx.shelf.content(&record);
     let (this, checked) = (ctx.clone(), path.clone());
     let checked = tokio::task::spawn_blocking(move || {
-        let reading = Reading { form: Form::OpenAi, endpoint: ENDPOINT, catalog: &this.catalog };
+        let reading = Reading { form: Form::OpenAi, endpoint: endpoint.url(), catalog: &this.catalog };
         Ok::<_, std::io::Error>((reading.check(&checked)?, digest_of(&checked)?))
     });
     let (summary, sha256) = checked.await.map_err(Problem::internal)?.map_err(Problem::unavailable)?;

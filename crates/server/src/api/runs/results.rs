@@ -6,12 +6,14 @@ use axum::extract::{Path, State as Shared};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
+use longhaul_llm::types::vector_from_base64;
 use longhaul_pipelines::bulk::RunId;
 use longhaul_pipelines::bulk::request::RequestPayload;
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::state::JobError;
 use longhaul_queue::{JobId, Json, State};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use crate::api::ApiResult;
@@ -35,7 +37,7 @@ pub(in crate::api) struct RunResultOut {
     /// `succeeded`, `failed` or `cancelled`.
     #[schema(value_type = String)]
     state: State,
-    /// What the model said, with usage and cost.
+    /// What the model said, with usage and cost; `vectors` where texts were embedded.
     #[schema(value_type = Option<Object>)]
     result: Option<Json>,
     /// `reason` and `text`: why there is no answer.
@@ -86,6 +88,23 @@ struct Named {
     custom_id: Option<String>,
 }
 
+/// An answer with its vectors as numbers, which are stored in their compact form, unless the request asked for that one.
+fn with_vectors(result: Json) -> Result<Json, Problem> {
+    if !result.as_str().contains("\"vectors\"") {
+        return Ok(result);
+    }
+    let mut value: Value = result.to()?;
+    if value["encoding_format"] == "base64" {
+        return Ok(result);
+    }
+    for vector in value["vectors"].as_array_mut().into_iter().flatten() {
+        if let Some(numbers) = vector.as_str().and_then(vector_from_base64) {
+            *vector = json!(numbers);
+        }
+    }
+    Ok(Json::of(&value)?)
+}
+
 async fn page(
     ctx: &Ctx,
     run: &RunId,
@@ -111,7 +130,7 @@ async fn page(
             custom_id,
             job_id: item.id,
             state: item.state,
-            result: item.result,
+            result: item.result.map(with_vectors).transpose()?,
             error: item.error,
         });
     }

@@ -388,6 +388,7 @@ fn tools(things: &Things) -> Vec<Case> {
         tool("get_job", &json!({"id": id})),
         tool("get_results", &json!({"id": run, "limit": 5})),
         tool("queue_stats", &json!({})),
+        tool("list_job_kinds", &json!({})),
         tool("cost_report", &json!({"days": 3})),
         tool("estimate_cost", &prompts),
         tool("submit_batch", &prompts),

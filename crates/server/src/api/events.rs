@@ -8,20 +8,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use axum::Router;
-use axum::extract::{Query, State};
+use axum::extract::State as Shared;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::get;
 use bytes::Bytes;
 use futures_util::stream;
 use longhaul_llm::sse::SseEvent;
-use longhaul_queue::events::Event;
-use longhaul_queue::{ProcessId, Queue};
-use serde::Deserialize;
+use longhaul_queue::events::{Change, Event};
+use longhaul_queue::job::Progress;
+use longhaul_queue::{JobId, Queue, State, Timestamp};
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
+use utoipa::{IntoParams, ToSchema};
 
-use crate::api::ApiError;
+use super::ApiResult;
+use super::extract::ApiQuery;
 use crate::ctx::Ctx;
 use crate::problem::Problem;
 
@@ -33,11 +34,6 @@ const PAGE: usize = 500;
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// Least time between two looks: many small changes make one look.
 const LOOK_GAP: Duration = Duration::from_millis(100);
-
-/// The routes.
-pub(crate) fn routes() -> Router<Ctx> {
-    Router::new().route("/api/v1/events", get(events))
-}
 
 /// How many streams are open.
 #[derive(Debug, Default)]
@@ -51,13 +47,17 @@ impl Streams {
 }
 
 /// Which changes a reader wants; all given must hold.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-struct Wanted {
+#[into_params(parameter_in = Query)]
+pub(super) struct Wanted {
     /// Events after this number; `Last-Event-ID` goes before it.
     after: Option<u64>,
+    /// Of this process.
     process: Option<String>,
+    /// Of this queue.
     queue: Option<String>,
+    /// Of this kind.
     kind: Option<String>,
 }
 
@@ -68,13 +68,12 @@ impl Wanted {
 
     /// The part of an event that is wanted. Changes that are only counted cannot be told apart: whoever wants some of them is
     /// told that there were more.
-    fn part_of(&self, mut event: Event) -> Option<Event> {
+    fn part_of(&self, mut event: EventOut) -> Option<EventOut> {
         if self.is_everything() {
             return Some(event);
         }
         event.changes.retain(|change| {
-            let process = change.process_id.as_ref().map(ProcessId::as_str);
-            self.process.as_deref().is_none_or(|wanted| process == Some(wanted))
+            self.process.as_ref().is_none_or(|wanted| change.process_id.as_ref() == Some(wanted))
                 && self.queue.as_deref().is_none_or(|wanted| change.queue == wanted)
                 && self.kind.as_deref().is_none_or(|wanted| change.kind == wanted)
         });
@@ -82,12 +81,74 @@ impl Wanted {
     }
 }
 
-async fn events(
-    State(ctx): State<Ctx>,
+/// What one commit changed: the `data` of the event `change`.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Event)]
+pub(super) struct EventOut {
+    /// Its number, rising: also the event's `id`, to come back with.
+    id: u64,
+    /// When.
+    #[schema(value_type = i64)]
+    at: Timestamp,
+    /// The first 16 changes that are wanted.
+    changes: Vec<ChangeOut>,
+    /// How many more there were, wanted or not.
+    #[serde(skip_serializing_if = "is_zero")]
+    more: u64,
+}
+
+/// One job's change.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Change)]
+struct ChangeOut {
+    /// The job.
+    #[schema(value_type = String, format = "uuid")]
+    job_id: JobId,
+    /// Its queue.
+    queue: String,
+    /// Its kind.
+    kind: String,
+    /// Its process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    process_id: Option<String>,
+    /// Where it stands now.
+    #[schema(value_type = String)]
+    state: State,
+    /// `done`, `total`, `message` and `at`, when that is the news.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    progress: Option<Progress>,
+}
+
+impl From<Event> for EventOut {
+    fn from(event: Event) -> Self {
+        let Event { id, at, changes, more } = event;
+        let shown = |change: Change| {
+            let Change { job_id, queue, kind, process_id, state, progress } = change;
+            let process_id = process_id.map(|process| process.as_str().to_owned());
+            ChangeOut { job_id, queue, kind, process_id, state, progress }
+        };
+        Self { id, at, changes: changes.into_iter().map(shown).collect(), more }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's skip_serializing_if passes a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// Streams what changes, as it changes.
+///
+/// Server-sent events: `hello` with the number to come back with, `change` with jobs that changed, `resync` when what was missed
+/// is gone and one must look afresh, and a comment every 15 seconds.
+#[utoipa::path(get, path = "/api/v1/events", tag = "events",
+    params(Wanted, ("Last-Event-ID" = Option<u64>, Header, description = "The last event that was read.")),
+    responses((status = 200, body = EventOut, content_type = "text/event-stream", description = "`data` of the event `change`.")))]
+pub(super) async fn stream_events(
+    Shared(ctx): Shared<Ctx>,
     headers: HeaderMap,
-    query: Result<Query<Wanted>, axum::extract::rejection::QueryRejection>,
-) -> Result<Response, ApiError> {
-    let Query(wanted) = query.map_err(|error| Problem::invalid(error.body_text()))?;
+    ApiQuery(wanted): ApiQuery<Wanted>,
+) -> ApiResult<Response> {
     let last = headers.get("last-event-id").and_then(|value| value.to_str().ok());
     let after = last.and_then(|last| last.parse().ok()).or(wanted.after);
     let place = Place::take(&ctx)?;
@@ -193,7 +254,7 @@ impl Reader {
         }
         for event in page.events {
             let id = event.id;
-            let Some(event) = self.wanted.part_of(event) else { continue };
+            let Some(event) = self.wanted.part_of(event.into()) else { continue };
             let Ok(data) = serde_json::to_string(&event) else { continue };
             self.ready.push_back(format!("id: {id}\n{}", SseEvent::named("change", data).to_text()));
         }

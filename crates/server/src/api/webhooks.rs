@@ -1,0 +1,267 @@
+//! Who is told of what, and what became of it.
+
+use axum::Json as Answer;
+use axum::extract::{Path, State as Shared};
+use longhaul_queue::job::Run;
+use longhaul_queue::limits::check_name;
+use longhaul_queue::state::JobError;
+use longhaul_queue::store::{Filter, ListRequest};
+use longhaul_queue::{JobDetail, JobId, Json, State, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use utoipa::ToSchema;
+
+use super::ApiResult;
+use super::extract::{ApiJson, ApiQuery, job_id};
+use super::jobs::unfit;
+use super::page::{Listed, PageQuery, cursor_of, limit, seq_of};
+use crate::ctx::Ctx;
+use crate::problem::Problem;
+use crate::webhooks::{Delivery, Endpoint, KIND, Wish, message_id, new_job, tag_of};
+
+/// A webhook.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Webhook)]
+pub(super) struct WebhookOut {
+    /// Its name.
+    name: String,
+    /// Where to.
+    url: String,
+    /// What it wants to know.
+    events: Vec<String>,
+    /// Whether it may lie on this machine or its network.
+    allow_private: bool,
+    /// Why nothing is sent to it any more.
+    disabled: Option<String>,
+    /// When it was added.
+    #[schema(value_type = i64)]
+    created_at: Timestamp,
+    /// What its messages are signed with: told once, to whoever added it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    secret: Option<String>,
+}
+
+impl From<Endpoint> for WebhookOut {
+    fn from(endpoint: Endpoint) -> Self {
+        Self {
+            name: endpoint.name,
+            url: endpoint.url,
+            events: endpoint.events,
+            allow_private: endpoint.allow_private,
+            disabled: endpoint.disabled,
+            created_at: endpoint.created_at,
+            secret: None,
+        }
+    }
+}
+
+/// Lists webhooks.
+#[utoipa::path(get, path = "/api/v1/webhooks", tag = "webhooks", responses((status = 200, body = Listed<WebhookOut>)))]
+pub(super) async fn list_webhooks(Shared(ctx): Shared<Ctx>) -> Answer<Listed<WebhookOut>> {
+    Answer(Listed::whole(ctx.endpoints.list().into_iter().map(WebhookOut::from).collect()))
+}
+
+/// Shows a webhook, without its secret.
+#[utoipa::path(get, path = "/api/v1/webhooks/{name}", tag = "webhooks", params(("name" = String, Path)), responses((status = 200, body = WebhookOut)))]
+pub(super) async fn show_webhook(
+    Shared(ctx): Shared<Ctx>,
+    Path(name): Path<String>,
+) -> ApiResult<Answer<WebhookOut>> {
+    Ok(Answer(find(&ctx, &name)?.into()))
+}
+
+/// A webhook to keep.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WebhookIn {
+    /// Where to.
+    #[schema(example = "https://ops.example.org/hook")]
+    url: String,
+    /// What it wants to know, such as `batch.completed`, `run.*` or `*`; default everything.
+    #[serde(default = "everything")]
+    events: Vec<String>,
+    /// Whether it may lie on this machine or its network; default false.
+    #[serde(default)]
+    allow_private: bool,
+}
+
+fn everything() -> Vec<String> {
+    vec!["*".to_owned()]
+}
+
+/// Adds or changes a webhook; the secret of a new one is told, once.
+#[utoipa::path(put, path = "/api/v1/webhooks/{name}", tag = "webhooks", params(("name" = String, Path)), request_body = WebhookIn, responses((status = 200, body = WebhookOut)))]
+pub(super) async fn put_webhook(
+    Shared(ctx): Shared<Ctx>,
+    Path(name): Path<String>,
+    ApiJson(wanted): ApiJson<WebhookIn>,
+) -> ApiResult<Answer<WebhookOut>> {
+    let WebhookIn { url, events, allow_private } = wanted;
+    check_name("name", &name).map_err(unfit)?;
+    let is_http = reqwest::Url::parse(&url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
+    if !is_http {
+        let text = format!("url is {url:?}: an address that begins with https://");
+        return Err(Problem::invalid(text).at("url").into());
+    }
+    let wish = Wish { name: name.clone(), url, events, allow_private };
+    let secret = ctx.endpoints.put(wish, ctx.queue().clock().now()).map_err(Problem::unavailable)?;
+    Ok(Answer(WebhookOut { secret, ..find(&ctx, &name)?.into() }))
+}
+
+/// A new secret.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct NewSecret {
+    /// The webhook.
+    name: String,
+    /// What messages are signed with from now on. The one before signs too until the next rotation.
+    secret: String,
+}
+
+/// Draws a new secret.
+#[utoipa::path(post, path = "/api/v1/webhooks/{name}/rotate", tag = "webhooks", params(("name" = String, Path)), responses((status = 200, body = NewSecret)))]
+pub(super) async fn rotate_webhook(
+    Shared(ctx): Shared<Ctx>,
+    Path(name): Path<String>,
+) -> ApiResult<Answer<NewSecret>> {
+    let secret = ctx.endpoints.rotate(&name).map_err(Problem::unavailable)?;
+    let secret = secret.ok_or_else(|| missing(&name))?;
+    Ok(Answer(NewSecret { name, secret }))
+}
+
+/// What became of a webhook.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct WebhookDeleted {
+    /// Its name.
+    name: String,
+    /// It is gone.
+    deleted: bool,
+}
+
+/// Removes a webhook; what waits to be told to it is dropped.
+#[utoipa::path(delete, path = "/api/v1/webhooks/{name}", tag = "webhooks", params(("name" = String, Path)), responses((status = 200, body = WebhookDeleted)))]
+pub(super) async fn delete_webhook(
+    Shared(ctx): Shared<Ctx>,
+    Path(name): Path<String>,
+) -> ApiResult<Answer<WebhookDeleted>> {
+    match ctx.endpoints.remove(&name).map_err(Problem::unavailable)? {
+        true => Ok(Answer(WebhookDeleted { name, deleted: true })),
+        false => Err(missing(&name).into()),
+    }
+}
+
+/// A message on its way.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Sent {
+    /// Its delivery.
+    #[schema(value_type = String, format = "uuid")]
+    delivery: JobId,
+}
+
+/// Sends a message of type `webhook.test`.
+#[utoipa::path(post, path = "/api/v1/webhooks/{name}/test", tag = "webhooks", params(("name" = String, Path)), responses((status = 200, body = Sent)))]
+pub(super) async fn test_webhook(
+    Shared(ctx): Shared<Ctx>,
+    Path(name): Path<String>,
+) -> ApiResult<Answer<Sent>> {
+    find(&ctx, &name)?;
+    let now = ctx.queue().clock().now();
+    let (message, kind) = (message_id(now), "webhook.test".to_owned());
+    send(&ctx, &Delivery { endpoint: name, message, kind, at: Some(now), data: json!({}) }).await
+}
+
+/// A message and what became of it.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Delivery)]
+pub(super) struct DeliveryOut {
+    /// The job that delivers it.
+    #[schema(value_type = String, format = "uuid")]
+    delivery: JobId,
+    /// `webhook-id`: the same for every try.
+    message: String,
+    /// Such as `batch.completed`.
+    r#type: String,
+    /// The state of its job.
+    #[schema(value_type = String)]
+    state: State,
+    /// When it is tried next.
+    #[schema(value_type = Option<i64>)]
+    next_try_at: Option<Timestamp>,
+    /// What the other side said, once it was heard: `status`, or why it was `skipped`.
+    #[schema(value_type = Option<Object>)]
+    answer: Option<Json>,
+    /// `reason` and `text` of the last try that failed.
+    #[schema(value_type = Option<Object>)]
+    error: Option<JobError>,
+    /// Tries that failed, oldest first: `started_at`, `ended_at`, `outcome`, `error`.
+    #[schema(value_type = Vec<Object>)]
+    tries: Vec<Run>,
+}
+
+impl DeliveryOut {
+    fn new(detail: JobDetail) -> Result<Self, Problem> {
+        let delivery: Delivery = detail.payload.to()?;
+        let job = detail.job;
+        Ok(Self {
+            delivery: job.id,
+            message: delivery.message,
+            r#type: delivery.kind,
+            state: job.state,
+            next_try_at: (job.state == State::Scheduled).then_some(job.run_at),
+            answer: detail.result,
+            error: job.error,
+            tries: detail.runs,
+        })
+    }
+}
+
+/// Lists what was sent to a webhook and what became of it, newest first.
+#[utoipa::path(get, path = "/api/v1/webhooks/{name}/deliveries", tag = "webhooks", params(("name" = String, Path), PageQuery), responses((status = 200, body = Listed<DeliveryOut>)))]
+pub(super) async fn list_deliveries(
+    Shared(ctx): Shared<Ctx>,
+    Path(name): Path<String>,
+    ApiQuery(page): ApiQuery<PageQuery>,
+) -> ApiResult<Answer<Listed<DeliveryOut>>> {
+    find(&ctx, &name)?;
+    let filter = Filter { tag: Some(tag_of(&name)), ..Filter::default() };
+    let (cursor, limit) = (seq_of(page.cursor.as_deref())?, limit(page.limit)?);
+    let page = ctx.queue().store().list(ListRequest { filter, newest_first: true, cursor, limit }).await?;
+    let details = ctx.queue().store().get(page.items.iter().map(|job| job.id).collect()).await?;
+    let items = details.into_iter().map(DeliveryOut::new).collect::<Result<_, Problem>>()?;
+    Ok(Answer(Listed { items, next: page.next.map(cursor_of), partial: page.partial }))
+}
+
+/// Tells it again, under the same name of the message.
+#[utoipa::path(post, path = "/api/v1/webhooks/{name}/deliveries/{id}/resend", tag = "webhooks", params(("name" = String, Path), ("id" = String, Path)), responses((status = 200, body = Sent)))]
+pub(super) async fn resend_delivery(
+    Shared(ctx): Shared<Ctx>,
+    Path((name, id)): Path<(String, String)>,
+) -> ApiResult<Answer<Sent>> {
+    let id = job_id(&id)?;
+    let detail = ctx.queue().get(id).await?;
+    let delivery = match detail.job.kind.as_str() {
+        KIND => Some(detail.payload.to::<Delivery>()?),
+        _ => None,
+    };
+    let Some(delivery) = delivery.filter(|delivery| delivery.endpoint == name) else {
+        return Err(Problem::not_found(format!("webhook {name} has no delivery {id}")).into());
+    };
+    if matches!(detail.job.state, State::Failed | State::Cancelled) {
+        ctx.queue().retry(id, false).await?;
+        return Ok(Answer(Sent { delivery: id }));
+    }
+    send(&ctx, &delivery).await
+}
+
+async fn send(ctx: &Ctx, delivery: &Delivery) -> ApiResult<Answer<Sent>> {
+    let job = new_job(delivery).ok_or_else(|| Problem::invalid("the message cannot be written"))?;
+    let enqueued = ctx.queue().enqueue(job).await?;
+    Ok(Answer(Sent { delivery: enqueued.id }))
+}
+
+fn find(ctx: &Ctx, name: &str) -> Result<Endpoint, Problem> {
+    ctx.endpoints.get(name).ok_or_else(|| missing(name))
+}
+
+fn missing(name: &str) -> Problem {
+    Problem::not_found(format!("there is no webhook {name}"))
+}
