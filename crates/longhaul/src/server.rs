@@ -10,17 +10,26 @@ use longhaul_queue::Queue;
 use longhaul_server::metrics::{MeteredStore, Meters};
 use longhaul_server::{Ctx, Endpoints, Parts, ServerOptions, Shelf, Tokens};
 use longhaul_stores::StoreUrl;
+use longhaul_stores::sqlite::Db;
 
 use crate::app::App;
 use crate::config::{list, truth};
-use crate::{models, store};
+use crate::{models, sheets, store};
 
 /// What a server's handlers share, and what batches need of a worker.
-pub(crate) fn context(app: &App, queue: &Queue, options: ServerOptions) -> Result<Ctx> {
+pub(crate) async fn context(
+    app: &App,
+    (queue, data): (&Queue, Option<Db>),
+    options: ServerOptions,
+) -> Result<Ctx> {
     let models = models::Setup::new(app, None)?;
     let meters = Arc::new(Meters::default());
     let store = MeteredStore::new(Arc::clone(queue.store()), Arc::clone(&meters));
     let bulk = Bulk::new(Queue::new(Arc::new(store)).with_limits(queue.limits()), models.llm(app)?);
+    let scoring = match data {
+        Some(data) => Some(sheets::open(app, bulk.queue(), Some(data), bulk.llm().clone()).await?),
+        None => None,
+    };
     let mut catalog = models.catalog();
     if options.test_objects {
         // Suites name models of every maker; none of them is to be asked.
@@ -29,6 +38,7 @@ pub(crate) fn context(app: &App, queue: &Queue, options: ServerOptions) -> Resul
     }
     Ok(Ctx::new(Parts {
         bulk,
+        scoring,
         catalog,
         shelf: shelf(app)?,
         tokens: tokens(app)?,

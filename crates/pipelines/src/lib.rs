@@ -4,6 +4,7 @@ pub mod addresses;
 pub mod bulk;
 mod data;
 pub mod scoring;
+pub mod serve;
 
 /// The programs in the documents compile.
 #[cfg(doctest)]

@@ -10,6 +10,7 @@ use std::time::Duration;
 use longhaul_llm::Llm;
 use longhaul_pipelines::bulk::Bulk;
 use longhaul_pipelines::bulk::plan::Strategy;
+use longhaul_pipelines::scoring::Scoring;
 use longhaul_queue::Queue;
 use tokio::sync::watch;
 
@@ -86,6 +87,8 @@ pub struct Ctx(Arc<Inner>);
 pub struct Inner {
     /// Runs of prompts; the queue and the models with it.
     pub bulk: Bulk,
+    /// Sheets that are scored; none beside a store in memory.
+    pub scoring: Option<Scoring>,
     /// What names of models mean.
     pub catalog: Catalog,
     /// Uploaded files.
@@ -120,6 +123,8 @@ pub struct Inner {
 pub struct Parts {
     /// Runs of prompts; the queue and the models with it.
     pub bulk: Bulk,
+    /// Sheets that are scored; none beside a store in memory.
+    pub scoring: Option<Scoring>,
     /// What names of models mean.
     pub catalog: Catalog,
     /// Uploaded files.
@@ -139,13 +144,14 @@ pub struct Parts {
 impl Ctx {
     /// A server of these parts.
     pub fn new(parts: Parts) -> Self {
-        let Parts { bulk, catalog, shelf, tokens, endpoints, meters, measured, options } = parts;
+        let Parts { bulk, scoring, catalog, shelf, tokens, endpoints, meters, measured, options } = parts;
         let endpoints = Arc::new(endpoints);
         let bulk = webhooks::tell_of_runs(bulk, Arc::clone(&endpoints));
         let bulk = webhooks::tell_of_held(bulk, Arc::clone(&endpoints));
         let draining = watch::Sender::new(false);
         Self(Arc::new(Inner {
             bulk,
+            scoring,
             catalog,
             shelf,
             tokens,

@@ -15,7 +15,7 @@ use crate::server;
 pub(crate) async fn run(app: &App, args: &McpArgs) -> Result<Code> {
     // Whoever only looks leaves no store behind where there was none.
     let queue = if args.allow_write { app.queue_or_new()? } else { app.queue()? };
-    let ctx = server::context(app, &queue, ServerOptions::default())?;
+    let ctx = server::context(app, (&queue, None), ServerOptions::default()).await?;
     let access = if args.allow_write { Access::WRITE } else { Access::READ };
     match mcp::serve(ctx, access, tokio::io::stdin(), tokio::io::stdout()).await {
         // A client that went away without a word is gone all the same.

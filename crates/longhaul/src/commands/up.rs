@@ -14,13 +14,15 @@ use crate::app::App;
 use crate::args::{UpArgs, WorkArgs};
 use crate::config::{address, tls_files};
 use crate::exit::{Code, Failure};
+use crate::store::Missing;
 use crate::{builtin, models, server};
 
 /// Runs the command until it is asked to end.
 pub(crate) async fn run(app: &App, args: &UpArgs) -> Result<Code> {
     let address = listen_at(app, args)?;
     let options = ServerOptions { test_objects: args.seed_test_objects, ..ServerOptions::default() };
-    let ctx = server::context(app, &app.queue_or_new()?, options.for_address(address.ip()))?;
+    let (queue, data) = app.queue_with_data(Missing::Create)?;
+    let ctx = server::context(app, (&queue, data), options.for_address(address.ip())).await?;
     let tls = tls(app)?;
     let encrypted = tls.is_some();
     let (mut interrupts, mut terms) = work::signals()?;

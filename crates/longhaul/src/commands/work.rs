@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use longhaul_llm::Llm;
-use longhaul_pipelines::bulk::serve;
+use longhaul_pipelines::bulk::run::RUN_PREFIX;
+use longhaul_pipelines::scoring::sheet::SHEET_PREFIX;
+use longhaul_pipelines::serve::{self, Served};
 use longhaul_queue::{KindOptions, Queue, QueueShare, Shutdown, State, Worker, WorkerOptions, WorkerReport};
 use longhaul_server::{Ctx, ServerOptions, batches, webhooks};
+use longhaul_stores::sqlite::Db;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 
@@ -16,6 +19,7 @@ use crate::args::WorkArgs;
 use crate::config::{Origin, concurrency, lease, list};
 use crate::exec::{Exec, Spawner};
 use crate::exit::{Code, Failure};
+use crate::store::Missing;
 use crate::{builtin, models, parse, server};
 
 /// Jobs of a dead worker that run at once where no command is run.
@@ -23,7 +27,7 @@ const SUSPECTS_MAX: usize = 64;
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
-    let queue = app.queue_or_new()?;
+    let (queue, data) = app.queue_with_data(Missing::Create)?;
     let options = options(app, args)?;
     let mut worker = Worker::new(queue.clone(), options.clone());
     let spawner = Spawner::start().context("starting the thread that starts commands")?;
@@ -31,7 +35,7 @@ pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
         Some(command) => register_exec(app, &mut worker, command, spawner.clone(), options.cancel_grace)?,
         None => builtin::register(&mut worker),
     }
-    let bulk = serve_runs(app, args, &queue, &mut worker, &options).await?;
+    let bulk = serve_runs(app, args, (&queue, data), &mut worker, &options).await?;
     introduce(app, &queue, &worker, &options, args)?;
     let shutdown = Shutdown::new();
     let (mut interrupts, mut terms) = signals()?;
@@ -68,14 +72,14 @@ pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
     })
 }
 
-/// What a worker for runs of prompts has beside its handlers.
+/// What a worker for runs of prompts and sheets has beside its handlers.
 pub(crate) struct Runs {
     llm: Llm,
     serving: JoinHandle<()>,
 }
 
 impl Runs {
-    /// Registers what answers prompts and batches, and serves the queues of all runs.
+    /// Registers what answers prompts, batches and sheets, and serves the queues of all of them.
     pub(crate) async fn serve(
         app: &App,
         ctx: &Ctx,
@@ -86,10 +90,14 @@ impl Runs {
         batches::register(ctx, worker);
         webhooks::register(ctx, worker);
         models::open_books(app, ctx.llm()).await?;
+        if let Some(scoring) = &ctx.scoring {
+            scoring.register(worker);
+        }
         let mut always = options.queues.clone();
         always.extend([batches::QUEUE, webhooks::QUEUE].map(QueueShare::from));
-        serve::look(ctx.queue(), &worker.control(), &always).await;
-        let serving = tokio::spawn(serve::all_runs(ctx.queue().clone(), worker.control(), always));
+        let served = Served { always, prefixes: vec![RUN_PREFIX, SHEET_PREFIX] };
+        serve::look(ctx.queue(), &worker.control(), &served).await;
+        let serving = tokio::spawn(serve::all(ctx.queue().clone(), worker.control(), served));
         Ok(Self { llm: ctx.llm().clone(), serving })
     }
 
@@ -103,15 +111,16 @@ impl Runs {
 async fn serve_runs(
     app: &App,
     args: &WorkArgs,
-    queue: &Queue,
+    store: (&Queue, Option<Db>),
     worker: &mut Worker,
     options: &WorkerOptions,
 ) -> Result<Option<Runs>> {
-    let wanted = args.kinds.is_empty() || args.kinds.iter().any(|kind| kind.starts_with("llm."));
+    let wanted = args.kinds.is_empty()
+        || args.kinds.iter().any(|kind| kind.starts_with("llm.") || kind.starts_with("score."));
     if args.exec.is_some() || !wanted {
         return Ok(None);
     }
-    let ctx = server::context(app, queue, ServerOptions::default())?;
+    let ctx = server::context(app, store, ServerOptions::default()).await?;
     Ok(Some(Runs::serve(app, &ctx, worker, options).await?))
 }
 
@@ -215,7 +224,7 @@ fn introduce(
     app.out.note(format_args!("queues       {} (kinds: {kinds})", queues.join(", ")));
     app.out.note(format_args!("handlers     {handlers}"));
     if args.exec.is_none() {
-        app.out.note("runs         prompts of all runs are answered");
+        app.out.note("runs         prompts of all runs are answered, and all sheets scored");
     }
     Ok(())
 }

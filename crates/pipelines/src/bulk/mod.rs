@@ -36,7 +36,6 @@ pub mod process;
 pub mod progress;
 pub mod request;
 pub mod run;
-pub mod serve;
 pub mod submit;
 
 pub use draft::{Defaults, Draft};

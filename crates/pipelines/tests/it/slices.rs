@@ -7,7 +7,9 @@ use async_trait::async_trait;
 use longhaul_llm::sim::{Latency, SimOptions};
 use longhaul_pipelines::bulk::process::{Slice, Slices};
 use longhaul_pipelines::bulk::request::RequestResult;
-use longhaul_pipelines::bulk::{Bulk, Mode, NewRequest, Result, RunId, serve};
+use longhaul_pipelines::bulk::run::RUN_PREFIX;
+use longhaul_pipelines::bulk::{Bulk, Mode, NewRequest, Result, RunId};
+use longhaul_pipelines::serve::{self, Served};
 use longhaul_queue::job::JobDetail;
 use longhaul_queue::{Json, QueueShare, State, Worker, WorkerOptions};
 use tokio::sync::Notify;
@@ -168,7 +170,8 @@ async fn one_worker_serves_runs_that_come_and_go_and_shares_itself_between_them(
     let mut worker = Worker::new(stage.bulk.queue().clone(), options);
     stage.bulk.register(&mut worker);
     let always = vec![QueueShare::from("default")];
-    let serving = tokio::spawn(serve::all_runs(stage.bulk.queue().clone(), worker.control(), always.clone()));
+    let served = Served { always: always.clone(), prefixes: vec![RUN_PREFIX] };
+    let serving = tokio::spawn(serve::all(stage.bulk.queue().clone(), worker.control(), served.clone()));
     let control = worker.control();
     let started = Started::new(worker);
     let (large, small) = (settings(Mode::Sync, "large"), settings(Mode::Sync, "small"));
@@ -180,7 +183,7 @@ async fn one_worker_serves_runs_that_come_and_go_and_shares_itself_between_them(
     assert!((40..300).contains(&done), "both went on: {done} of the large one by then");
     stage.ended(&one).await;
     // Runs without work are not looked at any more.
-    serve::look(stage.bulk.queue(), &control, &always).await;
+    serve::look(stage.bulk.queue(), &control, &served).await;
     let three = stage.submit(&settings(Mode::Batch, "late"), &prompts(10)).await;
     stage.ended(&three).await;
     serving.abort();

@@ -12,7 +12,11 @@ use longhaul_llm::profile::{Profile, ProviderKind};
 use longhaul_llm::rate::RouteLimits;
 use longhaul_llm::sim::{SimCore, SimOptions, SimProvider};
 use longhaul_llm::{Llm, LlmOptions, ProfileSetup, Provider};
-use longhaul_pipelines::bulk::{Bulk, serve};
+use longhaul_pipelines::bulk::Bulk;
+use longhaul_pipelines::bulk::run::RUN_PREFIX;
+use longhaul_pipelines::scoring::Scoring;
+use longhaul_pipelines::scoring::sheet::SHEET_PREFIX;
+use longhaul_pipelines::serve::{self, Served};
 use longhaul_queue::{Clock, Queue, QueueShare, Shutdown, SystemClock, Worker, WorkerOptions};
 use longhaul_server::catalog::CatalogProfile;
 use longhaul_server::metrics::{MeteredStore, Meters};
@@ -78,9 +82,12 @@ impl Stage {
             SqliteStore::open(&folder.path().join("jobs.db"), SqliteOptions::default()).expect("a store");
         let core = SimCore::new(sim).expect("a simulator");
         let meters = Arc::new(Meters::default());
+        let data = store.db().clone();
         let store = MeteredStore::new(Arc::new(store), Arc::clone(&meters));
         let queue = Queue::new(Arc::new(store)).with_clock(clock);
         let bulk = Bulk::new(queue, llm(&core, folder.path(), &others));
+        let scoring = Scoring::open(bulk.queue().clone(), bulk.llm().clone(), data, Arc::new(()));
+        let scoring = Some(scoring.await.expect("tables"));
         let sim = Profile::new("sim", ProviderKind::Sim);
         let profiles = [&sim].into_iter().chain(&others).map(|profile| CatalogProfile {
             name: profile.name.clone(),
@@ -95,6 +102,7 @@ impl Stage {
         let endpoints = Endpoints::open(folder.path().join("webhooks.json")).expect("webhooks");
         let ctx = Ctx::new(Parts {
             bulk,
+            scoring,
             catalog,
             shelf,
             tokens,
@@ -187,7 +195,11 @@ impl Stage {
         self.ctx.bulk.register(&mut worker);
         batches::register(&self.ctx, &mut worker);
         webhooks::register(&self.ctx, &mut worker);
-        let serving = tokio::spawn(serve::all_runs(self.ctx.queue().clone(), worker.control(), queues));
+        if let Some(scoring) = &self.ctx.scoring {
+            scoring.register(&mut worker);
+        }
+        let served = Served { always: queues, prefixes: vec![RUN_PREFIX, SHEET_PREFIX] };
+        let serving = tokio::spawn(serve::all(self.ctx.queue().clone(), worker.control(), served));
         let shutdown = Shutdown::new();
         let running = tokio::spawn(worker.run(shutdown.clone()));
         Working { shutdown, serving, running }
