@@ -143,6 +143,11 @@ pub enum UnitEnd {
         /// Calls that brought an answer which could not be used.
         asked: u64,
     },
+    /// It is still to be asked: the work was stopped.
+    Dropped {
+        /// Calls that brought an answer which could not be used.
+        asked: u64,
+    },
 }
 
 /// An answer.
@@ -557,7 +562,7 @@ fn settle_one(connection: &Connection, sheet: i64, unit: &UnitRow, now: Timestam
     let before = before.map(UnitState::of).transpose()?;
     let asked = match end {
         UnitEnd::Scored(scored) => scored.asked,
-        UnitEnd::Failed { asked, .. } => *asked,
+        UnitEnd::Failed { asked, .. } | UnitEnd::Dropped { asked } => *asked,
     };
     add(connection, (sheet, *chunk), "asked", asked)?;
     // A late writer does not take away an answer.
@@ -570,6 +575,7 @@ fn settle_one(connection: &Connection, sheet: i64, unit: &UnitRow, now: Timestam
             (state, Some(text_of(&scored.cells)?), Some(scored), None)
         }
         UnitEnd::Failed { reason, .. } => (UnitState::Failed, None, None, Some(reason)),
+        UnitEnd::Dropped { .. } => return Ok(()),
     };
     connection
         .prepare_cached(
