@@ -105,6 +105,9 @@ pub(crate) fn code_of(error: &anyhow::Error) -> Code {
         if let Some(error) = cause.downcast_ref::<ScoringError>() {
             return of_scoring(error);
         }
+        if let Some(error) = cause.downcast_ref::<SinkError>() {
+            return of_sink(error);
+        }
         if let Some(error) = cause.downcast_ref::<LlmError>() {
             return of_llm(error);
         }
@@ -123,8 +126,14 @@ const fn of_scoring(error: &ScoringError) -> Code {
         ScoringError::NoSheet(_) => Code::NothingMatched,
         ScoringError::Invalid(_) => Code::Usage,
         ScoringError::Table(_) => Code::Failure,
-        ScoringError::Sink(SinkError::Outage { .. }) => Code::Unreachable,
-        ScoringError::Sink(SinkError::Refused(_)) => Code::Config,
+        ScoringError::Sink(error) => of_sink(error),
+    }
+}
+
+const fn of_sink(error: &SinkError) -> Code {
+    match error {
+        SinkError::Outage { .. } => Code::Unreachable,
+        SinkError::Refused(_) => Code::Config,
     }
 }
 

@@ -142,6 +142,9 @@ pub(crate) struct SheetScoreArgs {
     /// Stop before more than this is spent, in dollars.
     #[arg(long, value_name = "USD")]
     pub(crate) max_cost: Option<String>,
+    /// Longest answer in tokens; so much is set aside of --max-cost before a call, instead of the most that the model can say.
+    #[arg(long, value_name = "N")]
+    pub(crate) max_tokens: Option<u32>,
     /// Use of known answers: auto, off, or only those.
     #[arg(long, value_name = "USE", default_value = "auto")]
     pub(crate) cache: CacheUse,

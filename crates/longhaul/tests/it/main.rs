@@ -17,6 +17,7 @@ mod results;
 mod served;
 mod settings;
 mod sharing;
+mod sheet;
 mod telemetry;
 mod tidy;
 mod tls;

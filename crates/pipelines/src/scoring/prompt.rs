@@ -34,6 +34,7 @@ pub(super) struct Prompt {
     blocks: Vec<(String, Value)>,
     /// Hash of all that is the same for every text, by block.
     shapes: Vec<[u8; 32]>,
+    max_tokens: Option<u32>,
 }
 
 impl Prompt {
@@ -51,7 +52,7 @@ impl Prompt {
             Sha256::digest(shape.to_string()).into()
         };
         let shapes = blocks.iter().map(shape).collect();
-        Self { system, blocks, shapes }
+        Self { system, blocks, shapes, max_tokens: settings.work.max_tokens }
     }
 
     /// The request for a text and a block.
@@ -69,6 +70,7 @@ impl Prompt {
                 Message::text(Role::System, self.system.clone()),
                 Message::text(Role::User, asked),
             ],
+            max_tokens: self.max_tokens,
             schema: Some(OutputSchema { name: "answer".to_owned(), schema: schema.clone(), strict: true }),
             ..ChatRequest::default()
         }

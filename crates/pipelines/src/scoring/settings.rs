@@ -77,6 +77,10 @@ pub struct Work {
     pub concurrency: usize,
     /// Categories in one request.
     pub block_categories: usize,
+    /// Most tokens of an answer. Before a call, this much is set aside of a limit on spending; without it, as much as
+    /// the model could say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u32>,
     /// Repetitions of a unit whose answer cannot be used, for each model.
     pub unit_retries: u32,
     /// Repetitions of a chunk.
@@ -94,6 +98,7 @@ impl Default for Work {
             parallel_chunks: 1,
             concurrency: CONCURRENCY,
             block_categories: BLOCK_CATEGORIES,
+            max_tokens: None,
             unit_retries: 3,
             chunk_retries: 3,
             fill_rounds: 1,
@@ -241,6 +246,9 @@ impl SheetSettings {
         }
         if !(self.range.0.is_finite() && self.range.1.is_finite() && self.range.0 < self.range.1) {
             return Err(Error::Invalid("range must be a lower and a higher number, such as 0..1".to_owned()));
+        }
+        if self.work.max_tokens == Some(0) {
+            return Err(Error::Invalid("max_tokens must be at least 1".to_owned()));
         }
         if self.limit == Some(0) {
             return Err(Error::Invalid("limit must be at least 1".to_owned()));

@@ -301,6 +301,13 @@ impl Tables {
         self.write(move |connection| Ok(connection.execute(sql, params![sheet, target]).map(drop)?)).await
     }
 
+    /// Says anew how often blanks are gone over.
+    pub async fn set_fill_rounds(&self, sheet: i64, rounds: u32) -> Result<()> {
+        let sql =
+            "UPDATE score_sheets SET settings = json_set(settings, '$.work.fill_rounds', ?2) WHERE seq = ?1";
+        self.write(move |connection| Ok(connection.execute(sql, params![sheet, rounds]).map(drop)?)).await
+    }
+
     /// Notes what the end of a sheet came to; `None` when it goes on.
     pub async fn set_exported(&self, sheet: i64, exported: Option<Exported>) -> Result<()> {
         let exported = exported.as_ref().map(json).transpose()?;

@@ -80,6 +80,7 @@ pub(super) async fn of(
             parallel_chunks: args.parallel_chunks,
             concurrency: args.concurrency,
             block_categories: args.batch_size,
+            max_tokens: args.max_tokens,
             fill_rounds: args.fill_rounds,
             ..Work::default()
         },
