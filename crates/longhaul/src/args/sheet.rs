@@ -128,7 +128,7 @@ pub(crate) struct SheetScoreArgs {
     #[arg(long, value_name = "TEXT")]
     pub(crate) instructions: Option<String>,
     /// Lowest and highest score.
-    #[arg(long, value_name = "LOW..HIGH", default_value = "0..1")]
+    #[arg(long, value_name = "LOW..HIGH", default_value = "0..1", allow_hyphen_values = true)]
     pub(crate) range: String,
     /// Score cells again that have a value; by default only blanks are filled and paid for.
     #[arg(long)]
