@@ -4,7 +4,7 @@
 use anyhow::Result;
 use longhaul_llm::{MicroUsd, Scope};
 use longhaul_pipelines::scoring::estimate::{self, Estimate};
-use longhaul_pipelines::scoring::settings::Target;
+use longhaul_pipelines::scoring::settings::{Source, Target};
 use longhaul_pipelines::scoring::status::SheetState;
 use longhaul_pipelines::scoring::tables::StoredSheet;
 use longhaul_pipelines::scoring::{ChunkScheduler, Scoring, SheetId, SheetSettings, Status, manage};
@@ -62,6 +62,14 @@ pub(super) async fn run(app: &App, args: &SheetScoreArgs) -> Result<Code> {
         go_on(app, args, &scoring, &id).await?;
     }
     let code = work_on(app, &scoring, &id, args.detach).await?;
+    if known
+        .is_some_and(|sheet| sheet.exported.is_some() && matches!(sheet.settings.source, Source::Google(_)))
+    {
+        app.out.hint(format_args!(
+            "rows that were added since are not among them: delete it with longhaul sheet rm {id} and repeat the command; \
+             cells that are there are kept and not paid for"
+        ));
+    }
     if args.sample.is_some() && !args.detach {
         show_sample(app, &scoring, &scoring.tables().get(id.as_str()).await?).await?;
     }

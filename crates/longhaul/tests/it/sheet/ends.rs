@@ -1,5 +1,6 @@
 //! Ends that people bring about: Ctrl-C, cancel, and another try for what failed.
 
+use std::io::Read as _;
 use std::process::Stdio;
 
 use super::{SCORE, all_right, count, durable, expected, right, start, status, stored, text, write_table};
@@ -33,7 +34,6 @@ fn ctrl_c_lets_calls_end_and_the_same_command_goes_on() {
 /// Waits for a program and reads what it said.
 fn end(mut run: Process) -> std::process::Output {
     let mut said = [Vec::new(), Vec::new()];
-    use std::io::Read as _;
     run.0.stdout.take().expect("piped").read_to_end(&mut said[0]).expect("reading");
     run.0.stderr.take().expect("piped").read_to_end(&mut said[1]).expect("reading");
     let [stdout, stderr] = said;

@@ -2,7 +2,7 @@
 //! wall, so these tests make few calls.
 
 use longhaul_pipelines::scoring::google::CallKind;
-use longhaul_pipelines::scoring::google::fake::{FakeSheets, SPREADSHEET, SheetsFault};
+use longhaul_pipelines::scoring::google::fake::{EMAIL, FakeSheets, SPREADSHEET, Sharing, SheetsFault};
 use serde_json::Value;
 
 use super::{Durable, count, open_calls, right, start, status, stored, write_rubric};
@@ -149,7 +149,6 @@ async fn what_people_change_meanwhile_is_left_alone_and_found_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sheet_that_nobody_shared_says_with_whom_to_share_it() {
-    use longhaul_pipelines::scoring::google::fake::{EMAIL, Sharing};
     let (fake, sim, mut desk, address) = with_sheet(3, "").await;
     fake.share(Sharing::Nobody);
     desk.run(&args(&address)).fails(5, &[EMAIL]);

@@ -1,6 +1,7 @@
 //! The calls: properties of a spreadsheet, values of some areas, values into some areas. Each is counted first.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use longhaul_llm::HttpClient;
 use longhaul_llm::profile::Secret;
@@ -8,6 +9,7 @@ use longhaul_queue::Clock;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
+use tracing::warn;
 
 use super::super::places::SinkError;
 use super::super::settings::GoogleSheet;
@@ -26,6 +28,31 @@ const ANSWER_BYTES_MAX: usize = 128 * 1024 * 1024;
 /// Bytes of names of areas in an address; servers refuse addresses that are much longer.
 const QUERY_BYTES_MAX: usize = 6_000;
 const WHAT: &str = "Google Sheets";
+/// Tries of a read that somebody waits for, and the wait after the first, doubled each time.
+const READ_TRIES: u32 = 5;
+const READ_WAIT: Duration = Duration::from_millis(500);
+
+/// Reads again while time may heal what is wrong. Who writes has a patience of its own.
+#[derive(Default)]
+pub(super) struct Patience {
+    tries: u32,
+}
+
+impl Patience {
+    /// Waits, unless it is of no use or was tried often enough.
+    pub(super) async fn wait_after(&mut self, error: SinkError) -> Result<(), SinkError> {
+        self.tries += 1;
+        let wait = match &error {
+            SinkError::Outage { retry_after, .. } if self.tries < READ_TRIES => {
+                READ_WAIT.saturating_mul(1 << (self.tries - 1)).max(retry_after.unwrap_or_default())
+            }
+            SinkError::Outage { .. } | SinkError::Refused(_) => return Err(error),
+        };
+        warn!(%error, tries = self.tries, "reading a sheet failed, trying again");
+        tokio::time::sleep(wait).await;
+        Ok(())
+    }
+}
 
 /// Google Sheets, for one service account. Cheap to clone; all clones keep to the quota together.
 #[derive(Clone)]
@@ -99,7 +126,13 @@ impl Google {
 
     /// Looks up the sheet that a user names.
     pub async fn find(&self, address: &SheetAddress) -> Result<FoundSheet, SinkError> {
-        let sheets = self.sheets(&address.spreadsheet).await?;
+        let mut patience = Patience::default();
+        let sheets = loop {
+            match self.sheets(&address.spreadsheet).await {
+                Err(error) => patience.wait_after(error).await?,
+                Ok(sheets) => break sheets,
+            }
+        };
         let titles =
             sheets.iter().map(|found| format!("{:?}", found.sheet.sheet)).collect::<Vec<_>>().join(", ");
         let mut sheets = sheets.into_iter();

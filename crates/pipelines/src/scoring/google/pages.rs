@@ -8,7 +8,7 @@ use super::super::places::Pages;
 use super::super::settings::GoogleSheet;
 use super::a1::Area;
 use super::cells;
-use super::client::{Block, Google};
+use super::client::{Block, Google, Patience};
 
 /// Rows asked for with one call. Few calls, because they are counted; not too many rows, because Google gives up on
 /// answers that take it minutes.
@@ -35,7 +35,13 @@ impl Pages for SheetPages {
         let mut from = first;
         while from < end {
             let to = end.min(from.saturating_add(CALL_ROWS_MAX));
-            let blocks = self.google.read(&self.sheet, &[Area::Rows(from..to)]).await?;
+            let mut patience = Patience::default();
+            let blocks = loop {
+                match self.google.read(&self.sheet, &[Area::Rows(from..to)]).await {
+                    Err(error) => patience.wait_after(error).await?,
+                    Ok(blocks) => break blocks,
+                }
+            };
             let mut page = blocks.first().map(|block| rows_of(block, from)).unwrap_or_default();
             let read = page.len() as u64;
             if read < to - from {

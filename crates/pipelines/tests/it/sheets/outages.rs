@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use longhaul_pipelines::scoring::google::fake::SheetsFault;
-use longhaul_pipelines::scoring::google::{CallKind, SheetsSink};
-use longhaul_pipelines::scoring::places::{Fate, Sink as _, SinkError, SinkRow};
+use longhaul_pipelines::scoring::google::fake::{SPREADSHEET, SheetsFault};
+use longhaul_pipelines::scoring::google::{CallKind, SheetPages, SheetsSink};
+use longhaul_pipelines::scoring::places::{Fate, Pages as _, Sink as _, SinkError, SinkRow};
 use longhaul_pipelines::scoring::settings::Existing;
 
-use super::{Stage, outage, row, write};
+use super::{Stage, TITLE, outage, row, write};
 
 #[tokio::test]
 async fn a_write_whose_acknowledgement_is_lost_is_repeated_to_the_same_sheet() {
@@ -109,4 +109,17 @@ async fn through_many_faults_every_cell_ends_right() {
         assert_eq!(*line, format!("{}|{number}.0|0.5", texts[number - 1]));
     }
     assert_eq!((lines.len(), stage.fake.beyond_quota()), (301, 0));
+}
+
+/// One bad answer among the pages of a large sheet is no reason to begin anew.
+#[tokio::test]
+async fn a_read_that_somebody_waits_for_is_tried_again() {
+    let stage = Stage::new().await;
+    let sheet = stage.texts(&["text"], &["a", "b"]);
+    stage.fake.fail_at(CallKind::Read, 1, SheetsFault::Status(503));
+    stage.fake.fail_at(CallKind::Read, 3, SheetsFault::Status(500));
+    let found = stage.google.find(&format!("sheets://{SPREADSHEET}/{TITLE}").parse().unwrap()).await.unwrap();
+    assert_eq!(found.sheet, sheet);
+    let rows = SheetPages::new(stage.google.clone(), sheet).rows(0, 3).await.unwrap();
+    assert_eq!((rows.len(), stage.fake.calls(CallKind::Read)), (3, 4));
 }
