@@ -63,6 +63,9 @@ pub struct SheetSettings {
     /// What it was expected to cost, in millionths of a dollar.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimate_micros: Option<u64>,
+    /// The same by the count of tokens alone, without what earlier sheets have cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw_estimate_micros: Option<u64>,
 }
 
 /// How the work is cut and repeated. All limits count repetitions: 3 means four runs at most.
@@ -232,10 +235,10 @@ impl SheetSettings {
     pub fn check(&self) -> Result<()> {
         let Work { chunk_rows, parallel_chunks, concurrency, block_categories, failed_share_max, .. } =
             self.work;
-        within("chunk_rows", chunk_rows, &CHUNK_ROWS_RANGE)?;
-        within("parallel_chunks", parallel_chunks, &PARALLEL_CHUNKS_RANGE)?;
-        within("concurrency", concurrency, &CONCURRENCY_RANGE)?;
-        within("block_categories", block_categories, &BLOCK_CATEGORIES_RANGE)?;
+        within("chunk_rows", &chunk_rows, &CHUNK_ROWS_RANGE)?;
+        within("parallel_chunks", &parallel_chunks, &PARALLEL_CHUNKS_RANGE)?;
+        within("concurrency", &concurrency, &CONCURRENCY_RANGE)?;
+        within("block_categories", &block_categories, &BLOCK_CATEGORIES_RANGE)?;
         if !(0.0..=1.0).contains(&failed_share_max) {
             return Err(Error::Invalid("failed_share_max must be between 0 and 1".to_owned()));
         }
@@ -271,8 +274,8 @@ fn is_same(path: &std::path::Path, other: &std::path::Path) -> bool {
     real(path) == real(other)
 }
 
-fn within<T: PartialOrd + std::fmt::Display>(name: &str, value: T, range: &RangeInclusive<T>) -> Result<()> {
-    if range.contains(&value) {
+fn within<T: PartialOrd + std::fmt::Display>(name: &str, value: &T, range: &RangeInclusive<T>) -> Result<()> {
+    if range.contains(value) {
         return Ok(());
     }
     Err(Error::Invalid(format!("{name} must be between {} and {}, not {value}", range.start(), range.end())))

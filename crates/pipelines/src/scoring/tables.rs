@@ -239,7 +239,7 @@ impl Tables {
         let sql =
             "SELECT seq, id, settings, plan, made_at, read_whole, exported FROM score_sheets WHERE id = ?1";
         let found = self.read(move |connection| {
-            Ok(connection.query_row(sql, [id], |row| Ok(sheet_of(row))).optional()?.transpose()?)
+            connection.query_row(sql, [id], |row| Ok(sheet_of(row))).optional()?.transpose()
         });
         found.await
     }

@@ -90,6 +90,7 @@ pub(super) async fn of(
         },
         tags: args.tags.clone(),
         estimate_micros: None,
+        raw_estimate_micros: None,
     })
 }
 
