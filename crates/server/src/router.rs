@@ -8,10 +8,10 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
-use futures_util::StreamExt as _;
 use tracing::info;
 
 use crate::ctx::Ctx;
+use crate::patience::Patient;
 use crate::{api, compat, events, guard, mcp, metrics, ops, webhooks};
 
 /// Under both names: SDKs of OpenAI read the first, those of Anthropic the second.
@@ -102,19 +102,7 @@ async fn log(mut request: Request, next: Next) -> Response {
     response
 }
 
-/// Ends the wait for a body that does not come: a half-open upload must not hold its connection for ever.
 async fn patience(State(ctx): State<Ctx>, request: Request, next: Next) -> Response {
-    let wait = ctx.options.body_wait;
-    let (head, body) = request.into_parts();
-    let frames = body.into_data_stream();
-    let bounded = futures_util::stream::unfold(Some(frames), move |frames| async move {
-        let mut frames = frames?;
-        match tokio::time::timeout(wait, frames.next()).await {
-            Ok(Some(Ok(bytes))) => Some((Ok(bytes), Some(frames))),
-            Ok(Some(Err(error))) => Some((Err(std::io::Error::other(error)), None)),
-            Ok(None) => None,
-            Err(_) => Some((Err(std::io::ErrorKind::TimedOut.into()), None)),
-        }
-    });
-    next.run(Request::from_parts(head, Body::from_stream(bounded))).await
+    let patient = |body| Body::new(Patient::new(body, ctx.options.body_wait));
+    next.run(request.map(patient)).await
 }

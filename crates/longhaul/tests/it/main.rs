@@ -15,6 +15,7 @@ mod poison;
 mod results;
 mod settings;
 mod sharing;
+mod slow_clients;
 mod telemetry;
 mod tidy;
 mod transfer;

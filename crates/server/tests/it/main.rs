@@ -16,5 +16,6 @@ mod hostile;
 mod mcp;
 mod metrics;
 mod raw;
+mod slow;
 mod stage;
 mod webhooks;
