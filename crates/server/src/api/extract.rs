@@ -70,6 +70,13 @@ impl Body {
         Ok(value)
     }
 
+    /// Reads it as `T` if nothing is wrong with it. What is wrong is told by [`Body::read`], which costs more.
+    pub(super) fn read_well<T: DeserializeOwned>(&self) -> Option<T> {
+        let value = serde_json::from_slice(&self.0).ok()?;
+        legible::check(&self.0).ok()?;
+        Some(value)
+    }
+
     /// Whether it is an object with this field.
     pub(super) fn has(&self, field: &str) -> bool {
         type Fields = std::collections::HashMap<String, serde::de::IgnoredAny>;

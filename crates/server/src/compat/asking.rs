@@ -59,7 +59,7 @@ pub(super) async fn read(ctx: &Ctx, request: axum::extract::Request) -> Result<(
         // A person who asks again wants another answer.
         None => CacheMode::Off,
     };
-    let id = head.extensions.get::<RequestId>().map(|id| id.0.clone()).unwrap_or_default();
+    let id = head.extensions.get::<RequestId>().map(ToString::to_string).unwrap_or_default();
     let caller = head.extensions.get::<Caller>().and_then(|caller| caller.0.clone());
     let bytes_max = ctx.options.json_bytes_max;
     let bytes = ctx.bodies.read(body, bytes_max).await.map_err(|unread| unread.problem(bytes_max))?;
