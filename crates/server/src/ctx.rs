@@ -15,6 +15,7 @@ use longhaul_queue::Queue;
 use tokio::sync::watch;
 
 use crate::api::{Actions, Fleet, Streams};
+use crate::bodies::Bodies;
 use crate::catalog::Catalog;
 use crate::compat::models::Listed;
 use crate::compat::test_objects::TestObjects;
@@ -42,6 +43,8 @@ pub struct ServerOptions {
     pub drain_wait: Duration,
     /// Largest JSON body.
     pub json_bytes_max: usize,
+    /// All JSON bodies that are held at once, beside the short ones that every connection may hold.
+    pub bodies_bytes_max: usize,
     /// Largest uploaded file.
     pub upload_bytes_max: u64,
     /// How batches of the compatible APIs are sent.
@@ -63,6 +66,7 @@ impl Default for ServerOptions {
             body_wait: Duration::from_secs(30),
             drain_wait: Duration::from_secs(10),
             json_bytes_max: 32_000_000,
+            bodies_bytes_max: 256_000_000,
             upload_bytes_max: 512_000_000,
             batch_strategy: Strategy::Auto,
             mcp_allow_write: false,
@@ -105,6 +109,8 @@ pub struct Inner {
     pub(crate) meters: Arc<Meters>,
     /// Files whose size is told.
     pub(crate) measured: Vec<PathBuf>,
+    /// The room for bodies that are read whole.
+    pub(crate) bodies: Bodies,
     /// Open streams of events.
     pub(crate) streams: Arc<Streams>,
     /// One batch is created at a time, so that a repeated creation finds the first.
@@ -158,6 +164,7 @@ impl Ctx {
             endpoints,
             meters,
             measured,
+            bodies: Bodies::new(options.bodies_bytes_max),
             options,
             creating: tokio::sync::Mutex::default(),
             streams: Arc::default(),

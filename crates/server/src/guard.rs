@@ -6,13 +6,12 @@
 //! without asking first, which we never allow.
 
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
-use axum::middleware::Next;
 use axum::response::Response;
 
-use crate::compat;
-use crate::ctx::{Ctx, ServerOptions};
+use crate::compat::Dialect;
+use crate::ctx::ServerOptions;
 use crate::problem::Problem;
 use crate::tokens::{Scope, Tokens};
 
@@ -23,31 +22,18 @@ pub const OWN_HEADER: &str = "x-longhaul";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller(pub Option<String>);
 
-/// Lets a request through or refuses it.
-pub async fn check(State(ctx): State<Ctx>, mut request: Request, next: Next) -> Response {
-    // A whole address as the target goes before the header (RFC 9112, 3.2.2), and HTTP/2 knows no other way to name the host.
+/// A whole address as the target goes before the header (RFC 9112, 3.2.2), and HTTP/2 knows no other way to name the host.
+pub(crate) fn name_host(request: &mut Request) {
     if let Some(meant) =
         request.uri().authority().and_then(|meant| HeaderValue::from_str(meant.as_str()).ok())
     {
         request.headers_mut().insert(header::HOST, meant);
     }
-    match admit(&ctx.options, &ctx.tokens, request.method(), request.uri().path(), request.headers()) {
-        Ok(caller) => {
-            request.extensions_mut().insert(caller);
-            next.run(request).await
-        }
-        Err(problem) => {
-            let response = refusal(request.uri().path(), request.headers(), &problem);
-            // A body that nobody reads would be taken for the next request.
-            drop(request.into_body());
-            response
-        }
-    }
 }
 
-/// Writes a problem in the form that the clients of a path read.
-pub fn refusal(path: &str, headers: &HeaderMap, problem: &Problem) -> Response<Body> {
-    match compat::Dialect::of(path, headers) {
+/// Writes a problem in the form that the clients of a family read.
+pub(crate) fn refusal(dialect: Option<Dialect>, problem: &Problem) -> Response<Body> {
+    match dialect {
         Some(dialect) => dialect.refusal(problem),
         None => crate::api::refusal(problem),
     }

@@ -29,18 +29,21 @@ pub mod tokens;
 pub mod webhooks;
 
 mod api;
+mod bodies;
 mod compat;
 mod ctx;
 mod legible;
 mod ops;
+mod patience;
 mod private_file;
 mod router;
 mod wait;
 
+pub use bodies::SMALL_BODY_BYTES;
 pub use catalog::Catalog;
 pub use ctx::{Ctx, Parts, ServerOptions};
 pub use problem::Problem;
-pub use serve::Server;
+pub use serve::{CONNECTION_BUFFER_BYTES_MAX, Server};
 pub use shelf::Shelf;
 pub use tokens::{Scope, Tokens};
 pub use webhooks::Endpoints;
