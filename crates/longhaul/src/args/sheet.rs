@@ -130,6 +130,9 @@ pub(crate) struct SheetScoreArgs {
     /// Lowest and highest score.
     #[arg(long, value_name = "LOW..HIGH", default_value = "0..1")]
     pub(crate) range: String,
+    /// Most tokens of an answer; default by what is asked for, with room for a model that thinks first.
+    #[arg(long, value_name = "N")]
+    pub(crate) max_tokens: Option<u32>,
     /// Score cells again that have a value; by default only blanks are filled and paid for.
     #[arg(long)]
     pub(crate) overwrite: bool,

@@ -43,6 +43,9 @@ pub struct SheetSettings {
     pub instructions: Option<String>,
     /// The lowest and the highest score.
     pub range: (f64, f64),
+    /// Most tokens of an answer; by what is asked for by default. It bounds what a call can cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u32>,
     /// The model.
     pub model: ModelName,
     /// Asked when the first gives no usable answer.
@@ -244,6 +247,9 @@ impl SheetSettings {
         }
         if !(self.range.0.is_finite() && self.range.1.is_finite() && self.range.0 < self.range.1) {
             return Err(Error::Invalid("range must be a lower and a higher number, such as 0..1".to_owned()));
+        }
+        if self.max_tokens == Some(0) {
+            return Err(Error::Invalid("max_tokens must be at least 1".to_owned()));
         }
         if self.limit == Some(0) {
             return Err(Error::Invalid("limit must be at least 1".to_owned()));

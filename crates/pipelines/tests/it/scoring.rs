@@ -296,6 +296,7 @@ pub(crate) fn settings() -> SheetSettings {
         categories: (1..=12).map(category).collect(),
         instructions: None,
         range: (0.0, 1.0),
+        max_tokens: None,
         model: ModelName { profile: PROFILE.into(), model: MODEL.into() },
         fallback: None,
         existing: Existing::Keep,

@@ -156,7 +156,8 @@ impl Show<'_> {
         ];
         let [input, rubric, out] =
             [INPUT, RUBRIC, OUTPUT].map(|name| self.stage.path(name).to_string_lossy().into_owned());
-        let args = ["-q", "sheet", "score", &input, "--text-column", "text", "--rubric", &rubric, "--out", &out];
+        let args =
+            ["-q", "sheet", "score", &input, "--text-column", "text", "--rubric", &rubric, "--out", &out];
         let args = [args.as_slice(), &["--profile", "demo", "--concurrency", "16"]].concat();
         self.stage.spawn_with(&args, LOG, &settings)
     }
@@ -188,7 +189,9 @@ impl Show<'_> {
             let cells = line.rsplitn(CATEGORIES.len() + 1, ',').take(CATEGORIES.len());
             let cells: Vec<f64> = cells.filter_map(|cell| cell.parse().ok()).collect();
             let rounded = scores.map(|score| (score * 100.0).round() / 100.0);
-            right += rounded.zip(cells.iter().rev()).filter(|(score, cell)| (score - **cell).abs() < 1e-9).count() as u64;
+            right +=
+                rounded.zip(cells.iter().rev()).filter(|(score, cell)| (score - **cell).abs() < 1e-9).count()
+                    as u64;
         }
         Ok(Scored {
             rows: self.rows,

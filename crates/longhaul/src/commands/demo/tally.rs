@@ -146,7 +146,10 @@ impl Tally {
     /// Prints it.
     pub(super) fn print(&self, app: &App) -> Result<()> {
         app.out.one(self, || {
-            self.table().render(false) + &self.prompts.table().render(false) + &self.batch.line() + &self.sheet.line()
+            self.table().render(false)
+                + &self.prompts.table().render(false)
+                + &self.batch.line()
+                + &self.sheet.line()
         })
     }
 

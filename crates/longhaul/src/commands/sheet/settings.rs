@@ -71,6 +71,7 @@ pub(super) async fn of(
             .collect(),
         instructions,
         range: range(&args.range)?,
+        max_tokens: args.max_tokens,
         model: ModelName { profile, model },
         fallback,
         existing: if args.overwrite { Existing::Overwrite } else { Existing::Keep },
