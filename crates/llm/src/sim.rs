@@ -43,7 +43,7 @@ mod words;
 #[cfg(test)]
 mod tests;
 
-pub use answer::{REFUSAL, answer_key};
+pub use answer::{REFUSAL, answer_key, request_key};
 pub use batches::{
     ANTHROPIC_BYTES_MAX, ANTHROPIC_REQUESTS_MAX, BATCHES_MAX, Batch, BatchView, CUSTOM_ID_MAX, Door,
     GEMINI_INLINE_BYTES_MAX, Lines, NewBatch, OPENAI_BYTES_MAX, OPENAI_INPUTS_MAX, OPENAI_REQUESTS_MAX,

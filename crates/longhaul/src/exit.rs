@@ -4,6 +4,8 @@ use std::fmt;
 use std::process::ExitCode;
 
 use longhaul_llm::{Class, Error as LlmError};
+use longhaul_pipelines::scoring::Error as ScoringError;
+use longhaul_pipelines::scoring::places::SinkError;
 use longhaul_queue::Error as QueueError;
 
 /// The documented exit codes. Scripts rely on them; the numbers never change.
@@ -100,29 +102,62 @@ pub(crate) fn code_of(error: &anyhow::Error) -> Code {
         if let Some(failure) = cause.downcast_ref::<Failure>() {
             return failure.code;
         }
+        if let Some(error) = cause.downcast_ref::<ScoringError>() {
+            return of_scoring(error);
+        }
+        if let Some(error) = cause.downcast_ref::<SinkError>() {
+            return of_sink(error);
+        }
         if let Some(error) = cause.downcast_ref::<LlmError>() {
-            return match error.class {
-                Class::Auth | Class::Quota => Code::Config,
-                Class::Budget => Code::Budget,
-                Class::Network | Class::Overloaded | Class::Throttled => Code::Unreachable,
-                Class::BadRequest => Code::Usage,
-                Class::ContextTooLong
-                | Class::Truncated
-                | Class::Refused
-                | Class::BadShape
-                | Class::CacheMiss
-                | Class::Stopped => Code::Failure,
-            };
+            return of_llm(error);
         }
         if let Some(error) = cause.downcast_ref::<QueueError>() {
-            return match error {
-                QueueError::Unavailable(_) => Code::Unreachable,
-                QueueError::NotFound(_) => Code::NothingMatched,
-                QueueError::Invalid(_) | QueueError::LostLease(_) | QueueError::Corrupt(_) => Code::Failure,
-            };
+            return of_queue(error);
         }
     }
     Code::Failure
+}
+
+const fn of_scoring(error: &ScoringError) -> Code {
+    match error {
+        // These are told as they are, so a cause of theirs is none of the chain's.
+        ScoringError::Queue(error) => of_queue(error),
+        ScoringError::Llm(error) => of_llm(error),
+        ScoringError::NoSheet(_) => Code::NothingMatched,
+        ScoringError::Invalid(_) => Code::Usage,
+        ScoringError::Table(_) => Code::Failure,
+        ScoringError::Sink(error) => of_sink(error),
+    }
+}
+
+const fn of_sink(error: &SinkError) -> Code {
+    match error {
+        SinkError::Outage { .. } => Code::Unreachable,
+        SinkError::Refused(_) => Code::Config,
+    }
+}
+
+const fn of_llm(error: &LlmError) -> Code {
+    match error.class {
+        Class::Auth | Class::Quota => Code::Config,
+        Class::Budget => Code::Budget,
+        Class::Network | Class::Overloaded | Class::Throttled => Code::Unreachable,
+        Class::BadRequest => Code::Usage,
+        Class::ContextTooLong
+        | Class::Truncated
+        | Class::Refused
+        | Class::BadShape
+        | Class::CacheMiss
+        | Class::Stopped => Code::Failure,
+    }
+}
+
+const fn of_queue(error: &QueueError) -> Code {
+    match error {
+        QueueError::Unavailable(_) => Code::Unreachable,
+        QueueError::NotFound(_) => Code::NothingMatched,
+        QueueError::Invalid(_) | QueueError::LostLease(_) | QueueError::Corrupt(_) => Code::Failure,
+    }
 }
 
 /// What to do about an error, from the first cause that knows.
@@ -131,7 +166,11 @@ pub(crate) fn hint_of(error: &anyhow::Error) -> Option<String> {
         if let Some(hint) = cause.downcast_ref::<Failure>().and_then(|failure| failure.hint.clone()) {
             return Some(hint);
         }
-        match cause.downcast_ref::<QueueError>() {
+        let queue = match cause.downcast_ref::<ScoringError>() {
+            Some(ScoringError::Queue(error)) => Some(error),
+            _ => cause.downcast_ref::<QueueError>(),
+        };
+        match queue {
             Some(QueueError::Unavailable(_)) => {
                 return Some("try again, or see what is wrong with the store: longhaul doctor".to_owned());
             }

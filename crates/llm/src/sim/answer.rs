@@ -22,6 +22,11 @@ pub fn answer_key(seed: u64, request: &ChatRequest) -> String {
     }
 }
 
+/// The name under which a request is in the simulator's log.
+pub fn request_key(request: &ChatRequest) -> String {
+    format!("{:016x}", Content::of(request).request)
+}
+
 /// What a request is answered with before anything disturbs it.
 pub(crate) enum Made {
     Text(String),

@@ -128,7 +128,7 @@ pub(crate) struct SheetScoreArgs {
     #[arg(long, value_name = "TEXT")]
     pub(crate) instructions: Option<String>,
     /// Lowest and highest score.
-    #[arg(long, value_name = "LOW..HIGH", default_value = "0..1")]
+    #[arg(long, value_name = "LOW..HIGH", default_value = "0..1", allow_hyphen_values = true)]
     pub(crate) range: String,
     /// Most tokens of an answer; default by what is asked for, with room for a model that thinks first.
     #[arg(long, value_name = "N")]

@@ -17,6 +17,7 @@ mod results;
 mod served;
 mod settings;
 mod sharing;
+mod sheet;
 mod slow_clients;
 mod telemetry;
 mod tidy;

@@ -12,12 +12,19 @@ use super::settings::{Mode, SheetSettings};
 use super::tables::StoredSheet;
 use super::{Result, Scoring};
 
-/// Bytes of an answer: around all scores, for each score, for each reason, for each field of a schema.
-const ANSWER_BYTES: u64 = 13;
-const SCORE_BYTES: u64 = 5;
-const REASON_BYTES: u64 = 120;
-const FIELD_BYTES: u64 = 40;
-const BYTES_PER_TOKEN: u64 = 4;
+/// Tokens of an answer: around all scores, for each score, for each reason, for each field of a schema. Digits, points and
+/// commas are tokens of their own, so `0.85,` is four and not its bytes by four.
+const SHAPE: Shape = Shape { answer: 6.0, score: 4.0, reason: 30.0, field: 10.0 };
+/// The simulator counts four bytes as a token.
+const SIM_SHAPE: Shape = Shape { answer: 13.0 / 4.0, score: 4.0 / 4.0, reason: 30.0, field: 10.0 };
+
+/// Tokens of the parts of an answer.
+struct Shape {
+    answer: f64,
+    score: f64,
+    reason: f64,
+    field: f64,
+}
 
 /// Sheets that are looked at for one that was asked the same, and calls that such a one must have made.
 const SHEETS_LOOKED_AT: usize = 50;
@@ -87,7 +94,7 @@ pub async fn estimate(scoring: &Scoring, settings: &SheetSettings) -> Result<Est
             let request = Request::Chat(prompt.request(text, block, route.model()));
             let usage = Usage {
                 fresh_in: tokens::estimate(&request, 1.0),
-                out: output_tokens(&sheet.plan, settings, block),
+                out: output_tokens(&sheet.plan, settings, block, route.is_simulated()),
                 ..Usage::default()
             };
             estimate.units += 1;
@@ -137,12 +144,13 @@ async fn measured(scoring: &Scoring, settings: &SheetSettings) -> Result<Option<
     Ok(None)
 }
 
-fn output_tokens(plan: &Plan, settings: &SheetSettings, block: u32) -> u64 {
-    let categories = plan.block_categories(block, settings.work.block_categories).len() as u64;
-    let bytes = match &settings.mode {
-        Mode::Scores => ANSWER_BYTES + categories * SCORE_BYTES,
-        Mode::Rationale => ANSWER_BYTES + categories * (SCORE_BYTES + REASON_BYTES),
-        Mode::Free { .. } => plan.targets.len() as u64 * FIELD_BYTES,
+fn output_tokens(plan: &Plan, settings: &SheetSettings, block: u32, simulated: bool) -> u64 {
+    let categories = plan.block_categories(block, settings.work.block_categories).len() as f64;
+    let Shape { answer, score, reason, field } = if simulated { SIM_SHAPE } else { SHAPE };
+    let tokens = match &settings.mode {
+        Mode::Scores => answer + categories * score,
+        Mode::Rationale => answer + categories * (score + reason),
+        Mode::Free { .. } => plan.targets.len() as f64 * field,
     };
-    bytes / BYTES_PER_TOKEN
+    tokens as u64
 }

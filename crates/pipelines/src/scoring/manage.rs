@@ -11,11 +11,17 @@ use super::{Error, Result, Scoring, chunk, finish};
 
 /// Cancels what is left of a sheet. What was written stays, and the file is written with what is known.
 pub async fn cancel(scoring: &Scoring, id: &SheetId) -> Result<u64> {
-    let sheet = scoring.inner.tables.get(id.as_str()).await?;
+    scoring.inner.tables.get(id.as_str()).await?;
     let cancelled = scoring.inner.queue.cancel_process(id.process()).await?;
-    let exported = finish::export(scoring, &sheet).await?;
-    scoring.inner.tables.set_exported(sheet.seq, Some(exported)).await?;
+    export_all(scoring, id).await?;
     Ok(cancelled)
+}
+
+/// Writes the file of a sheet where its scores go, with all that is known, and notes what it came to.
+pub async fn export_all(scoring: &Scoring, id: &SheetId) -> Result<()> {
+    let sheet = scoring.inner.tables.get(id.as_str()).await?;
+    let exported = finish::export(scoring, &sheet).await?;
+    scoring.inner.tables.set_exported(sheet.seq, Some(exported)).await
 }
 
 /// Lets the held jobs of a sheet go on, and says how many.
@@ -70,6 +76,10 @@ pub async fn retry(scoring: &Scoring, id: &SheetId, again: Again) -> Result<Retr
     match again {
         Again::Failed => {
             retried.units = totals.failed;
+            // The pass over blanks is what asks for them, also where none was wanted before.
+            let rounds = sheet.settings.work.fill_rounds.max(1);
+            scoring.inner.tables.set_fill_rounds(sheet.seq, rounds).await?;
+            scoring.forget(id);
             let filter = Filter {
                 kind: Some(chunk::KIND.to_owned()),
                 process_id: Some(id.process()),
@@ -141,6 +151,7 @@ impl Scoring {
     /// Takes back a sheet that turned out to have nothing to score.
     pub(super) async fn forget_unmade(&self, id: &SheetId, seq: i64) -> Result<()> {
         self.inner.queue.cancel_process(id.process()).await?;
+        self.inner.queue.seal(id.process()).await?;
         self.inner.queue.consume_process(&id.process()).await?;
         self.inner.tables.remove(seq).await
     }

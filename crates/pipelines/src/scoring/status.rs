@@ -32,6 +32,10 @@ pub struct Status {
     pub units: UnitCounts,
     /// What was spent, and what may have been.
     pub spent: Totals,
+    /// Calls that were answered and paid for, and whose answers a crash took before they were stored. Known while no
+    /// chunk is at work: then every other answer is counted with its unit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_calls: Option<u64>,
     /// What was expected to be spent, in millionths of a dollar.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimated_micros: Option<u64>,
@@ -153,6 +157,7 @@ impl Status {
             State::Failed => SheetState::Failed,
             _ => SheetState::Running,
         };
+        let at_work = count(State::Running) > 0 || ended == State::Running;
         let failed = manifest.and_then(|detail| detail.job.error).map(|error| error.text);
         let (held, message) = held.map_or((None, failed), |(held, message)| (Some(held), Some(message)));
         Ok(Self {
@@ -177,6 +182,7 @@ impl Status {
                 cached: totals.cached,
                 asked: totals.asked,
             },
+            lost_calls: (!at_work).then(|| spent.calls.saturating_sub(totals.asked)),
             spent,
             estimated_micros: sheet.settings.estimate_micros,
             exported: sheet.exported,

@@ -143,6 +143,11 @@ pub enum UnitEnd {
         /// Calls that brought an answer which could not be used.
         asked: u64,
     },
+    /// It is still to be asked: the work was stopped.
+    Dropped {
+        /// Calls that brought an answer which could not be used.
+        asked: u64,
+    },
 }
 
 /// An answer.
@@ -294,6 +299,13 @@ impl Tables {
         let sql =
             "UPDATE score_sheets SET settings = json_set(settings, '$.target', json(?2)) WHERE seq = ?1";
         self.write(move |connection| Ok(connection.execute(sql, params![sheet, target]).map(drop)?)).await
+    }
+
+    /// Says anew how often blanks are gone over.
+    pub async fn set_fill_rounds(&self, sheet: i64, rounds: u32) -> Result<()> {
+        let sql =
+            "UPDATE score_sheets SET settings = json_set(settings, '$.work.fill_rounds', ?2) WHERE seq = ?1";
+        self.write(move |connection| Ok(connection.execute(sql, params![sheet, rounds]).map(drop)?)).await
     }
 
     /// Notes what the end of a sheet came to; `None` when it goes on.
@@ -557,7 +569,7 @@ fn settle_one(connection: &Connection, sheet: i64, unit: &UnitRow, now: Timestam
     let before = before.map(UnitState::of).transpose()?;
     let asked = match end {
         UnitEnd::Scored(scored) => scored.asked,
-        UnitEnd::Failed { asked, .. } => *asked,
+        UnitEnd::Failed { asked, .. } | UnitEnd::Dropped { asked } => *asked,
     };
     add(connection, (sheet, *chunk), "asked", asked)?;
     // A late writer does not take away an answer.
@@ -570,6 +582,7 @@ fn settle_one(connection: &Connection, sheet: i64, unit: &UnitRow, now: Timestam
             (state, Some(text_of(&scored.cells)?), Some(scored), None)
         }
         UnitEnd::Failed { reason, .. } => (UnitState::Failed, None, None, Some(reason)),
+        UnitEnd::Dropped { .. } => return Ok(()),
     };
     connection
         .prepare_cached(

@@ -104,12 +104,12 @@ pub(super) enum End {
     Scored { cells: Vec<Value>, model: String, cached: bool, key: Option<CacheKey> },
     /// Without one.
     Failed,
-    /// It was not asked: the work was stopped.
+    /// It was not asked, or not once more: the work was stopped.
     Dropped,
 }
 
 impl Settled {
-    /// What is stored of it; nothing of one that was not asked.
+    /// What is stored of it; nothing of one that was never answered.
     pub(super) fn row(self, written: bool) -> Option<UnitRow> {
         let Unit { chunk, row, block, asked, cost, trail, .. } = self.unit;
         let end = match self.end {
@@ -123,7 +123,8 @@ impl Settled {
                 written,
             }),
             End::Failed => UnitEnd::Failed { reason: trail.join("; "), asked },
-            End::Dropped => return None,
+            End::Dropped if asked == 0 => return None,
+            End::Dropped => UnitEnd::Dropped { asked },
         };
         Some(UnitRow { chunk, row, block, end })
     }

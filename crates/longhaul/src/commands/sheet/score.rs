@@ -97,8 +97,7 @@ async fn go_on(app: &App, args: &SheetScoreArgs, scoring: &Scoring, id: &SheetId
         if sheet.settings.target != target {
             scoring.tables().set_target(sheet.seq, &target).await?;
             if status.state.is_over() {
-                let exported = manage::export(scoring, &scoring.tables().get(id.as_str()).await?).await?;
-                scoring.tables().set_exported(sheet.seq, Some(exported)).await?;
+                manage::export_all(scoring, id).await?;
             }
             app.out.note(format_args!(
                 "its scores now go to {}",
@@ -142,13 +141,20 @@ pub(super) async fn work_on(app: &App, scoring: &Scoring, id: &SheetId, detach: 
         .hint("go on with the same command")
         .into());
     };
+    if status.state == SheetState::Cancelled {
+        // Whoever cancelled it wrote what there was by then; what was under way has come to its end since.
+        manage::export_all(scoring, id).await?;
+    }
     let sheet = scoring.tables().get(id.as_str()).await?;
-    let status = Status { exported: sheet.exported, ..status };
+    let status = Status::of(scoring, &sheet).await?;
     app.out.one(&status, || summary::lines(&sheet, &status))?;
     if status.units.failed > 0 {
         app.out.hint(format_args!(
             "see why: longhaul sheet status {id}; try them again: longhaul sheet retry {id}"
         ));
+    }
+    if status.state == SheetState::Cancelled {
+        app.out.hint(format_args!("go on after all: longhaul sheet retry {id}"));
     }
     if status.state == SheetState::Held {
         app.out.hint(format_args!("go on once the cause is gone: longhaul sheet resume {id}"));

@@ -120,6 +120,7 @@ async fn source(args: &SheetScoreArgs, google: Option<&Google>) -> Result<Source
     }
     let path = PathBuf::from(&args.table);
     let format = Format::of_path(&path)?;
+    there(&path, "name a table: .csv, .tsv, .jsonl, .xlsx, or a Google sheet as sheets://ID/TITLE")?;
     let absolute = std::path::absolute(&path)?;
     let sha256 = {
         let path = absolute.clone();
@@ -157,7 +158,20 @@ fn range(text: &str) -> Result<(f64, f64)> {
     })?)
 }
 
+/// A file that is not there is the most common mistake.
+fn there(path: &Path, hint: &str) -> Result<()> {
+    match std::fs::metadata(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(Failure::new(Code::NothingMatched, format!("there is no file {}", path.display()))
+                .hint(hint)
+                .into())
+        }
+        _ => Ok(()),
+    }
+}
+
 fn read_rubric(path: &Path) -> Result<Rubric> {
+    there(path, &format!("write the categories to it, {RUBRIC_HINT}"))?;
     let text =
         std::fs::read_to_string(path).with_context(|| format!("reading --rubric {}", path.display()))?;
     let rubric: Rubric = toml::from_str(&text).map_err(|error| {
@@ -173,6 +187,7 @@ fn read_rubric(path: &Path) -> Result<Rubric> {
 }
 
 fn read_schema(path: &Path) -> Result<Value> {
+    there(path, "it must have the JSON Schema of an object: each of its properties becomes a column")?;
     let text =
         std::fs::read_to_string(path).with_context(|| format!("reading --schema {}", path.display()))?;
     let wrong = |problem: String| {

@@ -86,9 +86,15 @@ pub(super) fn lines(sheet: &StoredSheet, status: &Status) -> String {
     ];
     if spent.unknown_calls > 0 {
         lines.push(format!(
-            "unknown   {} cut off by a crash may have been billed twice, {} at most",
+            "unknown   {} cut off by a crash may have been billed, {} at most",
             counted(spent.unknown_calls, "call"),
             dollars(spent.unknown_ceiling.0)
+        ));
+    }
+    if let Some(lost) = status.lost_calls.filter(|lost| *lost > 0) {
+        lines.push(format!(
+            "lost      {} answered and paid for just before a crash, not stored yet, and asked again",
+            counted(lost, "call")
         ));
     }
     if let (Some(exported), Target::File { path, .. }) = (&status.exported, &sheet.settings.target) {

@@ -22,12 +22,12 @@ pub(crate) struct Sim {
 
 impl Sim {
     /// Starts one on a free port.
-    pub(super) fn start(args: &[&str]) -> Self {
+    pub(crate) fn start(args: &[&str]) -> Self {
         Self::start_at("0", args)
     }
 
     /// Starts one on a port; the first line that it prints is its address.
-    pub(super) fn start_at(port: &str, args: &[&str]) -> Self {
+    pub(crate) fn start_at(port: &str, args: &[&str]) -> Self {
         let place = Place::new();
         let mut command = place.command(&[&["sim", "serve", "--port", port], args].concat());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -45,7 +45,7 @@ impl Sim {
     }
 
     /// Without a path.
-    pub(super) fn url(&self) -> &str {
+    pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
@@ -55,17 +55,17 @@ impl Sim {
     }
 
     /// Host and port.
-    pub(super) fn address(&self) -> &str {
+    pub(crate) fn address(&self) -> &str {
         self.url.strip_prefix("http://").expect("a URL")
     }
 
     /// One of the sums of what it saw.
-    pub(super) fn count(&self, name: &str) -> u64 {
+    pub(crate) fn count(&self, name: &str) -> u64 {
         let stats = self.stats();
         stats[name].as_u64().unwrap_or_else(|| panic!("no {name} in {stats}"))
     }
 
-    pub(super) fn stats(&self) -> Value {
+    pub(crate) fn stats(&self) -> Value {
         serde_json::from_str(&http(self.address(), "GET", "/sim/stats", "")).expect("stats")
     }
 
@@ -78,11 +78,11 @@ impl Sim {
     }
 
     /// Changes what goes wrong from now on.
-    pub(super) fn set_faults(&self, faults: &str) {
+    pub(crate) fn set_faults(&self, faults: &str) {
         http(self.address(), "POST", "/sim/faults", faults);
     }
 
-    pub(super) fn stop(mut self) {
+    pub(crate) fn stop(mut self) {
         self.process.kill();
     }
 }
@@ -103,15 +103,15 @@ fn http(address: &str, method: &str, path: &str, body: &str) -> String {
 }
 
 /// A place with a file of prompts and a profile for a provider.
-pub(super) struct Desk {
-    pub(super) place: Place,
+pub(crate) struct Desk {
+    pub(crate) place: Place,
     /// Beyond those that keep the test short.
-    pub(super) env: Vec<(String, String)>,
+    pub(crate) env: Vec<(String, String)>,
 }
 
 impl Desk {
     /// Prompts in `prompts.txt`, a schema in `schema.json`, and the profile `p` for a provider's dialect at an address.
-    pub(super) fn new(prompts: u64, provider: &str, base_url: &str) -> Self {
+    pub(crate) fn new(prompts: u64, provider: &str, base_url: &str) -> Self {
         let place = Place::new();
         let mut text = String::new();
         for number in 0..prompts {
@@ -136,74 +136,74 @@ impl Desk {
     }
 
     /// A place for a simulator in OpenAI's dialect.
-    pub(super) fn at(sim: &Sim, prompts: u64) -> Self {
+    pub(crate) fn at(sim: &Sim, prompts: u64) -> Self {
         Self::new(prompts, "openai", &sim.base_url())
     }
 
     /// Sets a variable of the environment.
-    pub(super) fn set(&mut self, name: &str, value: &str) {
+    pub(crate) fn set(&mut self, name: &str, value: &str) {
         self.env.retain(|(each, _)| each != name);
         self.env.push((name.to_owned(), value.to_owned()));
     }
 
-    pub(super) fn command(&self, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = self.place.command(args);
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
-    pub(super) fn run(&self, args: &[&str]) -> Ran {
+    pub(crate) fn run(&self, args: &[&str]) -> Ran {
         Ran::from(self.command(args).output().expect("running longhaul"))
     }
 
     /// Runs with text on stdin.
-    pub(super) fn feed(&self, args: &[&str], input: &str) -> Ran {
+    pub(crate) fn feed(&self, args: &[&str], input: &str) -> Ran {
         let mut child = self.command(args).stdin(Stdio::piped()).spawn().expect("running longhaul");
         child.stdin.take().expect("piped").write_all(input.as_bytes()).expect("feeding longhaul");
         Ran::from(child.wait_with_output().expect("waiting for longhaul"))
     }
 
     /// Runs and demands success.
-    pub(super) fn ok(&self, args: &[&str]) -> Ran {
+    pub(crate) fn ok(&self, args: &[&str]) -> Ran {
         let ran = self.run(args);
         assert_eq!(ran.code, Some(0), "{args:?}: {ran:?}");
         ran
     }
 
     /// Runs with `-o json`, demands success and reads the answer.
-    pub(super) fn json(&self, args: &[&str]) -> Value {
+    pub(crate) fn json(&self, args: &[&str]) -> Value {
         let ran = self.ok(&[args, &["-o", "json"]].concat());
         serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{args:?}: {error}: {ran:?}"))
     }
 
     /// Starts a command that the test stops.
-    pub(super) fn start(&self, args: &[&str]) -> Process {
+    pub(crate) fn start(&self, args: &[&str]) -> Process {
         let mut command = self.command(args);
         Process(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("running longhaul"))
     }
 
     /// The lines of a file of answers.
-    pub(super) fn answers(&self, name: &str) -> Vec<Value> {
+    pub(crate) fn answers(&self, name: &str) -> Vec<Value> {
         let line = |line: &str| serde_json::from_str(line).expect("a line of JSON");
         read(&self.place.path(name)).lines().map(line).collect()
     }
 
     /// The only run, as `runs ls` lists it.
-    pub(super) fn only_run(&self) -> Value {
+    pub(crate) fn only_run(&self) -> Value {
         let runs = self.json(&["runs", "ls"]);
         assert_eq!(runs["items"].as_array().map(Vec::len), Some(1), "{runs}");
         runs["items"][0].clone()
     }
 
     /// The id of the only run.
-    pub(super) fn run_id(&self) -> String {
+    pub(crate) fn run_id(&self) -> String {
         self.only_run()["id"].as_str().expect("an id").to_owned()
     }
 }
 
 /// Demands an answer for every prompt, in order, each once.
-pub(super) fn all_answered(answers: &[Value], prompts: u64) {
+pub(crate) fn all_answered(answers: &[Value], prompts: u64) {
     let indexes: Vec<Option<u64>> = answers.iter().map(|answer| answer["index"].as_u64()).collect();
     assert_eq!(indexes, (0..prompts).map(Some).collect::<Vec<_>>());
     for answer in answers {

@@ -1,0 +1,79 @@
+//! Mistakes are told with an exit code and a way out, before anything is sent.
+
+use super::{start, write_table};
+
+#[test]
+fn wrong_input_is_refused_with_a_way_out() {
+    let (sim, desk) = start("");
+    write_table(&desk, 3, 2);
+    desk.place.write("empty.toml", "category = []\n");
+    desk.place.write("typo.toml", "[[category]]\nnam = \"x\"\n");
+    desk.place.write("blank.csv", "text\n\n");
+    desk.place.write("book.xlsx", "no workbook");
+    desk.place.write("list.json", r#"{"type":"array"}"#);
+    let table: [(&str, i32, &[&str]); 19] = [
+        ("gone.csv --text-column text --rubric rubric.toml --out o.csv", 4, &["gone.csv", "hint:"]),
+        (
+            "table.doc --text-column text --rubric rubric.toml --out o.csv",
+            2,
+            &[".csv, .tsv, .jsonl or .xlsx"],
+        ),
+        (
+            "table.csv --text-column nope --rubric rubric.toml --out o.csv",
+            2,
+            &["no column \"nope\"", "id, text"],
+        ),
+        ("table.csv --text-column text --out o.csv", 2, &["no categories", "--rubric"]),
+        ("table.csv --rubric rubric.toml --out o.csv", 2, &["--text-column"]),
+        ("table.csv --text-column text --rubric gone.toml --out o.csv", 4, &["gone.toml", "[[category]]"]),
+        ("table.csv --text-column text --rubric empty.toml --out o.csv", 2, &["no category", "[[category]]"]),
+        ("table.csv --text-column text --rubric typo.toml --out o.csv", 2, &["nam", "[[category]]"]),
+        ("table.csv --text-column text --rubric rubric.toml --range 7 --out o.csv", 2, &["no range", "0..1"]),
+        ("table.csv --text-column text --rubric rubric.toml --range 1..0 --out o.csv", 2, &["range", "0..1"]),
+        ("table.csv --text-column text --rubric rubric.toml", 2, &["--out", "--in-place", "--sample 20"]),
+        (
+            "table.csv --text-column text --rubric rubric.toml --out o.pdf",
+            2,
+            &[".csv, .tsv, .jsonl or .xlsx"],
+        ),
+        ("table.csv --text-column text --rubric rubric.toml --out o.csv --chunk-rows 3", 2, &["50 and 5000"]),
+        ("table.csv --text-column text --rubric rubric.toml --out o.csv --max-cost lots", 2, &["--max-cost"]),
+        ("blank.csv --text-column text --rubric rubric.toml --out o.csv", 2, &["no row has a text"]),
+        (
+            "book.xlsx --text-column text --rubric rubric.toml --in-place",
+            2,
+            &["not written over", "another file"],
+        ),
+        ("book.xlsx --text-column text --rubric rubric.toml --out o.csv", 1, &["book.xlsx"]),
+        ("table.csv --text-column text --schema list.json --out o.csv", 2, &["object"]),
+        (
+            "sheets://some/Sheet1 --text-column text --rubric rubric.toml",
+            5,
+            &["--google-key", "service account"],
+        ),
+    ];
+    for (args, code, words) in table {
+        let args: Vec<&str> = ["sheet", "score"].into_iter().chain(args.split(' ')).collect();
+        desk.run(&args).fails(code, words);
+    }
+    for args in [&["status", "sheet-none"][..], &["retry", "none"], &["cancel", "none", "--yes"], &["status"]]
+    {
+        desk.run(&[&["sheet"], args].concat()).fails(4, &["there is no sheet"]);
+    }
+    assert_eq!(sim.count("calls"), 0);
+    assert!(!desk.place.path("o.csv").exists());
+}
+
+#[test]
+fn a_dry_run_asks_nobody_and_keeps_nothing() {
+    let (sim, desk) = start("");
+    write_table(&desk, 50, 12);
+    let args = [&super::SCORE[..], &["--dry-run", "--max-cost", "2"]].concat();
+    let ran = desk.ok(&args);
+    for words in ["600 cells in 100 requests", "50 rows", "about $", "stops before $2.00"] {
+        assert!(ran.stdout.contains(words), "{words}: {ran:?}");
+    }
+    assert!(ran.stderr.contains("nothing was sent"), "{ran:?}");
+    assert_eq!(desk.json(&["sheet", "ls"])["items"].as_array().map(Vec::len), Some(0));
+    assert_eq!(sim.count("calls"), 0);
+}

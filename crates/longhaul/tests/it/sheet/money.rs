@@ -1,0 +1,64 @@
+//! What a sheet costs: known before, limited, and paid once.
+
+use super::{SCORE, all_right, count, start, status, write_table};
+
+const ROWS: usize = 100;
+const CATEGORIES: usize = 12;
+const UNITS: u64 = 200;
+
+#[test]
+fn a_sheet_stops_before_its_limit_and_goes_on_when_more_is_allowed() {
+    let (sim, desk) = start("");
+    write_table(&desk, ROWS, CATEGORIES);
+    // About a third of what all of them cost.
+    let limited = [&SCORE[..], &["--max-cost", "0.003", "--max-tokens", "200"]].concat();
+    let ran = desk.run(&limited);
+    assert_eq!(ran.code, Some(7), "{ran:?}");
+    for words in ["stops before $0.003", "sheet resume sheet-"] {
+        assert!(ran.stderr.contains(words), "{words}: {ran:?}");
+    }
+    assert!(ran.stdout.contains("held: budget"), "{ran:?}");
+    let held = status(&desk);
+    assert_eq!((&held["state"], &held["held"]), (&"held".into(), &"budget".into()), "{held}");
+    assert!(count(&held["spent"]["cost"]) <= 3_000, "{held}");
+    assert!(sim.count("executed") > UNITS / 10, "it stops close to the limit");
+    assert!(!desk.place.path("scored.csv").exists());
+    // The same command meets the same limit.
+    assert_eq!(desk.run(&limited).code, Some(7));
+    let id = held["id"].as_str().expect("an id");
+    desk.ok(&["sheet", "resume", id, "--max-cost", "1"]);
+    all_right(&desk, "scored.csv", ROWS, CATEGORIES);
+    assert_eq!((sim.count("executed"), sim.count("paid_twice")), (UNITS, 0));
+}
+
+#[test]
+fn the_estimate_is_within_a_tenth_of_what_a_sheet_costs() {
+    for more in [&[][..], &["--batch-size", "3"], &["--range", "-1..1", "--instructions", "Be strict."]] {
+        let (_sim, desk) = start("");
+        write_table(&desk, ROWS, CATEGORIES);
+        desk.ok(&[&SCORE[..], more].concat());
+        let status = status(&desk);
+        let [estimated, spent] = [&status["estimated_micros"], &status["spent"]["cost"]].map(count);
+        assert!(estimated.abs_diff(spent) * 10 <= spent, "{more:?}: {estimated} instead of {spent}");
+    }
+}
+
+#[test]
+fn a_sample_is_shown_and_not_paid_for_again() {
+    let (sim, desk) = start("");
+    write_table(&desk, ROWS, CATEGORIES);
+    let sample = |more: &[&str]| desk.ok(&[&SCORE[..7], more, &["--sample", "20"]].concat());
+    let ran = sample(&[]);
+    assert_eq!(ran.stdout.lines().filter(|line| line.starts_with("row ")).count(), 20, "{ran:?}");
+    assert!(ran.stdout.contains("cat11 ") && ran.stderr.contains("--out FILE"), "{ran:?}");
+    assert_eq!(sim.count("executed"), 40);
+    sample(&["-o", "json"]);
+    assert_eq!(sim.count("executed"), 40, "the same sample is there already");
+    desk.ok(&SCORE);
+    all_right(&desk, "scored.csv", ROWS, CATEGORIES);
+    assert_eq!(sim.count("executed"), UNITS);
+    assert_eq!(status(&desk)["units"]["cached"], 40);
+    // And once it is done, the same command says so and asks nobody.
+    desk.ok(&SCORE);
+    assert_eq!(sim.count("calls"), UNITS);
+}
