@@ -12,7 +12,7 @@ use longhaul_pipelines::bulk::Bulk;
 use longhaul_pipelines::bulk::plan::Strategy;
 use longhaul_pipelines::scoring::Scoring;
 use longhaul_queue::Queue;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::api::{Actions, Fleet, Streams};
 use crate::bodies::Bodies;
@@ -23,6 +23,9 @@ use crate::metrics::Meters;
 use crate::shelf::Shelf;
 use crate::tokens::Tokens;
 use crate::webhooks::{self, Endpoints};
+
+/// Tables of sheets that are read or written at once: a workbook is held in memory.
+const TABLES_AT_ONCE: usize = 2;
 
 /// How a server behaves. Every field has a default that is safe on this machine alone.
 #[derive(Debug, Clone)]
@@ -115,6 +118,8 @@ pub struct Inner {
     pub(crate) streams: Arc<Streams>,
     /// One batch is created at a time, so that a repeated creation finds the first.
     pub(crate) creating: tokio::sync::Mutex<()>,
+    /// Turns of those who read or write whole tables.
+    pub(crate) tables: Semaphore,
     /// Objects under fixed names.
     pub(crate) test_objects: OnceLock<TestObjects>,
     /// Becomes true when the server is asked to end: streams end, waits return.
@@ -167,6 +172,7 @@ impl Ctx {
             bodies: Bodies::new(options.bodies_bytes_max),
             options,
             creating: tokio::sync::Mutex::default(),
+            tables: Semaphore::new(TABLES_AT_ONCE),
             streams: Arc::default(),
             test_objects: OnceLock::new(),
             models: Listed::default(),

@@ -93,6 +93,7 @@ pub fn scope_of(method: &Method, path: &str) -> Scope {
     }
     match path {
         "/api/v1/jobs" | "/api/v1/runs" | "/api/v1/estimate" => Scope::Enqueue,
+        "/api/v1/sheets" | "/api/v1/sheets/estimate" => Scope::Enqueue,
         _ => Scope::Admin,
     }
 }
@@ -262,6 +263,7 @@ mod tests {
         let tokens = Tokens::in_memory();
         let reader = tokens.add("reader", &[Scope::Read]).expect("added");
         let worker = tokens.add("worker", &[Scope::Work]).expect("added");
+        let writer = tokens.add("writer", &[Scope::Enqueue]).expect("added");
         let options = ServerOptions { token_required: true, ..ServerOptions::default() };
         let (get, post, delete) = (Method::GET, Method::POST, Method::DELETE);
         let rows = [
@@ -276,6 +278,12 @@ mod tests {
             (&post, "/api/v1/work/claim", Some(worker.as_str()), None),
             (&get, "/api/v1/jobs", Some(worker.as_str()), None),
             (&delete, "/api/v1/jobs/1", Some(worker.as_str()), Some("scope_missing")),
+            (&get, "/api/v1/sheets/sheet-1/rows", Some(reader.as_str()), None),
+            (&post, "/api/v1/sheets", Some(reader.as_str()), Some("scope_missing")),
+            (&post, "/api/v1/sheets", Some(writer.as_str()), None),
+            (&post, "/api/v1/sheets/estimate", Some(writer.as_str()), None),
+            (&post, "/api/v1/sheets/sheet-1/cancel", Some(writer.as_str()), Some("scope_missing")),
+            (&delete, "/api/v1/sheets/sheet-1", Some(writer.as_str()), Some("scope_missing")),
         ];
         for (method, path, token, expected) in rows {
             let bearer = token.map(|token| format!("Bearer {token}")).unwrap_or_default();

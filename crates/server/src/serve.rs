@@ -34,7 +34,7 @@ pub struct Server {
     address: SocketAddr,
     ctx_draining: tokio::sync::watch::Sender<bool>,
     task: JoinHandle<()>,
-    /// Removes expired uploads.
+    /// Removes expired uploads, and tables of sheets that are gone.
     pruning: JoinHandle<()>,
 }
 
@@ -51,8 +51,11 @@ impl Server {
             crate::compat::test_objects::seed(&ctx).await.map_err(io::Error::other)?;
         }
         let ctx_draining = ctx.draining.clone();
-        let (shelf, clock) = (ctx.shelf.clone(), Arc::clone(ctx.queue().clock()));
-        let pruning = tokio::spawn(async move { shelf.keep_pruned(&*clock).await });
+        let cleaned = ctx.clone();
+        let pruning = tokio::spawn(async move {
+            let clock = Arc::clone(cleaned.queue().clock());
+            tokio::join!(cleaned.shelf.keep_pruned(&*clock), crate::sheets::keep_swept(&cleaned));
+        });
         let task = tokio::spawn(accept(listener, ctx, tls.map(TlsAcceptor::from)));
         Ok(Self { address, ctx_draining, task, pruning })
     }

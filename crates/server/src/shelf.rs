@@ -15,11 +15,17 @@ use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncWriteExt as _;
 use tracing::{debug, warn};
 
+mod tables;
+
+pub(crate) use tables::safe_name;
+
 /// Names of files begin so.
 pub const FILE_PREFIX: &str = "file-";
 const ABOUT: &str = "json";
 const CONTENT: &str = "content";
 const PART: &str = "part";
+/// What is being written beside its place.
+const PARTIAL: &str = "partial";
 /// How often expired files are looked for.
 const PRUNED_EVERY: Duration = Duration::from_secs(60);
 /// Expired files removed before others have their turn.
@@ -117,7 +123,7 @@ impl Shelf {
                     known.insert(record.id.clone(), record);
                 }
                 Some(CONTENT) if !path.with_extension(ABOUT).exists() => std::fs::remove_file(&path)?,
-                Some(PART) => std::fs::remove_file(&path)?,
+                Some(PART | PARTIAL) => std::fs::remove_file(&path)?,
                 _ => {}
             }
         }
