@@ -33,6 +33,7 @@ mod queues;
 mod redact;
 mod runs;
 mod schedules;
+mod sheets;
 mod verbs;
 mod webhooks;
 mod work;
@@ -87,6 +88,16 @@ fn described() -> OpenApiRouter<Ctx> {
         .routes(routes!(runs::resolve_run))
         .routes(routes!(runs::results::run_results))
         .routes(routes!(runs::estimate_run))
+        .routes(routes!(sheets::list_sheets, sheets::score_sheet))
+        .routes(routes!(sheets::estimate_sheet))
+        .routes(routes!(sheets::show_sheet, sheets::verbs::delete_sheet))
+        .routes(routes!(sheets::tables::sheet_chunks))
+        .routes(routes!(sheets::tables::sheet_rows))
+        .routes(routes!(sheets::tables::sheet_blanks))
+        .routes(routes!(sheets::output::sheet_output))
+        .routes(routes!(sheets::verbs::retry_sheet))
+        .routes(routes!(sheets::verbs::resume_sheet))
+        .routes(routes!(sheets::verbs::cancel_sheet))
         .routes(routes!(costs::show_costs))
         .routes(routes!(events::stream_events))
         .routes(routes!(webhooks::list_webhooks))

@@ -12,9 +12,10 @@ use longhaul_pipelines::bulk::Bulk;
 use longhaul_pipelines::bulk::plan::Strategy;
 use longhaul_pipelines::scoring::Scoring;
 use longhaul_queue::Queue;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::api::{Actions, Fleet, Streams};
+use crate::bodies::Bodies;
 use crate::catalog::Catalog;
 use crate::compat::models::Listed;
 use crate::compat::test_objects::TestObjects;
@@ -22,6 +23,9 @@ use crate::metrics::Meters;
 use crate::shelf::Shelf;
 use crate::tokens::Tokens;
 use crate::webhooks::{self, Endpoints};
+
+/// Tables of sheets that are read or written at once: a workbook is held in memory.
+const TABLES_AT_ONCE: usize = 2;
 
 /// How a server behaves. Every field has a default that is safe on this machine alone.
 #[derive(Debug, Clone)]
@@ -42,6 +46,8 @@ pub struct ServerOptions {
     pub drain_wait: Duration,
     /// Largest JSON body.
     pub json_bytes_max: usize,
+    /// All JSON bodies that are held at once, beside the short ones that every connection may hold.
+    pub bodies_bytes_max: usize,
     /// Largest uploaded file.
     pub upload_bytes_max: u64,
     /// How batches of the compatible APIs are sent.
@@ -63,6 +69,7 @@ impl Default for ServerOptions {
             body_wait: Duration::from_secs(30),
             drain_wait: Duration::from_secs(10),
             json_bytes_max: 32_000_000,
+            bodies_bytes_max: 256_000_000,
             upload_bytes_max: 512_000_000,
             batch_strategy: Strategy::Auto,
             mcp_allow_write: false,
@@ -105,10 +112,14 @@ pub struct Inner {
     pub(crate) meters: Arc<Meters>,
     /// Files whose size is told.
     pub(crate) measured: Vec<PathBuf>,
+    /// The room for bodies that are read whole.
+    pub(crate) bodies: Bodies,
     /// Open streams of events.
     pub(crate) streams: Arc<Streams>,
     /// One batch is created at a time, so that a repeated creation finds the first.
     pub(crate) creating: tokio::sync::Mutex<()>,
+    /// Turns of those who read or write whole tables.
+    pub(crate) tables: Semaphore,
     /// Objects under fixed names.
     pub(crate) test_objects: OnceLock<TestObjects>,
     /// Becomes true when the server is asked to end: streams end, waits return.
@@ -158,8 +169,10 @@ impl Ctx {
             endpoints,
             meters,
             measured,
+            bodies: Bodies::new(options.bodies_bytes_max),
             options,
             creating: tokio::sync::Mutex::default(),
+            tables: Semaphore::new(TABLES_AT_ONCE),
             streams: Arc::default(),
             test_objects: OnceLock::new(),
             models: Listed::default(),

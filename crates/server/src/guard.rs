@@ -6,13 +6,12 @@
 //! without asking first, which we never allow.
 
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
-use axum::middleware::Next;
 use axum::response::Response;
 
-use crate::compat;
-use crate::ctx::{Ctx, ServerOptions};
+use crate::compat::Dialect;
+use crate::ctx::ServerOptions;
 use crate::problem::Problem;
 use crate::tokens::{Scope, Tokens};
 
@@ -23,31 +22,18 @@ pub const OWN_HEADER: &str = "x-longhaul";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller(pub Option<String>);
 
-/// Lets a request through or refuses it.
-pub async fn check(State(ctx): State<Ctx>, mut request: Request, next: Next) -> Response {
-    // A whole address as the target goes before the header (RFC 9112, 3.2.2), and HTTP/2 knows no other way to name the host.
+/// A whole address as the target goes before the header (RFC 9112, 3.2.2), and HTTP/2 knows no other way to name the host.
+pub(crate) fn name_host(request: &mut Request) {
     if let Some(meant) =
         request.uri().authority().and_then(|meant| HeaderValue::from_str(meant.as_str()).ok())
     {
         request.headers_mut().insert(header::HOST, meant);
     }
-    match admit(&ctx.options, &ctx.tokens, request.method(), request.uri().path(), request.headers()) {
-        Ok(caller) => {
-            request.extensions_mut().insert(caller);
-            next.run(request).await
-        }
-        Err(problem) => {
-            let response = refusal(request.uri().path(), request.headers(), &problem);
-            // A body that nobody reads would be taken for the next request.
-            drop(request.into_body());
-            response
-        }
-    }
 }
 
-/// Writes a problem in the form that the clients of a path read.
-pub fn refusal(path: &str, headers: &HeaderMap, problem: &Problem) -> Response<Body> {
-    match compat::Dialect::of(path, headers) {
+/// Writes a problem in the form that the clients of a family read.
+pub(crate) fn refusal(dialect: Option<Dialect>, problem: &Problem) -> Response<Body> {
+    match dialect {
         Some(dialect) => dialect.refusal(problem),
         None => crate::api::refusal(problem),
     }
@@ -107,6 +93,7 @@ pub fn scope_of(method: &Method, path: &str) -> Scope {
     }
     match path {
         "/api/v1/jobs" | "/api/v1/runs" | "/api/v1/estimate" => Scope::Enqueue,
+        "/api/v1/sheets" | "/api/v1/sheets/estimate" => Scope::Enqueue,
         _ => Scope::Admin,
     }
 }
@@ -276,6 +263,7 @@ mod tests {
         let tokens = Tokens::in_memory();
         let reader = tokens.add("reader", &[Scope::Read]).expect("added");
         let worker = tokens.add("worker", &[Scope::Work]).expect("added");
+        let writer = tokens.add("writer", &[Scope::Enqueue]).expect("added");
         let options = ServerOptions { token_required: true, ..ServerOptions::default() };
         let (get, post, delete) = (Method::GET, Method::POST, Method::DELETE);
         let rows = [
@@ -290,6 +278,12 @@ mod tests {
             (&post, "/api/v1/work/claim", Some(worker.as_str()), None),
             (&get, "/api/v1/jobs", Some(worker.as_str()), None),
             (&delete, "/api/v1/jobs/1", Some(worker.as_str()), Some("scope_missing")),
+            (&get, "/api/v1/sheets/sheet-1/rows", Some(reader.as_str()), None),
+            (&post, "/api/v1/sheets", Some(reader.as_str()), Some("scope_missing")),
+            (&post, "/api/v1/sheets", Some(writer.as_str()), None),
+            (&post, "/api/v1/sheets/estimate", Some(writer.as_str()), None),
+            (&post, "/api/v1/sheets/sheet-1/cancel", Some(writer.as_str()), Some("scope_missing")),
+            (&delete, "/api/v1/sheets/sheet-1", Some(writer.as_str()), Some("scope_missing")),
         ];
         for (method, path, token, expected) in rows {
             let bearer = token.map(|token| format!("Bearer {token}")).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Longhaul over HTTP. One router carries five families:
 //!
-//! - `/api/v1` ([`api`]): jobs, processes, queues, schedules, workers, runs, costs, events. Errors are problem+json.
+//! - `/api/v1` ([`api`]): jobs, processes, queues, schedules, workers, runs, sheets, costs, events. Errors are problem+json.
 //! - `/v1` ([`compat`]): what unmodified OpenAI and Anthropic SDKs speak: files, batches, chat, messages, embeddings, models.
 //! - `/healthz`, `/readyz`, `/metrics` ([`ops`]): for whoever runs it.
 //! - `/mcp` ([`mcp`]): tools for agents; the same over stdio.
@@ -11,7 +11,8 @@
 //! writes in its own form.
 //!
 //! **Decisions.**
-//! - The server keeps no state of its own beside uploaded files ([`shelf`]) and tokens: a batch is a job, its requests are a run,
+//! - The server keeps no state of its own beside uploaded files ([`shelf`]) and tokens. A table that is scored is kept there by a second
+//!   name for as long as its sheet, since the output is made of it: the upload may go or expire meanwhile. A batch is a job, its requests are a run,
 //!   and both are found in the store by whoever opens it.
 //! - Nothing here runs work. Workers do, in this process or in others; [`batches::register`] gives them what a batch needs.
 
@@ -29,18 +30,22 @@ pub mod tokens;
 pub mod webhooks;
 
 mod api;
+mod bodies;
 mod compat;
 mod ctx;
 mod legible;
 mod ops;
+mod patience;
 mod private_file;
 mod router;
+mod sheets;
 mod wait;
 
+pub use bodies::SMALL_BODY_BYTES;
 pub use catalog::Catalog;
 pub use ctx::{Ctx, Parts, ServerOptions};
 pub use problem::Problem;
-pub use serve::Server;
+pub use serve::{CONNECTION_BUFFER_BYTES_MAX, Server};
 pub use shelf::Shelf;
 pub use tokens::{Scope, Tokens};
 pub use webhooks::Endpoints;

@@ -2,7 +2,7 @@
 //! over all processes; what only passes by (times of waiting and running, calls of the store) is measured by [`MeteredStore`] in this
 //! process and starts at zero with it.
 //!
-//! Labels are bounded: queues of runs, of which there is one each, are one, and beyond a number of names the rest is `other`.
+//! Labels are bounded: queues of runs and of sheets, of which there is one each, are one, and beyond a number of names the rest is `other`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,6 +14,8 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use longhaul_pipelines::bulk::batch;
 use longhaul_pipelines::bulk::run::RUN_PREFIX;
+use longhaul_pipelines::scoring::gauges::Gauges;
+use longhaul_pipelines::scoring::sheet::SHEET_PREFIX;
 use longhaul_queue::limits::WORKER_SILENT_AFTER;
 use longhaul_queue::store::{Count, Filter, ListRequest};
 use longhaul_queue::{State as JobState, Timestamp};
@@ -35,6 +37,8 @@ use text::Text;
 const QUEUES_MAX: usize = 100;
 /// What all queues of runs are called.
 const RUNS: &str = "runs";
+/// What all queues of sheets are called.
+const SHEETS: &str = "sheets";
 
 /// The routes.
 pub(crate) fn routes() -> Router<Ctx> {
@@ -48,6 +52,9 @@ async fn metrics(State(ctx): State<Ctx>) -> Result<Response, ApiError> {
     queues(&ctx, &mut text).await?;
     workers(&ctx, &mut text).await?;
     models(&ctx, &mut text).await?;
+    if let Some(scoring) = &ctx.scoring {
+        stages(scoring.gauges(), &mut text);
+    }
     ctx.meters.write(&mut text);
     text.value("sse_clients", "Open streams of events.", ctx.streams.open() as f64);
     text.value("store_bytes", "Size of the files of the store.", bytes_of(&ctx.measured) as f64);
@@ -61,7 +68,11 @@ fn bytes_of(files: &[PathBuf]) -> u64 {
 
 /// The label of a queue.
 fn label(queue: &str) -> &str {
-    if queue.starts_with(RUN_PREFIX) { RUNS } else { queue }
+    match queue {
+        _ if queue.starts_with(RUN_PREFIX) => RUNS,
+        _ if queue.starts_with(SHEET_PREFIX) => SHEETS,
+        _ => queue,
+    }
 }
 
 /// Sums by labels, with a bound on how many there are.
@@ -220,4 +231,21 @@ fn routes_of_models(ctx: &Ctx, text: &mut Text) {
     text.counter("llm_requests_total", "Calls of this process by how they ended.", requests);
     text.gauge("llm_concurrency_limit", "Most calls under way, at present.", limits);
     text.gauge("llm_in_flight", "Calls under way.", flights);
+}
+
+/// What the stages of sheets do in this process.
+fn stages(gauges: &Gauges, text: &mut Text) {
+    let waiting = [
+        ("invoke", &gauges.invoke_queue),
+        ("validation", &gauges.validation_queue),
+        ("writer", &gauges.writer_queue),
+    ];
+    let waiting = waiting.map(|(stage, gauge)| ([("stage", stage)], gauge.get() as f64));
+    text.gauge("score_queue_units", "Units of sheets that wait before a stage.", waiting);
+    text.value("score_invoking_units", "Units of sheets being asked.", gauges.invoking.get() as f64);
+    let lag = gauges.writer_lag_ms.get() as f64 / 1_000.0;
+    text.value("score_writer_lag_seconds", "How long the oldest answer waits for the sink.", lag);
+    let cache = [("hit", &gauges.cache_hits), ("miss", &gauges.cache_misses)];
+    let cache = cache.map(|(result, gauge)| ([("result", result)], gauge.get() as f64));
+    text.counter("score_cache_requests_total", "Units of sheets answered from their cache, and not.", cache);
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use longhaul_llm::Class;
 use longhaul_pipelines::bulk::{self, draft::Unfit};
+use longhaul_pipelines::scoring::{self, places::SinkError};
 use longhaul_queue::Error as QueueError;
 
 /// The longest wait that a client is told: some give up at once when they are asked to wait longer than two minutes.
@@ -146,6 +147,24 @@ impl From<bulk::Error> for Problem {
             bulk::Error::Llm(error) => error.into(),
             bulk::Error::NoRun(_) => Self::not_found(error),
             bulk::Error::Invalid(text) => Self::invalid(text),
+        }
+    }
+}
+
+impl From<scoring::Error> for Problem {
+    fn from(error: scoring::Error) -> Self {
+        let unfit = |code, text: String| Self::new(StatusCode::UNPROCESSABLE_ENTITY, code, text);
+        match error {
+            scoring::Error::Queue(error) => error.into(),
+            scoring::Error::Llm(error) => error.into(),
+            scoring::Error::NoSheet(_) => Self::not_found(error),
+            scoring::Error::Invalid(text) => unfit("invalid", text),
+            scoring::Error::Table(text) => unfit("unusable_table", text),
+            scoring::Error::Sink(SinkError::Refused(text)) => unfit("sheet_refused", text),
+            scoring::Error::Sink(SinkError::Outage { message, retry_after }) => {
+                let problem = Self::unavailable(message);
+                Self { retry_after: retry_after.or(problem.retry_after), ..problem }
+            }
         }
     }
 }

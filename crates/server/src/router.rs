@@ -1,17 +1,19 @@
 //! All routes, and what every request passes on its way.
 
+use std::fmt;
 use std::time::Instant;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
-use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
-use futures_util::StreamExt as _;
 use tracing::info;
 
+use crate::compat::Dialect;
 use crate::ctx::Ctx;
+use crate::patience::Patient;
 use crate::{api, compat, guard, mcp, metrics, ops};
 
 /// Under both names: SDKs of OpenAI read the first, those of Anthropic the second.
@@ -21,18 +23,18 @@ const REQUEST_IDS: [&str; 2] = ["x-request-id", "request-id"];
 const REFUSAL_BYTES_MAX: usize = 10_000;
 
 /// The name of a request in answers and logs.
-#[derive(Debug, Clone)]
-pub(crate) struct RequestId(pub(crate) String);
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RequestId(u64);
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "req_{:016x}", self.0)
+    }
+}
 
 /// The whole server.
 pub(crate) fn router(ctx: Ctx) -> Router {
-    families()
-        .fallback(not_found)
-        .layer(from_fn(in_form))
-        .layer(from_fn_with_state(ctx.clone(), patience))
-        .layer(from_fn_with_state(ctx.clone(), guard::check))
-        .layer(from_fn(log))
-        .with_state(ctx)
+    families().fallback(not_found).layer(from_fn_with_state(ctx.clone(), pass)).with_state(ctx)
 }
 
 /// The routes of all families.
@@ -45,16 +47,68 @@ fn families() -> Router<Ctx> {
         .merge(metrics::routes())
 }
 
+/// What every request passes on its way: it is named, asked whether it may come in, and its body must not be silent for long.
+/// What is answered is brought into form and logged. One layer, because each costs a request some allocations.
+async fn pass(State(ctx): State<Ctx>, mut request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let id = RequestId(fastrand::u64(..));
+    guard::name_host(&mut request);
+    let asked = Asked::of(&request);
+    let admitted =
+        guard::admit(&ctx.options, &ctx.tokens, &asked.method, asked.uri.path(), request.headers());
+    let (caller, mut response) = match admitted {
+        Ok(caller) => {
+            let name = caller.0.clone();
+            request.extensions_mut().insert(caller);
+            request.extensions_mut().insert(id);
+            let request = request.map(|body| Body::new(Patient::new(body, ctx.options.body_wait)));
+            (name, in_form(&asked, next.run(request).await).await)
+        }
+        Err(problem) => (None, guard::refusal(asked.dialect, &problem)),
+    };
+    if let Ok(value) = HeaderValue::try_from(id.to_string()) {
+        for name in REQUEST_IDS {
+            response.headers_mut().insert(HeaderName::from_static(name), value.clone());
+        }
+    }
+    // Probes are left out: they say nothing and never stop.
+    if !ops::is_probe(asked.uri.path()) {
+        info!(
+            target: "longhaul::access",
+            request_id = %id,
+            method = %asked.method,
+            path = asked.uri.path(),
+            status = response.status().as_u16(),
+            elapsed_ms = started.elapsed().as_millis() as u64,
+            caller,
+            "request"
+        );
+    }
+    response
+}
+
+/// What is remembered of a request while it is answered.
+struct Asked {
+    method: Method,
+    uri: Uri,
+    dialect: Option<Dialect>,
+}
+
+impl Asked {
+    fn of(request: &Request) -> Self {
+        let dialect = Dialect::of(request.uri().path(), request.headers());
+        Self { method: request.method().clone(), uri: request.uri().clone(), dialect }
+    }
+}
+
 async fn not_found(request: Request) -> Response {
     let text = format!("there is no {} {}", request.method(), request.uri().path());
-    guard::refusal(request.uri().path(), request.headers(), &crate::Problem::not_found(text))
+    guard::refusal(Asked::of(&request).dialect, &crate::Problem::not_found(text))
 }
 
 /// What the framework refuses by itself (a method, a segment of a path, a query) it tells as plain text or without a word. Clients
 /// read one form of errors only, so it is told again in that of their family.
-async fn in_form(request: Request, next: Next) -> Response {
-    let (method, uri, headers) = (request.method().clone(), request.uri().clone(), request.headers().clone());
-    let response = next.run(request).await;
+async fn in_form(asked: &Asked, response: Response) -> Response {
     let status = response.status();
     let kind = response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let is_told = kind.is_some_and(|kind| kind.starts_with("application/"));
@@ -65,61 +119,17 @@ async fn in_form(request: Request, next: Next) -> Response {
     let text = to_bytes(body, REFUSAL_BYTES_MAX).await.unwrap_or_default();
     let problem = match status {
         StatusCode::METHOD_NOT_ALLOWED => {
-            crate::Problem::new(status, "wrong_method", format!("{method} is not possible at {}", uri.path()))
+            let text = format!("{} is not possible at {}", asked.method, asked.uri.path());
+            crate::Problem::new(status, "wrong_method", text)
         }
         _ if text.is_empty() => crate::Problem::new(status, "invalid", status),
         _ => crate::Problem::new(status, "invalid", String::from_utf8_lossy(&text)),
     };
-    let mut response = guard::refusal(uri.path(), &headers, &problem);
+    let mut response = guard::refusal(asked.dialect, &problem);
     if let Some(allowed) = head.headers.get(header::ALLOW) {
         response.headers_mut().insert(header::ALLOW, allowed.clone());
     }
     response
-}
-
-/// Names a request and logs it when it is answered. Probes are left out: they say nothing and never stop.
-async fn log(mut request: Request, next: Next) -> Response {
-    let id = format!("req_{:016x}", fastrand::u64(..));
-    request.extensions_mut().insert(RequestId(id.clone()));
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let started = Instant::now();
-    let mut response = next.run(request).await;
-    for name in REQUEST_IDS {
-        if let Ok(value) = HeaderValue::from_str(&id) {
-            response.headers_mut().insert(HeaderName::from_static(name), value);
-        }
-    }
-    if !ops::is_probe(&path) {
-        let caller = response.extensions().get::<guard::Caller>().and_then(|caller| caller.0.clone());
-        info!(
-            target: "longhaul::access",
-            request_id = id,
-            %method,
-            path,
-            status = response.status().as_u16(),
-            elapsed_ms = started.elapsed().as_millis() as u64,
-            caller,
-            "request"
-        );
-    }
-    response
-}
-
-/// Ends the wait for a body that does not come: a half-open upload must not hold its connection for ever.
-async fn patience(State(ctx): State<Ctx>, request: Request, next: Next) -> Response {
-    let wait = ctx.options.body_wait;
-    let (head, body) = request.into_parts();
-    let frames = body.into_data_stream();
-    let bounded = futures_util::stream::unfold(Some(frames), move |frames| async move {
-        let mut frames = frames?;
-        match tokio::time::timeout(wait, frames.next()).await {
-            Ok(Some(Ok(bytes))) => Some((Ok(bytes), Some(frames))),
-            Ok(Some(Err(error))) => Some((Err(std::io::Error::other(error)), None)),
-            Ok(None) => None,
-            Err(_) => Some((Err(std::io::ErrorKind::TimedOut.into()), None)),
-        }
-    });
-    next.run(Request::from_parts(head, Body::from_stream(bounded))).await
 }
 
 #[cfg(test)]

@@ -21,6 +21,12 @@ use crate::ctx::Ctx;
 const HANDSHAKE_WAIT: std::time::Duration = std::time::Duration::from_secs(10);
 /// Pause after an accept that failed: the process has no descriptor left, and more will come free.
 const ACCEPT_AGAIN_AFTER: std::time::Duration = std::time::Duration::from_millis(100);
+/// What a connection buffers of a request's head, or of a body that nobody takes, and of an answer that nobody reads.
+pub const CONNECTION_BUFFER_BYTES_MAX: usize = 64 * 1024;
+/// HTTP/2: requests at once on a connection, and what it may send before somebody reads it.
+const STREAMS_MAX: u32 = 100;
+const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
 
 /// A running server. Dropping it ends it at once; [`Server::stop`] lets requests end first.
 #[derive(Debug)]
@@ -28,7 +34,7 @@ pub struct Server {
     address: SocketAddr,
     ctx_draining: tokio::sync::watch::Sender<bool>,
     task: JoinHandle<()>,
-    /// Removes expired uploads.
+    /// Removes expired uploads, and tables of sheets that are gone.
     pruning: JoinHandle<()>,
 }
 
@@ -45,8 +51,11 @@ impl Server {
             crate::compat::test_objects::seed(&ctx).await.map_err(io::Error::other)?;
         }
         let ctx_draining = ctx.draining.clone();
-        let (shelf, clock) = (ctx.shelf.clone(), Arc::clone(ctx.queue().clock()));
-        let pruning = tokio::spawn(async move { shelf.keep_pruned(&*clock).await });
+        let cleaned = ctx.clone();
+        let pruning = tokio::spawn(async move {
+            let clock = Arc::clone(cleaned.queue().clock());
+            tokio::join!(cleaned.shelf.keep_pruned(&*clock), crate::sheets::keep_swept(&cleaned));
+        });
         let task = tokio::spawn(accept(listener, ctx, tls.map(TlsAcceptor::from)));
         Ok(Self { address, ctx_draining, task, pruning })
     }
@@ -75,8 +84,18 @@ async fn accept(listener: TcpListener, ctx: Ctx, tls: Option<TlsAcceptor>) {
     let slots = Arc::new(Semaphore::new(ctx.options.connections_max));
     let graceful = GracefulShutdown::new();
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(ctx.options.head_wait);
-    builder.http2().timer(TokioTimer::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(ctx.options.head_wait)
+        .max_buf_size(CONNECTION_BUFFER_BYTES_MAX);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_send_buf_size(CONNECTION_BUFFER_BYTES_MAX);
     let mut draining = ctx.draining.subscribe();
     loop {
         // One that is accepted is served: the rest wait in the system's queue, and are not held open here unserved.

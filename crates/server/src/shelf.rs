@@ -15,11 +15,17 @@ use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncWriteExt as _;
 use tracing::{debug, warn};
 
+mod tables;
+
+pub(crate) use tables::safe_name;
+
 /// Names of files begin so.
 pub const FILE_PREFIX: &str = "file-";
 const ABOUT: &str = "json";
 const CONTENT: &str = "content";
 const PART: &str = "part";
+/// What is being written beside its place.
+const PARTIAL: &str = "partial";
 /// How often expired files are looked for.
 const PRUNED_EVERY: Duration = Duration::from_secs(60);
 /// Expired files removed before others have their turn.
@@ -117,7 +123,7 @@ impl Shelf {
                     known.insert(record.id.clone(), record);
                 }
                 Some(CONTENT) if !path.with_extension(ABOUT).exists() => std::fs::remove_file(&path)?,
-                Some(PART) => std::fs::remove_file(&path)?,
+                Some(PART | PARTIAL) => std::fs::remove_file(&path)?,
                 _ => {}
             }
         }
@@ -237,7 +243,8 @@ async fn write<E: std::fmt::Display>(
     bytes_max: u64,
     content: impl Stream<Item = Result<Bytes, E>>,
 ) -> Result<(), ShelfError> {
-    let mut file = tokio::fs::File::create(&upload.path).await?;
+    // Each write is a turn on another thread: a client that drips must not ask for one with every few bytes.
+    let mut file = tokio::io::BufWriter::new(tokio::fs::File::create(&upload.path).await?);
     let mut digest = Sha256::new();
     let mut content = std::pin::pin!(content);
     while let Some(piece) = content.next().await {
@@ -250,7 +257,7 @@ async fn write<E: std::fmt::Display>(
         file.write_all(&piece).await?;
     }
     file.flush().await?;
-    file.sync_all().await?;
+    file.get_ref().sync_all().await?;
     upload.sha256 = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(())
 }

@@ -130,6 +130,9 @@ pub(crate) struct SheetScoreArgs {
     /// Lowest and highest score.
     #[arg(long, value_name = "LOW..HIGH", default_value = "0..1", allow_hyphen_values = true)]
     pub(crate) range: String,
+    /// Most tokens of an answer; default by what is asked for, with room for a model that thinks first.
+    #[arg(long, value_name = "N")]
+    pub(crate) max_tokens: Option<u32>,
     /// Score cells again that have a value; by default only blanks are filled and paid for.
     #[arg(long)]
     pub(crate) overwrite: bool,
@@ -142,9 +145,6 @@ pub(crate) struct SheetScoreArgs {
     /// Stop before more than this is spent, in dollars.
     #[arg(long, value_name = "USD")]
     pub(crate) max_cost: Option<String>,
-    /// Longest answer in tokens; so much is set aside of --max-cost before a call, instead of the most that the model can say.
-    #[arg(long, value_name = "N")]
-    pub(crate) max_tokens: Option<u32>,
     /// Use of known answers: auto, off, or only those.
     #[arg(long, value_name = "USE", default_value = "auto")]
     pub(crate) cache: CacheUse,

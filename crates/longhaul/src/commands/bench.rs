@@ -44,6 +44,8 @@ pub(crate) struct Scale {
     pages: usize,
     /// How long a server is kept busy for one figure.
     served_seconds: u64,
+    /// How long slow clients stay: memory comes to rest after some ten times that they were thrown out and came back.
+    crowd_seconds: u64,
 }
 
 const FULL: Scale = Scale {
@@ -55,6 +57,7 @@ const FULL: Scale = Scale {
     listed_jobs: 1_000_000,
     pages: 40,
     served_seconds: 10,
+    crowd_seconds: 240,
 };
 const QUICK: Scale = Scale {
     jobs: 20_000,
@@ -65,6 +68,7 @@ const QUICK: Scale = Scale {
     listed_jobs: 20_000,
     pages: 20,
     served_seconds: 2,
+    crowd_seconds: 8,
 };
 
 /// What every benchmark gets.

@@ -1,6 +1,6 @@
 //! `demo`: the whole thing in a few seconds, with no key and no network. A few hundred jobs with a graph, run by a
 //! worker process that may be killed on the way; then a run of prompts to the simulator, which may be killed too; then a batch over
-//! HTTP, whose server may be killed. The tally is read from the store, the answers and the books, and not assumed.
+//! HTTP, whose server may be killed; then a sheet that is scored, which may be killed. The tally is read from the store, the answers and the books, and not assumed.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,6 +21,7 @@ mod answered;
 mod batch;
 mod plan;
 mod prompts;
+mod sheet;
 mod tally;
 mod work;
 
@@ -34,6 +35,8 @@ const JOBS_DEFAULT: u32 = 300;
 const PROMPTS_DEFAULT: u32 = 200;
 /// Requests of the batch over HTTP.
 const BATCHED: u64 = 40;
+/// Rows of the sheet.
+const SCORED: u64 = 150;
 /// Between two looks at the store.
 const LOOK_EVERY: Duration = Duration::from_millis(40);
 /// A worker that stands still for so long is a failure of the demo.
@@ -52,7 +55,8 @@ pub(crate) async fn run(app: &App, args: &DemoArgs) -> Result<Code> {
     let mut prompts = Prompts::prepare(app, &stage, args.prompts.unwrap_or(PROMPTS_DEFAULT)).await?;
     prompts.run(args.crash).await?;
     let batched = batch::run(app, &stage, BATCHED, args.crash).await?;
-    let mut tally = Tally::read(&stage, &plan, kill, (prompts.answered().await?, batched)).await?;
+    let scored = sheet::run(app, &stage, SCORED, args.crash, args.keep.is_some()).await?;
+    let mut tally = Tally::read(&stage, &plan, kill, (prompts.answered().await?, batched, scored)).await?;
     if args.keep.is_none() {
         prompts.consume().await?;
         tally.consume(&stage).await?;

@@ -18,6 +18,7 @@ mod served;
 mod settings;
 mod sharing;
 mod sheet;
+mod slow_clients;
 mod telemetry;
 mod tidy;
 mod tls;

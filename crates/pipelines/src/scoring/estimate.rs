@@ -1,7 +1,8 @@
 //! What a sheet will cost, before anything is sent: input is counted from the prompts themselves, output from what an
-//! answer of this shape looks like.
+//! answer of this shape looks like. Where a sheet was asked the same before, such as a sample, what that one really cost
+//! corrects both.
 
-use longhaul_llm::{Billing, Request, Usage, tokens};
+use longhaul_llm::{Billing, Error as LlmError, Request, Scope, Usage, tokens};
 use serde::Serialize;
 
 use super::layout::Plan;
@@ -25,6 +26,10 @@ struct Shape {
     field: f64,
 }
 
+/// Sheets that are looked at for one that was asked the same, and calls that such a one must have made.
+const SHEETS_LOOKED_AT: usize = 50;
+const CALLS_MIN: u64 = 3;
+
 /// What a sheet will cost.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Estimate {
@@ -44,6 +49,11 @@ pub struct Estimate {
     pub output_tokens: u64,
     /// Expected; absent without a price.
     pub cost_micros: Option<u64>,
+    /// The same before what was measured corrected it.
+    #[serde(skip)]
+    pub raw_cost_micros: Option<u64>,
+    /// Calls of an earlier sheet whose cost corrects the estimate; 0 for none.
+    pub measured_calls: u64,
     /// Day of the price.
     pub price_as_of: Option<String>,
     /// It runs on a machine of one's own and costs nothing.
@@ -96,7 +106,42 @@ pub async fn estimate(scoring: &Scoring, settings: &SheetSettings) -> Result<Est
             estimate.cost_micros = estimate.cost_micros.map(|sum| sum.saturating_add(cost));
         }
     }
+    estimate.raw_cost_micros = estimate.cost_micros;
+    if let (Some(raw @ 1..), Some((part, calls))) = (estimate.cost_micros, measured(scoring, settings).await?)
+    {
+        estimate.cost_micros = Some((raw as f64 * part).round() as u64);
+        estimate.measured_calls = calls;
+    }
     Ok(estimate)
+}
+
+/// What the newest sheet that was asked the same has cost, in parts of what it was estimated at, and by how many calls.
+async fn measured(scoring: &Scoring, settings: &SheetSettings) -> Result<Option<(f64, u64)>> {
+    let same = |other: &SheetSettings| {
+        (&other.model, &other.mode, &other.categories, &other.instructions, other.work.block_categories)
+            == (
+                &settings.model,
+                &settings.mode,
+                &settings.categories,
+                &settings.instructions,
+                settings.work.block_categories,
+            )
+    };
+    for sheet in
+        scoring.inner.tables.list(SHEETS_LOOKED_AT).await?.iter().filter(|sheet| same(&sheet.settings))
+    {
+        let totals = scoring.inner.tables.totals(sheet.seq).await?;
+        let spent =
+            scoring.inner.llm.ledger().totals(&Scope::run(&sheet.id)).await.map_err(LlmError::from)?;
+        let whole = totals.units > 0 && totals.cached == 0 && totals.written == totals.units;
+        if let (true, 0, Some(estimated @ 1..)) =
+            (whole, spent.unpriced_calls, sheet.settings.raw_estimate_micros)
+            && spent.calls >= CALLS_MIN
+        {
+            return Ok(Some((spent.cost.0 as f64 / estimated as f64, spent.calls)));
+        }
+    }
+    Ok(None)
 }
 
 fn output_tokens(plan: &Plan, settings: &SheetSettings, block: u32, simulated: bool) -> u64 {

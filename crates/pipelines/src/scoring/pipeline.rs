@@ -67,7 +67,7 @@ impl Stopper {
         });
     }
 
-    pub(super) fn with_error(&self, error: Error) {
+    pub(super) fn with_error(&self, error: &Error) {
         self.set(Stop::Store(error.to_string()));
     }
 
@@ -87,7 +87,7 @@ impl Stopper {
     pub(super) async fn broken(&self) {
         let mut stop = self.0.subscribe();
         if stop.wait_for(|stop| matches!(stop, Some(Stop::Broken(_)))).await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 }

@@ -45,7 +45,7 @@ impl Producer {
             Wanted::Failed => self.failed().await,
         };
         if let Err(error) = made {
-            self.shared.stop.with_error(error);
+            self.shared.stop.with_error(&error);
         }
         self.shared.expect(self.produced);
     }

@@ -13,6 +13,12 @@ use super::tables::{CacheKey, StoredSheet};
 /// Raised when prompts change, so that old answers are no longer found.
 const PROMPT_VERSION: u32 = 1;
 
+/// Most tokens of an answer: for thoughts, for each score, for each score with its reason, for an object of a schema.
+const THINKING_TOKENS: u32 = 2_000;
+const SCORE_TOKENS: u32 = 50;
+const REASON_TOKENS: u32 = 300;
+const FREE_TOKENS: u32 = 2_000;
+
 /// The model's part of a score: what the numbers mean.
 fn scale((low, high): (f64, f64)) -> String {
     let at = |part: f64| low + (high - low) * part;
@@ -30,11 +36,10 @@ fn scale((low, high): (f64, f64)) -> String {
 #[derive(Debug, Clone)]
 pub(super) struct Prompt {
     system: String,
-    /// By block: the categories as the model reads them, and what it must answer with.
-    blocks: Vec<(String, Value)>,
+    /// By block: the categories as the model reads them, what it must answer with, and how long that may be.
+    blocks: Vec<(String, Value, u32)>,
     /// Hash of all that is the same for every text, by block.
     shapes: Vec<[u8; 32]>,
-    max_tokens: Option<u32>,
 }
 
 impl Prompt {
@@ -44,21 +49,22 @@ impl Prompt {
         let size = settings.work.block_categories;
         let blocks = (0..sheet.blocks()).map(|block| {
             let categories = &sheet.plan.categories[sheet.plan.block_categories(block, size)];
-            (listed(categories), schema(&settings.mode, categories.len(), settings.range))
+            let most = settings.max_tokens.unwrap_or_else(|| max_tokens(&settings.mode, categories.len()));
+            (listed(categories), schema(&settings.mode, categories.len(), settings.range), most)
         });
-        let blocks: Vec<(String, Value)> = blocks.collect();
-        let shape = |(listed, schema): &(String, Value)| {
+        let blocks: Vec<(String, Value, u32)> = blocks.collect();
+        let shape = |(listed, schema, _): &(String, Value, u32)| {
             let shape = json!([PROMPT_VERSION, system, listed, schema]);
             Sha256::digest(shape.to_string()).into()
         };
         let shapes = blocks.iter().map(shape).collect();
-        Self { system, blocks, shapes, max_tokens: settings.work.max_tokens }
+        Self { system, blocks, shapes }
     }
 
     /// The request for a text and a block.
     pub(super) fn request(&self, text: &str, block: u32, model: &str) -> ChatRequest {
-        let empty = (String::new(), Value::Null);
-        let (listed, schema) = self.blocks.get(block as usize).unwrap_or(&empty);
+        let empty = (String::new(), Value::Null, 1);
+        let (listed, schema, max_tokens) = self.blocks.get(block as usize).unwrap_or(&empty);
         let mut asked = String::with_capacity(text.len() + listed.len() + 32);
         if !listed.is_empty() {
             let _ = writeln!(asked, "Categories:\n{listed}");
@@ -70,7 +76,7 @@ impl Prompt {
                 Message::text(Role::System, self.system.clone()),
                 Message::text(Role::User, asked),
             ],
-            max_tokens: self.max_tokens,
+            max_tokens: Some(*max_tokens),
             schema: Some(OutputSchema { name: "answer".to_owned(), schema: schema.clone(), strict: true }),
             ..ChatRequest::default()
         }
@@ -127,6 +133,16 @@ fn listed(categories: &[Category]) -> String {
         listed.push('\n');
     }
     listed
+}
+
+/// Room for the answer, and for a model to think before it.
+fn max_tokens(mode: &Mode, categories: usize) -> u32 {
+    let each = match mode {
+        Mode::Scores => SCORE_TOKENS,
+        Mode::Rationale => REASON_TOKENS,
+        Mode::Free { .. } => return THINKING_TOKENS + FREE_TOKENS,
+    };
+    THINKING_TOKENS + each.saturating_mul(u32::try_from(categories).unwrap_or(u32::MAX))
 }
 
 fn schema(mode: &Mode, categories: usize, (low, high): (f64, f64)) -> Value {

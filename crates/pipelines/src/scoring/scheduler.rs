@@ -147,7 +147,7 @@ impl ChunkScheduler {
         while self.active < limit
             && let Some(row) = table.next().await?
         {
-            self.add(row)?;
+            self.add(&row)?;
             if self.rows.len() as u64 >= self.sheet.settings.work.chunk_rows || self.bytes >= CHUNK_BYTES_MAX
             {
                 self.store().await?;
@@ -163,7 +163,7 @@ impl ChunkScheduler {
     }
 
     /// Takes a row in, if it has a text.
-    fn add(&mut self, row: Row) -> Result<()> {
+    fn add(&mut self, row: &Row) -> Result<()> {
         let text = row.cell(self.sheet.plan.text_column);
         if text.is_empty() {
             return Ok(());
@@ -175,7 +175,7 @@ impl ChunkScheduler {
                 text.len()
             )));
         }
-        let filled = filled(&row, &self.sheet);
+        let filled = filled(row, &self.sheet);
         self.active += 1;
         self.units +=
             (0..self.sheet.blocks()).filter(|block| !self.sheet.is_filled(*block, &filled)).count() as u64;

@@ -43,6 +43,9 @@ pub struct SheetSettings {
     pub instructions: Option<String>,
     /// The lowest and the highest score.
     pub range: (f64, f64),
+    /// Most tokens of an answer; by what is asked for by default. It bounds what a call can cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u32>,
     /// The model.
     pub model: ModelName,
     /// Asked when the first gives no usable answer.
@@ -63,6 +66,9 @@ pub struct SheetSettings {
     /// What it was expected to cost, in millionths of a dollar.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimate_micros: Option<u64>,
+    /// The same by the count of tokens alone, without what earlier sheets have cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw_estimate_micros: Option<u64>,
 }
 
 /// How the work is cut and repeated. All limits count repetitions: 3 means four runs at most.
@@ -77,10 +83,6 @@ pub struct Work {
     pub concurrency: usize,
     /// Categories in one request.
     pub block_categories: usize,
-    /// Most tokens of an answer. Before a call, this much is set aside of a limit on spending; without it, as much as
-    /// the model could say.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_tokens: Option<u32>,
     /// Repetitions of a unit whose answer cannot be used, for each model.
     pub unit_retries: u32,
     /// Repetitions of a chunk.
@@ -98,7 +100,6 @@ impl Default for Work {
             parallel_chunks: 1,
             concurrency: CONCURRENCY,
             block_categories: BLOCK_CATEGORIES,
-            max_tokens: None,
             unit_retries: 3,
             chunk_retries: 3,
             fill_rounds: 1,
@@ -237,17 +238,17 @@ impl SheetSettings {
     pub fn check(&self) -> Result<()> {
         let Work { chunk_rows, parallel_chunks, concurrency, block_categories, failed_share_max, .. } =
             self.work;
-        within("chunk_rows", chunk_rows, &CHUNK_ROWS_RANGE)?;
-        within("parallel_chunks", parallel_chunks, &PARALLEL_CHUNKS_RANGE)?;
-        within("concurrency", concurrency, &CONCURRENCY_RANGE)?;
-        within("block_categories", block_categories, &BLOCK_CATEGORIES_RANGE)?;
+        within("chunk_rows", &chunk_rows, &CHUNK_ROWS_RANGE)?;
+        within("parallel_chunks", &parallel_chunks, &PARALLEL_CHUNKS_RANGE)?;
+        within("concurrency", &concurrency, &CONCURRENCY_RANGE)?;
+        within("block_categories", &block_categories, &BLOCK_CATEGORIES_RANGE)?;
         if !(0.0..=1.0).contains(&failed_share_max) {
             return Err(Error::Invalid("failed_share_max must be between 0 and 1".to_owned()));
         }
         if !(self.range.0.is_finite() && self.range.1.is_finite() && self.range.0 < self.range.1) {
             return Err(Error::Invalid("range must be a lower and a higher number, such as 0..1".to_owned()));
         }
-        if self.work.max_tokens == Some(0) {
+        if self.max_tokens == Some(0) {
             return Err(Error::Invalid("max_tokens must be at least 1".to_owned()));
         }
         if self.limit == Some(0) {
@@ -279,8 +280,8 @@ fn is_same(path: &std::path::Path, other: &std::path::Path) -> bool {
     real(path) == real(other)
 }
 
-fn within<T: PartialOrd + std::fmt::Display>(name: &str, value: T, range: &RangeInclusive<T>) -> Result<()> {
-    if range.contains(&value) {
+fn within<T: PartialOrd + std::fmt::Display>(name: &str, value: &T, range: &RangeInclusive<T>) -> Result<()> {
+    if range.contains(value) {
         return Ok(());
     }
     Err(Error::Invalid(format!("{name} must be between {} and {}, not {value}", range.start(), range.end())))

@@ -244,7 +244,7 @@ impl Tables {
         let sql =
             "SELECT seq, id, settings, plan, made_at, read_whole, exported FROM score_sheets WHERE id = ?1";
         let found = self.read(move |connection| {
-            Ok(connection.query_row(sql, [id], |row| Ok(sheet_of(row))).optional()?.transpose()?)
+            connection.query_row(sql, [id], |row| Ok(sheet_of(row))).optional()?.transpose()
         });
         found.await
     }
@@ -256,11 +256,16 @@ impl Tables {
 
     /// Sheets, newest first.
     pub async fn list(&self, limit: usize) -> Result<Vec<StoredSheet>> {
+        self.list_before(i64::MAX, limit).await
+    }
+
+    /// Sheets that were made before one, by its number, newest first.
+    pub async fn list_before(&self, seq: i64, limit: usize) -> Result<Vec<StoredSheet>> {
         let sql = "SELECT seq, id, settings, plan, made_at, read_whole, exported FROM score_sheets
-                   ORDER BY seq DESC LIMIT ?1";
+                   WHERE seq < ?1 ORDER BY seq DESC LIMIT ?2";
         self.read(move |connection| {
             let mut statement = connection.prepare_cached(sql)?;
-            let rows = statement.query_map([limit], |row| Ok(sheet_of(row)))?;
+            let rows = statement.query_map(params![seq, limit], |row| Ok(sheet_of(row)))?;
             rows.map(|row| row?).collect()
         })
         .await

@@ -17,7 +17,7 @@ use longhaul_pipelines::scoring::settings::{
 use longhaul_pipelines::scoring::status::{self, SheetState};
 use longhaul_pipelines::scoring::tables::StoredSheet;
 use longhaul_pipelines::scoring::{
-    ChunkScheduler, Layout, Places, Result, Scoring, SheetId, SheetSettings, Status, manage, prompt,
+    ChunkScheduler, Layout, Places, Result, Scoring, SheetId, SheetSettings, Status, estimate, manage, prompt,
 };
 use longhaul_queue::{Clock as _, Queue, QueueShare, Store, Worker};
 use longhaul_stores::sqlite::{Db, Durability, SqliteOptions, SqliteStore};
@@ -296,6 +296,7 @@ pub(crate) fn settings() -> SheetSettings {
         categories: (1..=12).map(category).collect(),
         instructions: None,
         range: (0.0, 1.0),
+        max_tokens: None,
         model: ModelName { profile: PROFILE.into(), model: MODEL.into() },
         fallback: None,
         existing: Existing::Keep,
@@ -304,6 +305,7 @@ pub(crate) fn settings() -> SheetSettings {
         cache: CacheMode::Auto,
         tags: Vec::new(),
         estimate_micros: None,
+        raw_estimate_micros: None,
     }
 }
 
@@ -376,6 +378,29 @@ async fn making_a_sheet_again_goes_on_with_it() {
     // What is known is not paid for again, also in another sheet.
     let (_, status) = desk.score(&settings()).await;
     assert_eq!((status.units.cached, status.units.asked, desk.core.stats().executed), (240, 0, 240));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_estimate_is_within_a_tenth_and_after_a_sample_within_a_hundredth() {
+    let rows: Vec<String> = texts(400).into_iter().zip(0..).map(|(text, n)| text.repeat(n % 7 + 1)).collect();
+    let desk = Desk::new(Faults::default(), &rows).await;
+    let off = |estimated: u64, spent: u64| (estimated as f64 / spent as f64 - 1.0).abs();
+    let sampled = |limit: Option<u64>| SheetSettings { limit, cache: CacheMode::Off, ..settings() };
+    let mut before = Vec::new();
+    for limit in [Some(20), None] {
+        let mut settings = sampled(limit);
+        let estimate = estimate::estimate(&desk.scoring, &settings).await.unwrap();
+        (settings.estimate_micros, settings.raw_estimate_micros) =
+            (estimate.cost_micros, estimate.raw_cost_micros);
+        let (id, status) = desk.score(&settings).await;
+        assert_eq!((estimate.units, status.state), (status.units.total, SheetState::Completed));
+        before.push((
+            estimate.measured_calls,
+            off(estimate.cost_micros.unwrap(), desk.spent(&id).await.cost.0),
+        ));
+    }
+    assert!(before[0].0 == 0 && before[0].1 < 0.1, "{before:?}");
+    assert!(before[1].0 == 40 && before[1].1 < 0.01, "{before:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,6 @@
 //! From a request to typed values. What does not fit is told by the name of its field: 400 for what cannot be read at all, 422
 //! for what can be read but is not what was asked for.
 
-use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
@@ -10,6 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::ApiError;
+use crate::bodies::WholeBody;
 use crate::ctx::Ctx;
 use crate::legible;
 use crate::problem::Problem;
@@ -27,27 +27,16 @@ impl<T: DeserializeOwned> FromRequest<Ctx> for ApiJson<T> {
 }
 
 /// A whole body within the bound, not read yet.
-pub(super) struct Body(pub(super) Bytes);
+pub(super) struct Body(WholeBody);
 
 impl FromRequest<Ctx> for Body {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, ctx: &Ctx) -> Result<Self, ApiError> {
         let bytes_max = ctx.options.json_bytes_max;
-        let read = axum::body::to_bytes(request.into_body(), bytes_max).await;
-        read.map(Self).map_err(|error| ApiError(unreadable(&error, bytes_max)))
+        let read = ctx.bodies.read(request.into_body(), bytes_max).await;
+        read.map(Self).map_err(|unread| ApiError(unread.problem(bytes_max)))
     }
-}
-
-fn unreadable(error: &(dyn std::error::Error + 'static), bytes_max: usize) -> Problem {
-    // The limit is a cause below axum's own error, under a type that it does not export.
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    if causes.map(ToString::to_string).any(|text| text.contains("length limit")) {
-        let text =
-            format!("the body has more than {bytes_max} bytes: send several requests, or upload a file");
-        return Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", text);
-    }
-    Problem::new(StatusCode::BAD_REQUEST, "unreadable", format!("the body did not come whole: {error}"))
 }
 
 impl Body {
@@ -79,6 +68,13 @@ impl Body {
             Problem::new(StatusCode::BAD_REQUEST, "invalid_json", text)
         })?;
         Ok(value)
+    }
+
+    /// Reads it as `T` if nothing is wrong with it. What is wrong is told by [`Body::read`], which costs more.
+    pub(super) fn read_well<T: DeserializeOwned>(&self) -> Option<T> {
+        let value = serde_json::from_slice(&self.0).ok()?;
+        legible::check(&self.0).ok()?;
+        Some(value)
     }
 
     /// Whether it is an object with this field.

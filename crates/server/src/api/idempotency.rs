@@ -1,10 +1,14 @@
 //! `Idempotency-Key`: a call that is sent again stores nothing again. The ids of its jobs follow from the key, so the store itself
 //! knows the repetition, for as long as the jobs are there.
 
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use longhaul_queue::{JobId, NewJob, Queue};
 use sha2::{Digest as _, Sha256};
 
+use super::ApiError;
+use crate::ctx::Ctx;
 use crate::problem::Problem;
 
 /// The header.
@@ -16,9 +20,20 @@ const KEY_BYTES_MAX: usize = 255;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Key(String);
 
+/// The key that a call carries, if it carries one.
+pub(super) struct Keyed(pub(super) Option<Key>);
+
+impl FromRequestParts<Ctx> for Keyed {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Ctx) -> Result<Self, ApiError> {
+        Ok(Self(Key::of(&parts.headers)?))
+    }
+}
+
 impl Key {
     /// What the call carries, if it carries one.
-    pub(super) fn of(headers: &HeaderMap) -> Result<Option<Self>, Problem> {
+    fn of(headers: &HeaderMap) -> Result<Option<Self>, Problem> {
         let Some(value) = headers.get(HEADER) else { return Ok(None) };
         let fits = |key: &&str| (1..=KEY_BYTES_MAX).contains(&key.len());
         match value.to_str().ok().filter(fits) {

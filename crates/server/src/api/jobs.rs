@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use axum::Extension;
 use axum::Json as Answer;
 use axum::extract::{Path, State as Shared};
-use axum::http::{HeaderMap, StatusCode};
-use longhaul_queue::store::{Filter, How, ListRequest};
+use axum::http::StatusCode;
+use longhaul_queue::store::{Enqueued, Filter, How, ListRequest};
 use longhaul_queue::{JobId, NewJob, State, Timestamp};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::ApiResult;
 use super::extract::{ApiQuery, Body, job_id};
-use super::idempotency::Key;
+use super::idempotency::{Key, Keyed};
 use super::job_in::{JobIn, new_jobs, wrong};
 use super::job_out::{EnqueuedOut, ExplanationOut, JobDetailOut, JobOut};
 use super::page::{Listed, cursor_of, limit, seq_of};
@@ -129,18 +129,46 @@ struct ManyJobs {
 )]
 pub(super) async fn enqueue_jobs(
     Shared(ctx): Shared<Ctx>,
-    headers: HeaderMap,
+    Keyed(key): Keyed,
     body: Body,
 ) -> ApiResult<(StatusCode, Answer<Vec<EnqueuedOut>>)> {
-    let key = Key::of(&headers)?;
-    let jobs = if body.has("jobs") { body.read::<ManyJobs>()?.jobs } else { vec![body.read()?] };
+    let jobs = submitted(&body)?;
+    drop(body);
+    let now = ctx.queue().clock().now();
+    // A job that needs no look at the store before: most of them, so the rest is kept apart.
+    let is_plain = key.is_none() && jobs.iter().all(|job| job.webhook.is_none());
+    let enqueued = if is_plain {
+        ctx.queue().enqueue_many(new_jobs(jobs, now, |_| None)?).await.map_err(unfit)?
+    } else {
+        Box::pin(enqueue_after_a_look(&ctx, key, jobs, now)).await?
+    };
+    let new = enqueued.iter().any(|job| job.how != How::Duplicate);
+    let status = if new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, Answer(enqueued.into_iter().map(Into::into).collect())))
+}
+
+/// One job, or many.
+fn submitted(body: &Body) -> Result<Vec<JobIn>, Problem> {
+    // Most calls are one job without a fault; what is not is read again for its faults.
+    if let Some(job) = body.read_well() {
+        return Ok(vec![job]);
+    }
+    Ok(if body.has("jobs") { body.read::<ManyJobs>()?.jobs } else { vec![body.read()?] })
+}
+
+/// Jobs whose ids follow from a key, or whose ends are told.
+async fn enqueue_after_a_look(
+    ctx: &Ctx,
+    key: Option<Key>,
+    jobs: Vec<JobIn>,
+    now: Timestamp,
+) -> Result<Vec<Enqueued>, Problem> {
     if let (Some(_), Some(index)) = (&key, jobs.iter().position(|job| job.delay_ms.is_some())) {
         // Sent again later it would mean another time, and so another job.
         let text = "delay_ms counts from now, which a repeated call changes: send run_at".to_owned();
-        return Err(wrong(index, "delay_ms", text).into());
+        return Err(wrong(index, "delay_ms", text));
     }
-    let now = ctx.queue().clock().now();
-    let webhooks = webhooks(&ctx, &jobs)?;
+    let webhooks = webhooks(ctx, &jobs)?;
     let fresh =
         |index: &usize| webhooks.contains_key(index).then(|| JobId::generate(now, fastrand::u128(..)));
     let mut jobs = new_jobs(jobs, now, |index| match &key {
@@ -151,16 +179,14 @@ pub(super) async fn enqueue_jobs(
     if let Some(key) = &key {
         key.check(ctx.queue(), &jobs).await?;
     }
-    jobs.extend(deliveries(&ctx, &jobs, &webhooks, now).await?);
+    jobs.extend(deliveries(ctx, &jobs, &webhooks, now).await?);
     let mut enqueued = match (ctx.queue().enqueue_many(jobs).await, &key) {
         (Ok(enqueued), _) => enqueued,
-        (Err(error), None) => return Err(unfit(error).into()),
-        (Err(error), Some(key)) => return Err(key.explain(ctx.queue(), error).await.into()),
+        (Err(error), None) => return Err(unfit(error)),
+        (Err(error), Some(key)) => return Err(key.explain(ctx.queue(), error).await),
     };
     enqueued.truncate(own);
-    let new = enqueued.iter().any(|job| job.how != How::Duplicate);
-    let status = if new { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, Answer(enqueued.into_iter().map(Into::into).collect())))
+    Ok(enqueued)
 }
 
 /// The webhooks that want to hear of these jobs, by the job's place.

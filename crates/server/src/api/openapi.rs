@@ -12,7 +12,7 @@ use utoipa::{OpenApi as _, ToSchema};
 #[openapi(
     info(
         title = "Longhaul",
-        description = "Durable jobs and runs of prompts. Times are milliseconds since the Unix epoch, UTC. Errors are problem+json \
+        description = "Durable jobs, runs of prompts and scored tables. Times are milliseconds since the Unix epoch, UTC. Errors are problem+json \
                        (RFC 9457) with a `code` for programs and, where one is wrong, a `field`. Where a token is needed, send it \
                        as `Authorization: Bearer TOKEN`.",
         version = "1",
@@ -27,6 +27,7 @@ use utoipa::{OpenApi as _, ToSchema};
         (name = "workers", description = "Who runs jobs."),
         (name = "work", description = "For workers in any language. Every write carries the lease, and a stale one changes nothing."),
         (name = "runs", description = "Many prompts, each answered once, in order."),
+        (name = "sheets", description = "Tables whose texts are scored, cell by cell. Rows and chunks count from 1; a table's head is a row too."),
         (name = "costs", description = "What was spent, and what would be."),
         (name = "events", description = "What changes, as it changes."),
         (name = "webhooks", description = "Who is told of what happened, signed and told again until it is heard."),

@@ -8,6 +8,8 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
 use longhaul_pipelines::bulk::run::RUN_PREFIX;
 use longhaul_pipelines::bulk::{Run, RunId, manage};
+use longhaul_pipelines::scoring::sheet::SHEET_PREFIX;
+use longhaul_pipelines::scoring::tables::StoredSheet;
 use longhaul_queue::job::JobResult;
 use longhaul_queue::limits::{INSERT_MAX, PAGE_MAX};
 use longhaul_queue::state::JobError;
@@ -23,6 +25,7 @@ use super::page::{Listed, PageQuery, cursor_of, limit, seq_of};
 use super::verbs::conflict;
 use crate::ctx::Ctx;
 use crate::problem::Problem;
+use crate::sheets;
 use crate::wait::{Wait, duration};
 
 /// Lines of JSON.
@@ -107,6 +110,16 @@ async fn run_of(ctx: &Ctx, id: &ProcessId) -> Result<Option<RunId>, Problem> {
     Ok(Run::find(ctx.queue(), &RunId::named(id.as_str())).await?.map(|run| run.id))
 }
 
+/// The sheet that a process is, if it is one: its texts and scores are beside the queue, which only its own verbs know.
+async fn sheet_of(ctx: &Ctx, id: &ProcessId) -> Result<Option<StoredSheet>, Problem> {
+    match &ctx.scoring {
+        Some(scoring) if id.as_str().starts_with(SHEET_PREFIX) => {
+            Ok(scoring.tables().find(id.as_str()).await?)
+        }
+        _ => Ok(None),
+    }
+}
+
 /// How many jobs a verb changed.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Number {
@@ -122,9 +135,12 @@ pub(super) async fn cancel_process(
 ) -> ApiResult<Answer<Number>> {
     let id = ProcessId::from(id);
     ctx.queue().process(&id).await?;
-    let changed = match run_of(&ctx, &id).await? {
-        Some(run) => manage::cancel(&ctx.bulk, &run).await?,
-        None => ctx.queue().cancel_process(id).await?,
+    let changed = if let Some(run) = run_of(&ctx, &id).await? {
+        manage::cancel(&ctx.bulk, &run).await?
+    } else if let Some(sheet) = sheet_of(&ctx, &id).await? {
+        sheets::cancel(&ctx, &sheet).await?
+    } else {
+        ctx.queue().cancel_process(id).await?
     };
     Ok(Answer(Number { changed }))
 }
@@ -264,10 +280,7 @@ pub(super) async fn consume_process(
     let id = ProcessId::from(id);
     let info = ctx.queue().process(&id).await?;
     let changed = match what.unwrap_or_default() {
-        ConsumeIn { up_to_seq: None, ids: None } => match run_of(&ctx, &id).await? {
-            Some(run) => super::runs::consume(&ctx, &run).await?,
-            None => ctx.queue().consume_process(&id).await.map_err(conflict)?,
-        },
+        ConsumeIn { up_to_seq: None, ids: None } => consume_all(&ctx, &id).await?,
         ConsumeIn { up_to_seq: Some(last), ids: None } => {
             if !has_ended(&info) {
                 let text = format!(
@@ -285,6 +298,16 @@ pub(super) async fn consume_process(
         }
     };
     Ok(Answer(Number { changed }))
+}
+
+async fn consume_all(ctx: &Ctx, id: &ProcessId) -> Result<u64, Problem> {
+    if let Some(run) = run_of(ctx, id).await? {
+        return super::runs::consume(ctx, &run).await;
+    }
+    if let Some(sheet) = sheet_of(ctx, id).await? {
+        return sheets::remove(ctx, &sheet).await;
+    }
+    ctx.queue().consume_process(id).await.map_err(conflict)
 }
 
 async fn consume_up_to(ctx: &Ctx, id: &ProcessId, last: i64) -> Result<u64, Problem> {

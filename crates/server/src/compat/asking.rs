@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use axum::body::to_bytes;
 use axum::http::StatusCode;
 use futures_util::StreamExt as _;
 use longhaul_llm::cache::CacheMode;
@@ -60,26 +59,14 @@ pub(super) async fn read(ctx: &Ctx, request: axum::extract::Request) -> Result<(
         // A person who asks again wants another answer.
         None => CacheMode::Off,
     };
-    let id = head.extensions.get::<RequestId>().map(|id| id.0.clone()).unwrap_or_default();
+    let id = head.extensions.get::<RequestId>().map(ToString::to_string).unwrap_or_default();
     let caller = head.extensions.get::<Caller>().and_then(|caller| caller.0.clone());
-    let bytes = to_bytes(body, ctx.options.json_bytes_max).await.map_err(|error| unread(ctx, &error))?;
+    let bytes_max = ctx.options.json_bytes_max;
+    let bytes = ctx.bodies.read(body, bytes_max).await.map_err(|unread| unread.problem(bytes_max))?;
     let body = legible::check(&bytes)
         .and_then(|()| serde_json::from_slice(&bytes))
         .map_err(|error| Problem::invalid(format!("the body is no JSON: {error}")))?;
     Ok((Sender { id, caller, cache }, body))
-}
-
-fn unread(ctx: &Ctx, error: &axum::Error) -> Problem {
-    // The type that says so is private to the crate below axum.
-    if error.to_string().contains("length limit") {
-        let text = format!("the body is longer than {} bytes", ctx.options.json_bytes_max);
-        return Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", text);
-    }
-    Problem::new(
-        StatusCode::REQUEST_TIMEOUT,
-        "body_broken_off",
-        format!("the body did not come whole: {error}"),
-    )
 }
 
 /// A call of the model that a request names.

@@ -168,8 +168,12 @@ async fn retrieve(State(ctx): State<Ctx>, Path(id): Path<String>) -> Result<Json
 async fn content(State(ctx): State<Ctx>, Path(id): Path<String>) -> Result<Response, OpenAiError> {
     match find(&ctx, &id).await? {
         Found::Upload(file) => {
-            let opened =
-                tokio::fs::File::open(ctx.shelf.content(&file)).await.map_err(Problem::unavailable)?;
+            let opened = tokio::fs::File::open(ctx.shelf.content(&file)).await;
+            // Deleted by somebody since it was found.
+            let opened = opened.map_err(|error| match error.kind() {
+                std::io::ErrorKind::NotFound => missing(&file.id),
+                _ => Problem::unavailable(error),
+            })?;
             let body = axum::body::Body::from_stream(ReaderStream::new(opened));
             let headers = [
                 ("content-type", "application/octet-stream".to_owned()),
@@ -202,15 +206,18 @@ enum Found {
 
 async fn find(ctx: &Ctx, name: &str) -> Result<Found, Problem> {
     let name = test_objects::real_name(ctx, name);
-    let missing = || Problem::not_found(format!("No such File object: {name}")).at("id");
     if let Some((id, which)) = output_of(&name) {
-        let batch = batches::get(ctx, id, Form::OpenAi).await.map_err(|_| missing())?;
+        let batch = batches::get(ctx, id, Form::OpenAi).await.map_err(|_| missing(&name))?;
         if !batches::has_results(ctx, &batch).await? {
-            return Err(missing());
+            return Err(missing(&name));
         }
         return Ok(Found::Output(Box::new(batch), which));
     }
-    ctx.shelf.get(&name, ctx.queue().clock().now()).map(Found::Upload).ok_or_else(missing)
+    ctx.shelf.get(&name, ctx.queue().clock().now()).map(Found::Upload).ok_or_else(|| missing(&name))
+}
+
+fn missing(name: &str) -> Problem {
+    Problem::not_found(format!("No such File object: {name}")).at("id")
 }
 
 /// The batch whose answers or errors a name means.

@@ -1,7 +1,7 @@
 //! `/mcp`: one message a POST, answered as JSON. There are no sessions and no streams, so nothing can be GET or DELETEd. Who may
 //! come in at all is the guard's to say, as for every path.
 
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{Request as HttpRequest, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
@@ -41,13 +41,13 @@ async fn receive(
         );
     }
     let max = ctx.options.json_bytes_max;
-    let Ok(body) = to_bytes(body, max).await else {
-        let text = format!("the message did not come in whole, or has more than {max} bytes");
-        return refused(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            &RpcError::new(RpcError::INVALID_REQUEST, text),
-            &Value::Null,
-        );
+    let body = match ctx.bodies.read(body, max).await {
+        Ok(body) => body,
+        Err(unread) => {
+            let problem = unread.problem(max);
+            let error = RpcError::new(RpcError::INVALID_REQUEST, problem.detail);
+            return refused(problem.status, &error, &Value::Null);
+        }
     };
     match rpc::parse(&body) {
         Ok(Message::Request(request)) => answer(&ctx, &caller, &head.headers, &request).await,

@@ -17,5 +17,6 @@ mod hostile;
 mod mcp;
 mod metrics;
 mod raw;
+mod slow;
 mod stage;
 mod webhooks;

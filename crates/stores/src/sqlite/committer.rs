@@ -107,17 +107,20 @@ impl Committer {
         statement.query_row([], |row| row.get(0)).ok()
     }
 
-    /// Runs one command at once if no other process is in the way; else gives it back.
-    pub(super) fn commit_now(&mut self, command: Box<dyn Command>) -> Result<(), Box<dyn Command>> {
+    /// Runs commands at once if no other process is in the way; else gives them back.
+    pub(super) fn commit_now(&mut self, group: Vec<Box<dyn Command>>) -> Result<(), Vec<Box<dyn Command>>> {
+        if group.is_empty() {
+            return Ok(());
+        }
         self.patient.store(false, Ordering::Relaxed);
-        let begun = self.begin(command.treatment().volatile);
+        let begun = self.begin(group.iter().all(|command| command.treatment().volatile));
         self.patient.store(true, Ordering::Relaxed);
         if let Err(DbError::Sql(error)) = &begun
             && error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
         {
-            return Err(command);
+            return Err(group);
         }
-        self.commit_begun(vec![command], begun);
+        self.commit_begun(group, begun);
         Ok(())
     }
 

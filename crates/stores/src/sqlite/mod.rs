@@ -13,6 +13,7 @@ mod claim;
 mod committer;
 mod db;
 mod error;
+mod gathering;
 mod graph;
 mod insert;
 mod list;

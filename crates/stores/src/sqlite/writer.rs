@@ -1,10 +1,10 @@
 //! The way to the writing connection. Commands queue to a writer thread, which commits together what is queued.
 //! Nothing waits for more commands to come: a lone command commits at once, a crowd shares one commit (and one fsync).
 //!
-//! A lone enqueue that needs no fsync does not go through the thread: waking it, and being woken, would cost twice
-//! what the commit does.
+//! Enqueues that need no fsync do not go through the thread, but gather and commit on the thread of the first of them
+//! ([`Gathering`]): waking the writer, and being woken, would cost twice what the commit of one does.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -19,6 +19,7 @@ use super::Durability;
 use super::checkpointer::Checkpointer;
 use super::committer::{Command, Committer, Treatment};
 use super::error::{DbError, DbResult};
+use super::gathering::{Gathering, Part};
 use super::news::WRITTEN_EVERY;
 use super::tx::Tx;
 
@@ -28,6 +29,8 @@ const GROUP_MAX: usize = 256;
 const QUEUE_MAX: usize = 4_096;
 /// Room beyond that for what must not stand in that line: lease renewals and signs of life.
 const URGENT_MAX: usize = 64;
+/// How often a caller commits for others who came while it did, before it leaves them to the thread.
+const LEAD_ROUNDS_MAX: usize = 8;
 /// How often the writer asks whether another process has written: while things happen, and while nothing does.
 const FOREIGN_WRITES_EVERY: Duration = Duration::from_millis(1);
 const FOREIGN_WRITES_EVERY_IDLE: Duration = Duration::from_millis(4);
@@ -80,25 +83,38 @@ pub(super) struct Writer {
     places: Arc<Semaphore>,
     changed: Arc<watch::Sender<u64>>,
     durability: Durability,
-    /// Calls of `write_here` under way.
-    turns: Arc<AtomicUsize>,
+    gathering: Arc<Gathering>,
+    /// The thread waits for the connection: callers must not take it again and again before its eyes.
+    thread_waits: Arc<AtomicBool>,
 }
 
-/// A call of `write_here` under way.
-struct Turn<'a> {
-    turns: &'a AtomicUsize,
-    is_only_one: bool,
+/// Who leads those that have gathered. One that is dropped on the way, because its own caller has gone, commits all the same.
+struct Lead<'a> {
+    writer: &'a Writer,
+    leads: bool,
 }
 
-impl<'a> Turn<'a> {
-    fn take(turns: &'a AtomicUsize) -> Self {
-        Self { turns, is_only_one: turns.fetch_add(1, Ordering::Relaxed) == 0 }
+impl Lead<'_> {
+    async fn commit(mut self, mut crowded: bool) {
+        for _ in 0..LEAD_ROUNDS_MAX {
+            if crowded {
+                tokio::task::yield_now().await;
+            }
+            self.writer.commit_here(self.writer.gathering.take());
+            self.leads = self.writer.gathering.has_more();
+            if !self.leads {
+                break;
+            }
+            crowded = true;
+        }
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Lead<'_> {
     fn drop(&mut self) {
-        self.turns.fetch_sub(1, Ordering::Relaxed);
+        if self.leads {
+            self.writer.hand_over(self.writer.gathering.end());
+        }
     }
 }
 
@@ -134,7 +150,9 @@ impl Writer {
         let committer = Arc::new(Mutex::new(committer));
         let checkpointer = Arc::new(Checkpointer::spawn(for_checkpoints, Arc::clone(&committer))?);
         let (commands, inbox) = sync_channel(QUEUE_MAX + URGENT_MAX);
+        let waits = Arc::new(AtomicBool::new(false));
         let thread = WriterThread {
+            waits: Arc::clone(&waits),
             committer: Arc::clone(&committer),
             checkpointer: Arc::clone(&checkpointer),
             inbox,
@@ -153,7 +171,8 @@ impl Writer {
             places,
             changed,
             durability,
-            turns: Arc::default(),
+            gathering: Arc::default(),
+            thread_waits: waits,
         })
     }
 
@@ -172,19 +191,23 @@ impl Writer {
         answer.await.unwrap_or_else(|_| Err(gone()))
     }
 
-    /// Like `write`, but on the caller's own thread when the connection is free and the commit need not reach the
-    /// disk. For short work.
+    /// Like `write`, but together with other such calls on one caller's thread when the connection is free and the commit
+    /// need not reach the disk. For short work.
     pub(super) async fn write_here<T: Send + 'static>(
         &self,
         treatment: Treatment,
         work: impl FnOnce(&mut Tx<'_>) -> DbResult<T> + Send + 'static,
     ) -> Result<T> {
         let (command, answer) = call(treatment, None, work);
-        let turn = Turn::take(&self.turns);
-        // In a crowd the queue is faster: there one commit serves all.
-        let queued = if turn.is_only_one { self.commit_here(command) } else { Some(command) };
-        if let Some(command) = queued {
-            self.send(command).await?;
+        let part = match self.durability {
+            Durability::Relaxed => self.gathering.join(command),
+            // Waiting for the disk belongs on the writer's thread, not on a caller's.
+            Durability::Fsync => Part::Leave(command),
+        };
+        match part {
+            Part::Lead { crowded } => Lead { writer: self, leads: true }.commit(crowded).await,
+            Part::Follow => {}
+            Part::Leave(command) => self.send(command).await?,
         }
         answer.await.unwrap_or_else(|_| Err(gone()))
     }
@@ -207,21 +230,35 @@ impl Writer {
             .await
     }
 
-    /// Gives the command back when it must go through the thread.
-    fn commit_here(&self, command: Box<dyn Command>) -> Option<Box<dyn Command>> {
-        if self.durability == Durability::Fsync {
-            return Some(command);
-        }
+    /// Commits on this thread, or hands over to the writer's.
+    fn commit_here(&self, group: Vec<Box<dyn Command>>) {
         // Only a free connection is taken: waiting for it belongs on the writer's thread, not on a caller's.
-        let Ok(mut committer) = self.committer.try_lock() else { return Some(command) };
-        if committer.log_is_full() {
-            return Some(command);
+        let refused = match self.committer.try_lock() {
+            Ok(mut committer) if !committer.log_is_full() && !self.thread_waits.load(Ordering::Relaxed) => {
+                let refused = committer.commit_now(group).err();
+                if committer.wants_checkpoint() {
+                    self.checkpointer.wake();
+                }
+                refused
+            }
+            Ok(_) | Err(_) => Some(group),
+        };
+        if let Some(group) = refused {
+            self.hand_over(group);
         }
-        let refused = committer.commit_now(command).err();
-        if committer.wants_checkpoint() {
-            self.checkpointer.wake();
+    }
+
+    /// Gives commands to the thread without waiting for a place in its line.
+    fn hand_over(&self, group: Vec<Box<dyn Command>>) {
+        for command in group {
+            let place = Arc::clone(&self.places).try_acquire_owned().ok();
+            let Some(commands) = &self.thread.commands else { return command.reply(Err(gone())) };
+            match commands.try_send((command, place)) {
+                Ok(()) => {}
+                Err(TrySendError::Full((command, _))) => command.reply(Err(crowded_out())),
+                Err(TrySendError::Disconnected((command, _))) => command.reply(Err(gone())),
+            }
         }
-        refused
     }
 
     async fn send(&self, command: Box<dyn Command>) -> Result<()> {
@@ -233,9 +270,7 @@ impl Writer {
         };
         match commands.try_send((command, place)) {
             Ok(()) => Ok(()),
-            Err(TrySendError::Full(_)) => {
-                Err(Error::Unavailable("thousands of writes are waiting; try again".to_owned()))
-            }
+            Err(TrySendError::Full(_)) => Err(crowded_out()),
             Err(TrySendError::Disconnected(_)) => Err(gone()),
         }
     }
@@ -250,6 +285,10 @@ fn call<T: Send + 'static>(
     (Box::new(Call { treatment, probe, work: Some(work), value: None, reply }), answer)
 }
 
+fn crowded_out() -> Error {
+    Error::Unavailable("thousands of writes are waiting; try again".to_owned())
+}
+
 /// Nothing brings the thread back, so nobody should try again.
 fn gone() -> Error {
     Error::Corrupt("the database writer has stopped; restart the program".to_owned())
@@ -260,6 +299,7 @@ struct WriterThread {
     checkpointer: Arc<Checkpointer>,
     inbox: Receiver<Queued>,
     changed: Arc<watch::Sender<u64>>,
+    waits: Arc<AtomicBool>,
 }
 
 impl WriterThread {
@@ -268,7 +308,9 @@ impl WriterThread {
         let (mut looked_at, mut changed_at) = (Instant::now(), Instant::now());
         let mut changes = *self.changed.borrow();
         while let Some(group) = self.next_group(changed_at.elapsed() > IDLE_AFTER) {
+            self.waits.store(!group.is_empty(), Ordering::Relaxed);
             let mut committer = self.committer();
+            self.waits.store(false, Ordering::Relaxed);
             if !group.is_empty() {
                 let (commands, places): (Vec<_>, Vec<_>) = group.into_iter().unzip();
                 committer.commit_group(commands);

@@ -1,12 +1,17 @@
 //! Many callers at once: their commands share a transaction, and each gets an answer of its own.
 
 use std::collections::BTreeSet;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 
 use longhaul_queue::store::{ClaimRequest, QueueChange, Settled};
 use longhaul_queue::testing::bench::{done, id, job, json};
 use longhaul_queue::{Claimed, Error, NewJob, State, Store};
 use longhaul_stores::sqlite::{DbError, SqliteStore, Transaction};
+
+use tokio::task::JoinSet;
 
 use crate::stage::{Stage, check_sound, together};
 
@@ -52,6 +57,60 @@ async fn of_64_callers_each_gets_its_own_answer() {
         }
         assert_eq!(bench.find(number).await.is_some(), reply.is_ok(), "job {number}");
     }
+    check_sound(&store).await;
+}
+
+/// Polls once and answers whether it is still under way.
+async fn begin(call: &mut (impl Future + Unpin)) -> bool {
+    std::future::poll_fn(|context| Poll::Ready(Pin::new(&mut *call).poll(context).is_pending())).await
+}
+
+#[tokio::test]
+async fn a_caller_that_leads_and_goes_away_leaves_nobody_behind() {
+    let stage = Stage::new();
+    let store = stage.open();
+    let bench = stage.bench(&store);
+    // By another task than the next ones: so these are taken for a crowd, and let others join.
+    bench.add([job(1)]).await;
+    let (shared, now) = (Arc::clone(&store), bench.now());
+    let calls = tokio::spawn(async move {
+        let mut first = shared.insert(vec![job(2)], now);
+        let mut second = shared.insert(vec![job(3)], now);
+        assert!(begin(&mut first).await, "it lets others join");
+        assert!(begin(&mut second).await, "it waits for the first");
+        drop(first);
+        second.await
+    });
+    let stored = calls.await.expect("no panic").expect("stored");
+    assert_eq!(stored[0].id, id(3));
+    assert!(bench.find(2).await.is_some(), "who goes away has still asked for it");
+    bench.add([job(4)]).await;
+    check_sound(&store).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn enqueues_that_gather_do_not_keep_a_claim_waiting() {
+    let stage = Stage::new();
+    let store = stage.open();
+    let bench = stage.bench(&store);
+    let now = bench.now();
+    let enough = Arc::new(AtomicBool::new(false));
+    let mut callers = JoinSet::new();
+    for caller in 0..16_u64 {
+        let (store, enough) = (Arc::clone(&store), Arc::clone(&enough));
+        callers.spawn(async move {
+            for number in (0..).take_while(|_| !enough.load(Ordering::Relaxed)) {
+                store.insert(vec![job(caller * 1_000_000 + number)], now).await.expect("stored");
+            }
+        });
+    }
+    // Claims go through the thread, enqueues do not.
+    let mut claimed = 0;
+    while claimed < 200 {
+        claimed += bench.claim(10).await.len();
+    }
+    enough.store(true, Ordering::Relaxed);
+    callers.join_all().await;
     check_sound(&store).await;
 }
 

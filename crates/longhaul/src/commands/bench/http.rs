@@ -1,17 +1,15 @@
 //! HTTP: what the server adds to the engine. Enqueues over many connections beside the library's own; then a million jobs
-//! behind a server that also runs jobs: its pages, and what a crowd of slow clients does to everybody else.
+//! behind a server that also runs jobs: its pages, and what a crowd of slow clients does to everybody else and to its memory.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
-use longhaul_queue::{JobId, NewJob};
+use anyhow::{Context as _, Result};
+use longhaul_queue::NewJob;
 use longhaul_stores::sqlite::Durability;
-use serde::Deserialize;
 use tokio::task::JoinSet;
 
 use self::client::{Connection, get, post};
-use self::crowd::Crowd;
 use self::served::{Served, Workers};
 use super::enqueue::open;
 use super::lists::{GOAL_MS, PAGE, millis, stock};
@@ -20,19 +18,13 @@ use super::{Bench, LEVELS, RATE, payload, per_second};
 
 mod client;
 mod crowd;
+mod crowded;
 mod served;
 
 const CALLERS: usize = 64;
 const PAYLOAD_BYTES: usize = 200;
 /// What of the library's rate the server keeps.
 const ENQUEUE_RATIO: f64 = 0.5;
-/// Connections that ask for jobs.
-const READERS: usize = 8;
-const SHOW_P99_MS: f64 = 50.0;
-/// From the enqueue of a job to the answer that it has succeeded: far below a second, or somebody starves.
-const ECHO_P99_MS: f64 = 250.0;
-/// What a thousand connections may add to the server's memory: 64 KB each.
-const CROWD_MB: f64 = 64.0;
 
 /// Lists and searches as a client asks for them.
 const PAGES: [(&str, &str); 7] = [
@@ -141,100 +133,10 @@ async fn million(bench: &Bench) -> Result<Vec<Measurement>> {
     };
     let served = Served::start(&file, "fsync", Workers::Some).await?;
     let mut all = pages(bench, &served).await?;
-    let time = Duration::from_secs(bench.scale.served_seconds);
-    let alone = busy(&served, &ids, time).await?;
-    let before = served.memory_mb("VmRSS");
-    let crowd = Crowd::gather(served.address).await?;
-    let gathered = served.memory_mb("VmRSS");
-    let crowded = busy(&served, &ids, time).await?;
-    let after = served.memory_mb("VmRSS");
-    let held = crowd.held();
-    ensure!(held >= crowd::SIZE * 9 / 10, "only {held} of {} slow clients are connected", crowd::SIZE);
-    drop(crowd);
-    for (what, alone, crowded, goal) in [
-        ("show of a job", alone.shows, crowded.shows, SHOW_P99_MS),
-        ("echo to its success", alone.echoes, crowded.echoes, ECHO_P99_MS),
-    ] {
-        for (percent, goal) in [(50, None), (95, None), (99, Some(Goal::AtMost(goal)))] {
-            let name = format!("HTTP {what} among {} slow clients, p{percent}", crowd::SIZE);
-            let (alone, crowded) = (percentile(&alone, percent), percentile(&crowded, percent));
-            all.push(Measurement::new(name, "fsync", Unit::Millis, goal).once(crowded, Some(alone)));
-        }
-    }
-    let grown =
-        Measurement::new("memory more with them", "fsync", Unit::Megabytes, Some(Goal::AtMost(CROWD_MB)));
-    all.extend([
-        Measurement::new("server memory, slow clients just connected", "fsync", Unit::Megabytes, None)
-            .once(gathered, Some(before)),
-        Measurement::new("server memory, at the end", "fsync", Unit::Megabytes, None)
-            .once(after, Some(before)),
-        grown.once(after - before, None),
-        Measurement::new("server memory, peak", "fsync", Unit::Megabytes, None)
-            .once(served.memory_mb("VmHWM"), None),
-    ]);
+    all.extend(crowded::measure(bench, &served, &ids).await?);
     drop(served);
     Bench::discard(&file);
     Ok(all)
-}
-
-/// What callers waited for while the server was kept busy, in milliseconds.
-struct Busy {
-    /// Each show of a job.
-    shows: Vec<f64>,
-    /// Each job from its enqueue to the answer that it succeeded.
-    echoes: Vec<f64>,
-}
-
-async fn busy(served: &Served, ids: &[JobId], time: Duration) -> Result<Busy> {
-    let until = Instant::now() + time;
-    let mut readers = JoinSet::new();
-    for _ in 0..READERS {
-        let mut connection = Connection::open(served.address).await?;
-        let draw = || get(&format!("/api/v1/jobs/{}", ids[fastrand::usize(..ids.len())]));
-        // Drawn before, so that the client's own work is not in the times.
-        let requests: Vec<Vec<u8>> = (0..10_000).map(|_| draw()).collect();
-        readers.spawn(async move {
-            let mut times = Vec::new();
-            for request in requests.iter().cycle() {
-                if Instant::now() >= until {
-                    break;
-                }
-                let started = Instant::now();
-                connection.call(request).await?;
-                times.push(millis(started));
-            }
-            anyhow::Ok(times)
-        });
-    }
-    let mut connection = Connection::open(served.address).await?;
-    let mut echoes = Vec::new();
-    while Instant::now() < until {
-        let started = Instant::now();
-        echo(&mut connection).await?;
-        echoes.push(millis(started));
-    }
-    let mut shows = Vec::new();
-    while let Some(ended) = readers.join_next().await {
-        shows.extend(ended??);
-    }
-    Ok(Busy { shows, echoes })
-}
-
-/// What is read of an answer about a job.
-#[derive(Deserialize)]
-struct Told {
-    id: JobId,
-    state: String,
-}
-
-async fn echo(connection: &mut Connection) -> Result<()> {
-    let request = post("/api/v1/jobs", r#"{"kind":"echo","payload":{"hello":1}}"#);
-    let enqueued: Vec<Told> = serde_json::from_slice(connection.call(&request).await?)?;
-    let id = enqueued.first().context("an enqueue without a job")?.id;
-    let told = connection.call(&get(&format!("/api/v1/jobs/{id}?wait=30s"))).await?;
-    let told: Told = serde_json::from_slice(told)?;
-    ensure!(told.state == "succeeded", "job {} is {} after 30 s", told.id, told.state);
-    Ok(())
 }
 
 async fn pages(bench: &Bench, served: &Served) -> Result<Vec<Measurement>> {

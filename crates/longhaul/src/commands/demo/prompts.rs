@@ -41,7 +41,7 @@ pub(super) struct Prompts<'a> {
 }
 
 /// A day with a bit of everything; each fault is over at the second attempt, so that the demo ends in time.
-fn bad_day() -> SimOptions {
+pub(super) fn bad_day() -> SimOptions {
     SimOptions {
         faults: Faults {
             rate_429: 0.03,

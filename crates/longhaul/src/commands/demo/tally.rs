@@ -13,6 +13,7 @@ use super::super::fleet::Stage;
 use super::answered::Answered;
 use super::batch::Batched;
 use super::plan::{PROCESS, Plan};
+use super::sheet::Scored;
 use super::work::Answer;
 use crate::app::App;
 use crate::output::{Cell, Table};
@@ -46,6 +47,8 @@ pub(super) struct Tally {
     prompts: Answered,
     /// The batch over HTTP.
     batch: Batched,
+    /// The sheet.
+    sheet: Scored,
     /// Rows of the demo's jobs at the end; `None` when they were left on purpose.
     rows_left: Option<u64>,
     #[serde(rename = "elapsed_ms", serialize_with = "millis")]
@@ -58,7 +61,7 @@ impl Tally {
         stage: &Stage,
         plan: &Plan,
         kill: Option<Kill>,
-        (prompts, batch): (Answered, Batched),
+        (prompts, batch, sheet): (Answered, Batched, Scored),
     ) -> Result<Self> {
         let mut tally = Self {
             jobs: 0,
@@ -73,6 +76,7 @@ impl Tally {
             kill,
             prompts,
             batch,
+            sheet,
             rows_left: None,
             elapsed: Duration::ZERO,
         };
@@ -135,13 +139,17 @@ impl Tally {
             && self.report == Some(self.report_expected)
             && self.prompts.is_right()
             && self.batch.is_right()
+            && self.sheet.is_right()
             && self.rows_left.unwrap_or(0) == 0
     }
 
     /// Prints it.
     pub(super) fn print(&self, app: &App) -> Result<()> {
         app.out.one(self, || {
-            self.table().render(false) + &self.prompts.table().render(false) + &self.batch.line()
+            self.table().render(false)
+                + &self.prompts.table().render(false)
+                + &self.batch.line()
+                + &self.sheet.line()
         })
     }
 
@@ -171,7 +179,7 @@ impl Tally {
             Some(left) => row("rows left", left, "after consume"),
             None => row("rows left", self.jobs, "kept, as asked"),
         }
-        row("time", whole_millis(self.elapsed), "ms, the prompts and the batch below included");
+        row("time", whole_millis(self.elapsed), "ms, all below included");
         table
     }
 }

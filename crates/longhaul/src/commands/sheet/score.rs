@@ -44,6 +44,7 @@ pub(super) async fn run(app: &App, args: &SheetScoreArgs) -> Result<Code> {
     if known.as_ref().is_none_or(|sheet| !sheet.read_whole) {
         let estimate = estimate::estimate(&scoring, &wanted).await?;
         wanted.estimate_micros = estimate.cost_micros;
+        wanted.raw_estimate_micros = estimate.raw_cost_micros;
         if args.dry_run {
             return describe(app, &id, &estimate, max_cost);
         }
@@ -191,6 +192,13 @@ fn introduce(app: &App, id: &SheetId, estimate: &Estimate, max_cost: Option<Micr
 fn words(estimate: &Estimate) -> String {
     let cost = match estimate.cost_micros {
         _ if estimate.free => "free on this machine".to_owned(),
+        Some(micros) if estimate.measured_calls > 0 => {
+            format!(
+                "about {}, by what {} cost before",
+                dollars(micros),
+                counted(estimate.measured_calls, "call")
+            )
+        }
         Some(micros) => format!("about {}", dollars(micros)),
         None => "unpriced: no price is known for this model".to_owned(),
     };

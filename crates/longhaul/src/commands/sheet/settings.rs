@@ -71,6 +71,7 @@ pub(super) async fn of(
             .collect(),
         instructions,
         range: range(&args.range)?,
+        max_tokens: args.max_tokens,
         model: ModelName { profile, model },
         fallback,
         existing: if args.overwrite { Existing::Overwrite } else { Existing::Keep },
@@ -80,7 +81,6 @@ pub(super) async fn of(
             parallel_chunks: args.parallel_chunks,
             concurrency: args.concurrency,
             block_categories: args.batch_size,
-            max_tokens: args.max_tokens,
             fill_rounds: args.fill_rounds,
             ..Work::default()
         },
@@ -91,6 +91,7 @@ pub(super) async fn of(
         },
         tags: args.tags.clone(),
         estimate_micros: None,
+        raw_estimate_micros: None,
     })
 }
 

@@ -93,10 +93,7 @@ impl Life<'_> {
     /// What a person decided about a batch that the provider has forgotten.
     pub(super) fn decided(&self, step: &Step, told: Option<BatchTold>) -> Option<Next> {
         let mut again = step.clone();
-        let missing = match &mut again {
-            Step::Submitted { missing, .. } | Step::Ended { missing, .. } => missing,
-            _ => return None,
-        };
+        let (Step::Submitted { missing, .. } | Step::Ended { missing, .. }) = &mut again else { return None };
         missing.take()?;
         match told? {
             BatchTold::Resubmit => Some(Next::Step(Step::Prepare)),

@@ -9,6 +9,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::commands::bench::child::memory_mb;
+use crate::exec::die_with_parent;
 
 /// Whether it runs jobs as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +35,8 @@ impl Served {
         if workers == Workers::None {
             command.arg("--no-workers");
         }
+        // A benchmark that is killed takes its server along.
+        die_with_parent(&mut command);
         let mut child = command
             .arg("--store")
             .arg(format!("sqlite://{}", file.display()))

@@ -1,0 +1,142 @@
+//! Tables of sheets: a second name of an upload, in a folder of the sheet's own. The output of a sheet is made of its table, so the table
+//! stays for as long as the sheet, whatever becomes of the upload. Content never changes once it is there, so a link is as good as a copy,
+//! and costs nothing.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::{FileRecord, PART, Shelf};
+
+/// The folder of all tables.
+const TABLES: &str = "tables";
+/// Longest name of a table.
+const NAME_BYTES_MAX: usize = 100;
+
+impl Shelf {
+    /// Where the table of a sheet lies, under a name for people. The names of uploads are a client's words: of those, only what can
+    /// mean nothing to a file system is taken.
+    pub(crate) fn table(&self, sheet: &str, filename: &str) -> io::Result<PathBuf> {
+        std::path::absolute(self.folder_of(sheet).join(safe_name(filename)))
+    }
+
+    /// Whether a file is the table of a sheet here.
+    pub(crate) fn has_table(&self, sheet: &str, path: &Path) -> bool {
+        let folder = std::path::absolute(self.folder_of(sheet)).ok();
+        folder.is_some() && path.parent() == folder.as_deref()
+    }
+
+    /// Keeps an upload as a table. Repeatable.
+    pub(crate) async fn keep_table(&self, record: &FileRecord, table: &Path) -> io::Result<()> {
+        if tokio::fs::try_exists(table).await? {
+            return Ok(());
+        }
+        if let Some(folder) = table.parent() {
+            tokio::fs::create_dir_all(folder).await?;
+        }
+        let content = self.content(record);
+        match tokio::fs::hard_link(&content, table).await {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            // Not every file system knows links.
+            Err(_) => {
+                let part = table.with_extension(PART);
+                tokio::fs::copy(&content, &part).await?;
+                tokio::fs::rename(&part, table).await
+            }
+        }
+    }
+
+    /// Removes the table of a sheet; nothing happens where there is none.
+    pub(crate) async fn remove_table(&self, sheet: &str) -> io::Result<()> {
+        match tokio::fs::remove_dir_all(self.folder_of(sheet)).await {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
+    }
+
+    /// The sheets that have a table here.
+    pub(crate) async fn sheets_with_tables(&self) -> io::Result<Vec<String>> {
+        let mut entries = match tokio::fs::read_dir(self.inner.folder.join(TABLES)).await {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut sheets = Vec::new();
+        while let Some(entry) = entries.next_entry().await? {
+            sheets.extend(entry.file_name().into_string());
+        }
+        Ok(sheets)
+    }
+
+    fn folder_of(&self, sheet: &str) -> PathBuf {
+        self.inner.folder.join(TABLES).join(sheet)
+    }
+}
+
+/// A name that stays in its folder and in one line: letters, digits, `-`, `_` and single dots between them.
+pub(crate) fn safe_name(filename: &str) -> String {
+    let mut name = String::new();
+    for letter in filename.rsplit(['/', '\\']).next().unwrap_or_default().chars() {
+        let letter = if letter.is_ascii_alphanumeric() || "-_.".contains(letter) { letter } else { '_' };
+        if !(letter == '.' && (name.is_empty() || name.ends_with('.'))) {
+            name.push(letter);
+        }
+    }
+    // The end says how it is written, so the start goes.
+    let name = &name[name.len().saturating_sub(NAME_BYTES_MAX)..];
+    let name = name.trim_matches('.');
+    if name.is_empty() { "table".to_owned() } else { name.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shelf::NewFile;
+    use longhaul_queue::Timestamp;
+
+    #[test]
+    fn a_name_of_a_client_is_never_a_path() {
+        let long = "x".repeat(300) + ".csv";
+        let rows = [
+            ("reviews.csv", "reviews.csv"),
+            ("../../etc/passwd", "passwd"),
+            ("..\\..\\boot.ini", "boot.ini"),
+            ("..", "table"),
+            ("...hidden", "hidden"),
+            ("a..b", "a.b"),
+            ("", "table"),
+            ("/", "table"),
+            ("a b\r\nc\".csv", "a_b__c_.csv"),
+            ("größe.csv", "gr__e.csv"),
+        ];
+        for (given, expected) in rows {
+            assert_eq!(safe_name(given), expected, "{given:?}");
+        }
+        assert_eq!(safe_name(&long).len(), NAME_BYTES_MAX);
+        assert!(safe_name(&long).ends_with(".csv"));
+    }
+
+    #[tokio::test]
+    async fn a_table_outlives_its_upload() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let shelf = Shelf::open(folder.path()).expect("opened");
+        let content = futures_util::stream::iter([Ok::<_, String>(bytes::Bytes::from("text\nA\n"))]);
+        let now = Timestamp::from_millis(1_000);
+        let upload = shelf.receive(100, now, content).await.expect("received");
+        let record = shelf.keep(upload, NewFile::default()).await.expect("kept");
+        let table = shelf.table("sheet-1", "../a.csv").expect("a place");
+        assert!(table.starts_with(folder.path()) && shelf.has_table("sheet-1", &table));
+        assert!(!shelf.has_table("sheet-2", &table));
+        for _ in 0..2 {
+            shelf.keep_table(&record, &table).await.expect("linked");
+        }
+        shelf.delete(&record.id).await.expect("deleted");
+        // Also after a restart.
+        let shelf = Shelf::open(folder.path()).expect("opened");
+        assert_eq!(std::fs::read_to_string(&table).expect("content"), "text\nA\n");
+        assert_eq!(shelf.sheets_with_tables().await.expect("a list"), ["sheet-1"]);
+        for _ in 0..2 {
+            shelf.remove_table("sheet-1").await.expect("removed");
+        }
+        assert!(!table.exists());
+    }
+}
