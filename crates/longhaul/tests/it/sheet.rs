@@ -8,7 +8,7 @@ mod inputs;
 mod modes;
 mod money;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 use longhaul_llm::sim::{answer_key, request_key};
@@ -143,11 +143,9 @@ fn durable(desk: &Desk) -> Vec<(u64, u32)> {
     rows(desk, ".longhaul/longhaul.db", sql, |row| Ok((row.get(0)?, row.get(1)?)))
 }
 
-/// Calls that are booked and not settled.
-fn open_calls(desk: &Desk) -> u64 {
-    let counts: Vec<u64> =
-        rows(desk, ".longhaul/llm.db", "SELECT count(*) FROM calls WHERE state = 0", |row| row.get(0));
-    counts.into_iter().sum()
+/// Calls that are booked and not settled, by their names.
+fn open_calls(desk: &Desk) -> Vec<String> {
+    rows(desk, ".longhaul/llm.db", "SELECT call FROM calls WHERE state = 0", |row| row.get(0))
 }
 
 /// What a file says right now; nothing if it is not there yet.
@@ -166,13 +164,19 @@ fn rows<T>(
     found.collect::<Result<_, _>>().expect("rows")
 }
 
-/// Answers that were on disk at a kill, and how often they had been asked for by then.
+/// What was seen when no process was at work.
 #[derive(Default)]
-struct Durable(HashMap<(u64, u32), u64>);
+struct Witness {
+    /// Answers on disk, and how often they had been asked for when they were first seen there.
+    durable: HashMap<(u64, u32), u64>,
+    /// Calls that were under way at a kill. A process that dies early leaves those of the one before as they are.
+    under_way: HashSet<String>,
+}
 
-impl Durable {
-    /// Looks, with no process at work. `text` is that of a row of the table.
+impl Witness {
+    /// Looks, and demands that nothing was asked again that was on disk before. `text` is that of a row.
     fn look(&mut self, sim: &Sim, desk: &Desk, text: impl Fn(u64) -> String) {
+        self.under_way.extend(open_calls(desk));
         let durable = durable(desk);
         if durable.is_empty() {
             return;
@@ -182,7 +186,7 @@ impl Durable {
             let name = request_key(&prompt::request(&sheet, &text(row), block));
             let asked = times.get(&name).copied().unwrap_or(0);
             assert!(asked > 0, "row {row}, block {block} has an answer that nobody gave");
-            let known = *self.0.entry((row, block)).or_insert(asked);
+            let known = *self.durable.entry((row, block)).or_insert(asked);
             assert_eq!(asked, known, "row {row}, block {block} was asked again after its answer was durable");
         }
     }

@@ -5,7 +5,7 @@ use longhaul_pipelines::scoring::google::CallKind;
 use longhaul_pipelines::scoring::google::fake::{EMAIL, FakeSheets, SPREADSHEET, Sharing, SheetsFault};
 use serde_json::Value;
 
-use super::{Durable, count, open_calls, right, start, status, stored, write_rubric};
+use super::{Witness, count, right, start, status, stored, write_rubric};
 use crate::llm::sim::{Desk, Sim};
 use crate::workers::until;
 
@@ -55,17 +55,17 @@ fn row_is_right(desk: &Desk, values: &[Vec<Value>], row: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kills_and_lost_acknowledgements_leave_every_cell_right() {
-    const ROWS: u64 = 150;
     let kills = std::env::var(KILLS_NAME).ok().and_then(|kills| kills.parse().ok()).unwrap_or(KILLS);
     let seed = fastrand::u64(..);
     eprintln!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let log = tempfile::NamedTempFile::new().expect("a file");
-    let rows = ROWS.max(kills * 12);
+    // So many that the last kill still finds work.
+    let rows = kills * 60;
     let (fake, sim, desk, address) = with_sheet(
         rows,
         &format!(
-            r#","log":{:?},"latency":{{"base_ms":20}},
+            r#","log":{:?},"latency":{{"base_ms":40}},
                "faults":{{"rate_5xx":0.02,"rate_schema_break":0.04,"rate_malformed":0.04,"calm_after":3}}"#,
             log.path()
         ),
@@ -74,24 +74,25 @@ async fn kills_and_lost_acknowledgements_leave_every_cell_right() {
     fake.fail_some(CallKind::Write, 0.3, SheetsFault::LostAnswer, seed);
     fake.fail_some(CallKind::Write, 0.1, SheetsFault::Status(503), seed);
     fake.fail_some(CallKind::Read, 0.05, SheetsFault::Status(500), seed);
-    let (mut durable, mut under_way, mut acknowledged) = (Durable::default(), 0, 0);
+    let args = [&args(&address)[..], &["--concurrency", "3"]].concat();
+    let (mut witness, mut at_work, mut at_writes) = (Witness::default(), 0, 0);
     for _ in 0..kills {
         let (asked, written) = (sim.count("executed"), fake.calls(CallKind::Write));
         // Some kills hit the time of asking, some the moment of a write.
-        let asks = random.bool().then(|| asked + random.u64(0..rows * 2 / (kills + 3)));
-        let mut run = desk.start(&args(&address));
+        let asks = random.bool().then(|| asked + random.u64(0..50));
+        let mut run = desk.start(&args);
         until("the moment of a kill", || {
             let there = asks.is_some_and(|asks| sim.count("executed") >= asks);
             there || fake.calls(CallKind::Write) > written || run.has_ended()
         });
+        at_work += u64::from(!run.has_ended());
+        at_writes += u64::from(fake.calls(CallKind::Write) > written);
         run.kill();
-        acknowledged += usize::from(fake.calls(CallKind::Write) > written);
-        under_way += open_calls(&desk);
-        durable.look(&sim, &desk, text);
+        witness.look(&sim, &desk, text);
     }
-    let ran = desk.ok(&args(&address));
-    durable.look(&sim, &desk, text);
-    assert_eq!(durable.0.len() as u64, rows * 2, "every unit has one answer");
+    let ran = desk.ok(&args);
+    witness.look(&sim, &desk, text);
+    assert_eq!(witness.durable.len() as u64, rows * 2, "every unit has one answer");
     let values = fake.values(TITLE);
     (1..=rows).for_each(|row| row_is_right(&desk, &values, row));
     assert_eq!(values[0].len(), 2 + CATEGORIES, "heads are written once");
@@ -100,14 +101,14 @@ async fn kills_and_lost_acknowledgements_leave_every_cell_right() {
     let [unknown, lost] = [&status["spent"]["unknown_calls"], &status["lost_calls"]].map(count);
     let busiest = fake.busiest_minute(CallKind::Write);
     eprintln!(
-        "{kills} kills, {acknowledged} of them at a write; {} units, {} executed, {unknown} cut off, {lost} lost; \
+        "{at_work} of {kills} kills at work, {at_writes} at a write; {} units, {} executed, {unknown} cut off, {lost} lost; \
          {} writes, {} reads, {busiest} writes in the busiest minute",
         rows * 2,
         sim.count("executed"),
         fake.calls(CallKind::Write),
         fake.calls(CallKind::Read)
     );
-    assert_eq!(unknown, under_way, "{status}");
+    assert_eq!((at_work, unknown), (kills, witness.under_way.len() as u64), "{status}");
     assert_eq!(unknown > 0, ran.stdout.contains("may have been billed"), "{ran:?}");
     assert!(sim.count("executed") <= count(&status["units"]["asked"]) + unknown + lost, "{status}");
     assert_eq!(fake.beyond_quota(), 0);

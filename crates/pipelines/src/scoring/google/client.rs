@@ -275,7 +275,7 @@ pub(super) async fn body_of(mut response: reqwest::Response, what: &str) -> Resu
     let status = response.status();
     let seconds =
         response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.trim().parse().ok());
-    let retry_after = seconds.map(std::time::Duration::from_secs);
+    let retry_after = seconds.map(Duration::from_secs);
     let mut body = Vec::new();
     loop {
         let piece = response.chunk().await.map_err(|error| {
