@@ -6,7 +6,7 @@
 
 use axum::Json as Answer;
 use axum::extract::{Path, State as Shared};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use longhaul_llm::Scope;
 use longhaul_pipelines::scoring::settings::{SheetSettings, Target};
 use longhaul_pipelines::scoring::sheet::SHEET_PREFIX;
@@ -19,7 +19,7 @@ use utoipa::ToSchema;
 
 use super::ApiResult;
 use super::extract::{ApiJson, ApiQuery};
-use super::idempotency::Key;
+use super::idempotency::Keyed;
 use super::jobs::WaitQuery;
 use super::page::{Listed, PageQuery, cursor_of, limit, seq_of};
 use super::runs::input::micros;
@@ -159,11 +159,10 @@ pub(super) struct SubmittedOut {
 #[utoipa::path(post, path = "/api/v1/sheets", tag = "sheets", request_body = SheetIn, responses((status = 201, body = SubmittedOut), (status = 200, description = "It was there before", body = SubmittedOut)))]
 pub(super) async fn score_sheet(
     Shared(ctx): Shared<Ctx>,
-    headers: HeaderMap,
+    _: Keyed,
     ApiJson(asked): ApiJson<SheetIn>,
 ) -> ApiResult<(StatusCode, Answer<SubmittedOut>)> {
     let scoring = scoring(&ctx)?;
-    Key::of(&headers)?;
     let max_cost = asked.max_cost_usd.map(|dollars| micros("max_cost_usd", dollars)).transpose()?;
     let _turn = ctx.tables.acquire().await.map_err(Problem::unavailable)?;
     let mut wanted = Wanted::new(&ctx, asked).await?;
@@ -173,6 +172,7 @@ pub(super) async fn score_sheet(
         let estimate = estimate::estimate(scoring, &wanted.settings).await;
         let estimate = estimate.map_err(|error| wanted.problem(error))?;
         wanted.settings.estimate_micros = estimate.cost_micros;
+        wanted.settings.raw_estimate_micros = estimate.raw_cost_micros;
     }
     if max_cost.is_some() {
         let set = ctx.llm().ledger().set_cap(&Scope::run(id.as_str()), max_cost).await;

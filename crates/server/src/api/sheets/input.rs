@@ -67,6 +67,8 @@ pub(in crate::api) struct SheetIn {
     fallback_profile: Option<String>,
     /// `keep` (default): cells that have a value keep it and are not paid for; `overwrite`: they are scored again.
     existing: ExistingIn,
+    /// Most tokens of an answer; by what is asked for by default.
+    max_tokens: Option<u32>,
     /// Only so many rows with a text, from the top.
     limit: Option<u64>,
     /// Nothing is sent that could cost more in all.
@@ -163,6 +165,7 @@ impl Wanted {
             categories: asked.categories.into_iter().map(category).collect(),
             instructions: asked.instructions,
             range: asked.range.unwrap_or((0.0, 1.0)),
+            max_tokens: asked.max_tokens,
             model,
             fallback,
             existing: match asked.existing {
@@ -174,6 +177,7 @@ impl Wanted {
             cache: asked.cache,
             tags: asked.tags,
             estimate_micros: None,
+            raw_estimate_micros: None,
         };
         let wanted = Self { settings, file };
         wanted.settings.check().map_err(|error| wanted.problem(error))?;
