@@ -1,29 +1,26 @@
 //! What the slice keeps in the data store: texts, answers, the cache, the counters of chunks.
 
-use std::time::Duration;
-
 use longhaul_queue::Timestamp;
 use longhaul_stores::sqlite::{Db, DbError, DbResult};
-use rusqlite::types::Value as Sql;
 use rusqlite::{Connection, OptionalExtension as _, Row as SqlRow, params};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::layout::Plan;
-use super::places::{Exported, Fate};
+use super::places::Exported;
 use super::settings::{SheetSettings, Target};
 use super::{Error, Result};
 use crate::data;
 
 mod cache;
+mod quota;
+mod units;
 
 pub use cache::{CACHE_ENTRIES_MAX, CACHE_TTL, CacheKey, Cached};
+pub use units::{OpenUnit, ScoredUnit, UnitEnd, UnitRow, UnitState};
 
 const MIGRATIONS: [&str; 1] = [include_str!("tables.sql")];
 /// Rows deleted in one transaction.
 const REMOVE_ROWS: usize = 5_000;
-/// The time over which a quota of writes counts.
-const QUOTA_WINDOW: Duration = Duration::from_secs(60);
 
 /// The tables. Cheap to clone.
 #[derive(Clone)]
@@ -116,108 +113,6 @@ pub struct KeptRow {
     pub text: String,
     /// Targets that had a value when the table was read: they keep it.
     pub filled: Vec<u32>,
-}
-
-/// What became of a unit.
-#[derive(Debug, Clone, PartialEq)]
-pub struct UnitRow {
-    /// Its chunk.
-    pub chunk: u64,
-    /// Its row.
-    pub row: u64,
-    /// Its block.
-    pub block: u32,
-    /// What it came to.
-    pub end: UnitEnd,
-}
-
-/// What a unit came to.
-#[derive(Debug, Clone, PartialEq)]
-pub enum UnitEnd {
-    /// It has an answer.
-    Scored(ScoredUnit),
-    /// It stays blank.
-    Failed {
-        /// Why.
-        reason: String,
-        /// Calls that brought an answer which could not be used.
-        asked: u64,
-    },
-    /// It is still to be asked: the work was stopped.
-    Dropped {
-        /// Calls that brought an answer which could not be used.
-        asked: u64,
-    },
-}
-
-/// An answer.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ScoredUnit {
-    /// Cells by target of the block.
-    pub cells: Vec<Value>,
-    /// Who answered.
-    pub model: String,
-    /// What all calls cost; absent when the model has no price.
-    pub cost_micros: Option<u64>,
-    /// It came from the cache.
-    pub cached: bool,
-    /// Calls that brought an answer.
-    pub asked: u64,
-    /// The name under which the answer is kept for others.
-    pub key: Option<CacheKey>,
-    /// The data store is all there is to write to.
-    pub written: bool,
-}
-
-/// A unit that is answered and waits to be written, or that failed.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct OpenUnit {
-    /// Its row.
-    pub row: u64,
-    /// Its block.
-    pub block: u32,
-    /// Cells by target of the block; empty for one that failed.
-    pub cells: Vec<Value>,
-    /// Why it failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-}
-
-/// Where a unit stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum UnitState {
-    /// Answered.
-    Scored = 1,
-    /// Written.
-    Written = 2,
-    /// Left blank.
-    Failed = 3,
-    /// Left alone.
-    Edited = 4,
-}
-
-impl UnitState {
-    fn of(number: i64) -> DbResult<Self> {
-        match number {
-            1 => Ok(Self::Scored),
-            2 => Ok(Self::Written),
-            3 => Ok(Self::Failed),
-            4 => Ok(Self::Edited),
-            _ => {
-                Err(DbError::caller(format!("a unit of a sheet has the state {number}, which there is not")))
-            }
-        }
-    }
-
-    const fn column(self) -> &'static str {
-        match self {
-            Self::Scored => "scored",
-            Self::Written => "written",
-            Self::Failed => "failed",
-            Self::Edited => "edited",
-        }
-    }
 }
 
 impl Tables {
@@ -366,82 +261,6 @@ impl Tables {
         .await
     }
 
-    /// Where the units of some rows stand; those that are not among them were never answered.
-    pub async fn states(&self, sheet: i64, (first, last): (u64, u64)) -> Result<Vec<(u64, u32, UnitState)>> {
-        let sql = "SELECT row, block, state FROM score_units WHERE sheet = ?1 AND row BETWEEN ?2 AND ?3";
-        self.read(move |connection| {
-            let mut statement = connection.prepare_cached(sql)?;
-            let mut rows = statement.query(params![sheet, first, last])?;
-            let mut states = Vec::new();
-            while let Some(row) = rows.next()? {
-                states.push((row.get(0)?, row.get(1)?, UnitState::of(row.get(2)?)?));
-            }
-            Ok(states)
-        })
-        .await
-    }
-
-    /// Stores what units came to, answers with their place in the cache. One that has an answer keeps it.
-    pub async fn settle(&self, sheet: i64, units: Vec<UnitRow>, now: Timestamp) -> Result<()> {
-        self.write(move |connection| {
-            for unit in &units {
-                settle_one(connection, sheet, unit, now)?;
-            }
-            Ok(())
-        })
-        .await
-    }
-
-    /// Notes what became of answered units at the sink.
-    pub async fn wrote(&self, sheet: i64, units: Vec<(u64, u64, u32, Fate)>) -> Result<()> {
-        self.write(move |connection| {
-            for (chunk, row, block, fate) in units {
-                let state = match fate {
-                    Fate::Written => UnitState::Written,
-                    Fate::Edited => UnitState::Edited,
-                };
-                let changed = connection
-                    .prepare_cached(
-                        "UPDATE score_units SET state = ?4 WHERE sheet = ?1 AND row = ?2 AND block = ?3 AND state = 1",
-                    )?
-                    .execute(params![sheet, row, block, state as i64])?;
-                if changed > 0 {
-                    count(connection, (sheet, chunk), UnitState::Scored, -1)?;
-                    count(connection, (sheet, chunk), state, 1)?;
-                }
-            }
-            Ok(())
-        })
-        .await
-    }
-
-    /// Units in a state among some rows, in order, after a unit.
-    pub async fn open_units(
-        &self,
-        sheet: i64,
-        state: UnitState,
-        (first, last): (u64, u64),
-        after: Option<(u64, u32)>,
-        limit: usize,
-    ) -> Result<Vec<OpenUnit>> {
-        let sql = "SELECT row, block, cells, reason FROM score_units
-                   WHERE sheet = ?1 AND state = ?2 AND state <> 2 AND row BETWEEN ?3 AND ?4 AND (row, block) > (?5, ?6)
-                   ORDER BY row, block LIMIT ?7";
-        let after = after.map_or((-1, -1), |(row, block)| (row.cast_signed(), i64::from(block)));
-        self.read(move |connection| {
-            let mut statement = connection.prepare_cached(sql)?;
-            let mut rows =
-                statement.query(params![sheet, state as i64, first, last, after.0, after.1, limit])?;
-            let mut units = Vec::new();
-            while let Some(row) = rows.next()? {
-                let cells = cells_of(row.get(2)?)?;
-                units.push(OpenUnit { row: row.get(0)?, block: row.get(1)?, cells, reason: row.get(3)? });
-            }
-            Ok(units)
-        })
-        .await
-    }
-
     /// Rows with a text, from one on.
     pub(super) fn texts_from(
         connection: &Connection,
@@ -467,34 +286,6 @@ impl Tables {
         Ok(texts.collect::<Result<_, _>>()?)
     }
 
-    /// Answered cells of some rows, by row and block, for a reader that goes through the table once.
-    pub(super) fn answered(
-        connection: &Connection,
-        sheet: i64,
-        (first, last): (u64, u64),
-    ) -> DbResult<Vec<(u64, u32, Vec<Value>)>> {
-        let sql = "SELECT row, block, cells FROM score_units
-                   WHERE sheet = ?1 AND row BETWEEN ?2 AND ?3 AND cells IS NOT NULL ORDER BY row, block";
-        let mut statement = connection.prepare_cached(sql)?;
-        let mut rows = statement.query(params![sheet, first, last])?;
-        let mut answered = Vec::new();
-        while let Some(row) = rows.next()? {
-            answered.push((row.get(0)?, row.get(1)?, cells_of(row.get(2)?)?));
-        }
-        Ok(answered)
-    }
-
-    /// Forgets that units failed, so that they are asked for again; how many.
-    pub async fn forget_failed(&self, sheet: i64) -> Result<u64> {
-        self.write(move |connection| {
-            let forgotten =
-                connection.execute("DELETE FROM score_units WHERE sheet = ?1 AND state = 3", [sheet])?;
-            connection.execute("UPDATE score_chunks SET failed = 0 WHERE sheet = ?1", [sheet])?;
-            Ok(forgotten as u64)
-        })
-        .await
-    }
-
     /// Deletes all of a sheet, some thousand rows at a time.
     pub async fn remove(&self, sheet: i64) -> Result<()> {
         for sql in [
@@ -515,36 +306,6 @@ impl Tables {
         .await
     }
 
-    /// Takes one of an account's writes of this minute. All processes that share the data store count together, also
-    /// across restarts. `Err` says how long to wait.
-    pub async fn take_write(
-        &self,
-        account: &str,
-        per_minute: u32,
-        now: Timestamp,
-    ) -> Result<Result<(), Duration>> {
-        let account = account.to_owned();
-        let taken = self.write(move |connection| {
-            let since = now.as_millis() - i64::try_from(QUOTA_WINDOW.as_millis()).unwrap_or(i64::MAX);
-            // One of the future was counted before the clock was set back.
-            let sql = "DELETE FROM score_writes WHERE at <= ?1 OR at > ?2";
-            connection.execute(sql, params![since, now.as_millis()])?;
-            // The oldest write that still stands in the way.
-            let sql = "SELECT at FROM score_writes WHERE account = ?1 ORDER BY at DESC LIMIT 1 OFFSET ?2";
-            let in_the_way: Option<i64> = connection
-                .query_row(sql, params![account, per_minute.saturating_sub(1)], |row| row.get(0))
-                .optional()?;
-            if let Some(at) = in_the_way {
-                let wait = u64::try_from(at - since).unwrap_or(0).max(1);
-                return Ok(Err(Duration::from_millis(wait)));
-            }
-            let sql = "INSERT INTO score_writes (account, at) VALUES (?1, ?2)";
-            connection.execute(sql, params![account, now.as_millis()])?;
-            Ok(Ok(()))
-        });
-        taken.await
-    }
-
     async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection) -> DbResult<T> + Send + 'static,
@@ -563,72 +324,6 @@ impl Tables {
     pub fn db(&self) -> &Db {
         &self.db
     }
-}
-
-fn settle_one(connection: &Connection, sheet: i64, unit: &UnitRow, now: Timestamp) -> DbResult<()> {
-    let UnitRow { chunk, row, block, end } = unit;
-    let before: Option<i64> = connection
-        .prepare_cached("SELECT state FROM score_units WHERE sheet = ?1 AND row = ?2 AND block = ?3")?
-        .query_row(params![sheet, row, block], |found| found.get(0))
-        .optional()?;
-    let before = before.map(UnitState::of).transpose()?;
-    let asked = match end {
-        UnitEnd::Scored(scored) => scored.asked,
-        UnitEnd::Failed { asked, .. } | UnitEnd::Dropped { asked } => *asked,
-    };
-    add(connection, (sheet, *chunk), "asked", asked)?;
-    // A late writer does not take away an answer.
-    if before.is_some_and(|state| state != UnitState::Failed) {
-        return Ok(());
-    }
-    let (state, cells, scored, reason) = match end {
-        UnitEnd::Scored(scored) => {
-            let state = if scored.written { UnitState::Written } else { UnitState::Scored };
-            (state, Some(text_of(&scored.cells)?), Some(scored), None)
-        }
-        UnitEnd::Failed { reason, .. } => (UnitState::Failed, None, None, Some(reason)),
-        UnitEnd::Dropped { .. } => return Ok(()),
-    };
-    connection
-        .prepare_cached(
-            "INSERT OR REPLACE INTO score_units (sheet, row, block, state, cells, model, cost_micros, reason)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-        )?
-        .execute(params![
-            sheet,
-            row,
-            block,
-            state as i64,
-            cells,
-            scored.map(|scored| &scored.model),
-            scored.and_then(|scored| scored.cost_micros),
-            reason
-        ])?;
-    if let Some(scored) = scored {
-        add(connection, (sheet, *chunk), "cached", u64::from(scored.cached))?;
-        if let (Some(key), Some(cells), false) = (&scored.key, &cells, scored.cached) {
-            cache::put(connection, key, cells, &scored.model, now)?;
-        }
-    }
-    if let Some(before) = before {
-        count(connection, (sheet, *chunk), before, -1)?;
-    }
-    count(connection, (sheet, *chunk), state, 1)
-}
-
-fn count(connection: &Connection, chunk: (i64, u64), state: UnitState, by: i64) -> DbResult<()> {
-    let column = state.column();
-    let sql = format!("UPDATE score_chunks SET {column} = {column} + ?3 WHERE sheet = ?1 AND chunk = ?2");
-    connection.prepare_cached(&sql)?.execute(params![chunk.0, chunk.1, by])?;
-    Ok(())
-}
-
-fn add(connection: &Connection, chunk: (i64, u64), column: &str, by: u64) -> DbResult<()> {
-    if by > 0 {
-        let sql = format!("UPDATE score_chunks SET {column} = {column} + ?3 WHERE sheet = ?1 AND chunk = ?2");
-        connection.prepare_cached(&sql)?.execute(params![chunk.0, chunk.1, by])?;
-    }
-    Ok(())
 }
 
 fn sheet_of(row: &SqlRow<'_>) -> DbResult<StoredSheet> {
@@ -687,17 +382,6 @@ fn kept_of(row: &SqlRow<'_>) -> rusqlite::Result<KeptRow> {
 
 fn list(targets: &[u32]) -> String {
     targets.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
-}
-
-fn cells_of(text: Sql) -> DbResult<Vec<Value>> {
-    match text {
-        Sql::Text(text) => parsed("cells", &text),
-        _ => Ok(Vec::new()),
-    }
-}
-
-fn text_of(cells: &[Value]) -> DbResult<String> {
-    serde_json::to_string(cells).map_err(|error| DbError::caller(error.to_string()))
 }
 
 fn parsed<T: serde::de::DeserializeOwned>(what: &str, text: &str) -> DbResult<T> {
