@@ -16,7 +16,7 @@ use super::{Result, Scoring};
 /// commas are tokens of their own, so `0.85,` is four and not its bytes by four.
 const SHAPE: Shape = Shape { answer: 6.0, score: 4.0, reason: 30.0, field: 10.0 };
 /// The simulator counts four bytes as a token.
-const SIM_SHAPE: Shape = Shape { answer: 13.0 / 4.0, score: 4.0 / 4.0, reason: 30.0, field: 10.0 };
+const SIM_SHAPE: Shape = Shape { answer: 3.25, score: 1.0, reason: 30.0, field: 10.0 };
 
 /// Tokens of the parts of an answer.
 struct Shape {
