@@ -129,6 +129,11 @@ pub async fn remove(scoring: &Scoring, id: &SheetId) -> Result<()> {
             process.unfinished()
         )));
     }
+    // One whose reading broke off is open for more chunks, and its end still waits for them.
+    if !sheet.read_whole {
+        scoring.inner.queue.cancel_process(id.process()).await?;
+        scoring.inner.queue.seal(id.process()).await?;
+    }
     scoring.inner.queue.consume_process(&id.process()).await?;
     scoring.forget(id);
     scoring.inner.tables.remove(sheet.seq).await?;
@@ -141,6 +146,8 @@ impl Scoring {
     /// Takes back a sheet that turned out to have nothing to score.
     pub(super) async fn forget_unmade(&self, id: &SheetId, seq: i64) -> Result<()> {
         self.inner.queue.cancel_process(id.process()).await?;
+        // An open process might get more jobs, and is not consumed.
+        self.inner.queue.seal(id.process()).await?;
         self.inner.queue.consume_process(&id.process()).await?;
         self.inner.tables.remove(seq).await
     }

@@ -17,5 +17,6 @@ mod hostile;
 mod mcp;
 mod metrics;
 mod raw;
+mod sheets;
 mod stage;
 mod webhooks;
