@@ -208,6 +208,7 @@ fn form(parts: &[(&str, &str)]) -> Case {
 pub(super) fn cases(things: &Things) -> Vec<Case> {
     let mut cases = reads(things);
     cases.extend(own(things));
+    cases.extend(sheets(things));
     cases.extend(compatible(things));
     cases.extend(tools(things));
     cases
@@ -271,7 +272,7 @@ pub(super) fn reads(things: &Things) -> Vec<Case> {
 }
 
 fn own(things: &Things) -> Vec<Case> {
-    let Things { job: id, run: run_id, lease, file, table, sheet: sheet_id, .. } = things;
+    let Things { job: id, run: run_id, lease, file, .. } = things;
     let graph = json!({"jobs": [{"kind": "a", "ref": "a"}, {"kind": "b", "depends_on": ["a", {"job": "a", "on_failure": "run"}]}]});
     let outcome =
         |outcome: Value| json!({"items": [{"lease": lease, "outcome": outcome, "usage": {"tokens": 3}}]});
@@ -312,15 +313,6 @@ fn own(things: &Things) -> Vec<Case> {
         with("POST", "/api/v1/runs", run()),
         with("POST", "/api/v1/runs", json!({"input_file": file, "mode": "sync"})),
         with("POST", "/api/v1/estimate", run()),
-        with("POST", "/api/v1/sheets", sheet(table)),
-        with("POST", "/api/v1/sheets/estimate", sheet(table)),
-        with(
-            "POST",
-            "/api/v1/sheets/estimate",
-            json!({"google": {"spreadsheet": "1AbC", "sheet": "A"}, "layout": {"sheet": {"text_column": 3, "first_row": 5}}, "model": "sim-small"}),
-        ),
-        with("POST", format!("/api/v1/sheets/{sheet_id}/retry"), json!({"chunk": 1})),
-        with("POST", format!("/api/v1/sheets/{sheet_id}/resume"), json!({"max_cost_usd": 1.5})),
         with("POST", "/api/v1/processes/p/consume", json!({"ids": [id], "up_to_seq": 3})),
         with("PATCH", "/api/v1/queues/q", queue),
         with("PUT", "/api/v1/schedules/daily", schedule),
@@ -350,6 +342,21 @@ fn own(things: &Things) -> Vec<Case> {
     );
     cases.push(with("POST", "/api/v1/processes/p/seal", Value::Null));
     cases
+}
+
+fn sheets(things: &Things) -> Vec<Case> {
+    let Things { table, sheet: id, .. } = things;
+    vec![
+        with("POST", "/api/v1/sheets", sheet(table)),
+        with("POST", "/api/v1/sheets/estimate", sheet(table)),
+        with(
+            "POST",
+            "/api/v1/sheets/estimate",
+            json!({"google": {"spreadsheet": "1AbC", "sheet": "A"}, "layout": {"sheet": {"text_column": 3, "first_row": 5}}, "model": "sim-small"}),
+        ),
+        with("POST", format!("/api/v1/sheets/{id}/retry"), json!({"chunk": 1})),
+        with("POST", format!("/api/v1/sheets/{id}/resume"), json!({"max_cost_usd": 1.5})),
+    ]
 }
 
 fn compatible(things: &Things) -> Vec<Case> {

@@ -126,6 +126,29 @@ async fn a_cancelled_sheet_keeps_what_it_has_and_a_deleted_one_leaves_nothing() 
 }
 
 #[tokio::test]
+async fn a_sheet_whose_reading_broke_off_is_shown_and_deleted() {
+    let stage = Stage::new().await;
+    let file = uploaded(&stage, 5).await;
+    let whole = stored(&stage, &made(&stage, &sheet_of(&file)).await).await;
+    let (scoring, now) = (stage.ctx.scoring.as_ref().expect("the slice"), stage.ctx.queue().clock().now());
+    for (id, opened) in [("sheet-1", false), ("sheet-2", true)] {
+        scoring.tables().make(id, &whole.settings, &whole.plan, now).await.expect("stored");
+        if opened {
+            stage.ctx.queue().open_process(id.into()).await.expect("opened");
+        }
+        let list = stage.get(SHEETS).await;
+        assert_eq!(
+            (&list["items"][0]["id"], &list["items"][0]["status"]["state"]),
+            (&json!(id), &json!("reading"))
+        );
+        let (status, deleted) = stage.send(Method::DELETE, &format!("{SHEETS}/{id}"), None).await;
+        assert_eq!(status, StatusCode::OK, "{deleted}");
+    }
+    assert_eq!(stage.get(SHEETS).await["items"].as_array().map(Vec::len), Some(1));
+    stage.stop().await;
+}
+
+#[tokio::test]
 async fn a_sheet_goes_whole_when_its_process_is_consumed() {
     let stage = Stage::new().await;
     let file = uploaded(&stage, 5).await;

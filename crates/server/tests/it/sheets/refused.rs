@@ -11,28 +11,15 @@ fn with(mut wanted: Value, field: &str, value: Value) -> Value {
     wanted
 }
 
-#[tokio::test]
-async fn what_is_wrong_with_a_sheet_is_told_by_its_field() {
-    let stage = Stage::new().await;
-    let file = uploaded(&stage, 5).await;
-    let odd = stage.upload_as("reviews.txt", table(5)).await;
-    let lines = stage.upload_as("reviews.jsonl", "{\"review\": \"fine\"}\nnonsense\n".to_owned()).await;
-    let blank = stage.upload_as("blank.csv", "id,review\n1,\n".to_owned()).await;
-    let empty = stage.upload_as("empty.csv", String::new()).await;
-    let book = stage.upload_as("book.xlsx", "no workbook".to_owned()).await;
-    let (id, good) = (|file: &Value| file["id"].clone(), sheet_of(&file));
+/// Fields with values that do not fit, and the field that is told.
+fn unfit() -> Vec<(&'static str, Value, &'static str)> {
     let columns = |text: &str| json!({"columns": {"text": text}});
     let twice = json!([{"name": "a"}, {"name": "a"}]);
-    let rows = [
+    vec![
         ("file_id", Value::Null, "file_id"),
         ("file_id", json!("file-none"), "file_id"),
         ("file_id", json!("../../etc/passwd"), "file_id"),
         ("file_id", json!("/etc/passwd"), "file_id"),
-        ("file_id", id(&odd), "format"),
-        ("file_id", id(&lines), "file_id"),
-        ("file_id", id(&blank), "file_id"),
-        ("file_id", id(&empty), "file_id"),
-        ("file_id", id(&book), "file_id"),
         ("format", json!("ods"), "format"),
         ("sheet", json!("Sheet1"), "sheet"),
         ("google", json!({"spreadsheet": "abc", "sheet": "A"}), "google"),
@@ -67,7 +54,25 @@ async fn what_is_wrong_with_a_sheet_is_told_by_its_field() {
         ("instructions", json!("x".repeat(100_001)), "instructions"),
         ("target", json!("/etc/passwd"), "target"),
         ("path", json!("/etc/passwd"), "path"),
-    ];
+    ]
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_sheet_is_told_by_its_field() {
+    let stage = Stage::new().await;
+    let file = uploaded(&stage, 5).await;
+    let odd = stage.upload_as("reviews.txt", table(5)).await;
+    let lines = stage.upload_as("reviews.jsonl", "{\"review\": \"fine\"}\nnonsense\n".to_owned()).await;
+    let blank = stage.upload_as("blank.csv", "id,review\n1,\n".to_owned()).await;
+    let empty = stage.upload_as("empty.csv", String::new()).await;
+    let book = stage.upload_as("book.xlsx", "no workbook".to_owned()).await;
+    let long = stage.upload_as("long.csv", table(60) + "60," + &"x".repeat(1_000_001) + "\n").await;
+    let good = sheet_of(&file);
+    let mut rows = unfit();
+    rows.push(("file_id", odd["id"].clone(), "format"));
+    rows.extend(
+        [&lines, &blank, &empty, &book, &long].map(|file| ("file_id", file["id"].clone(), "file_id")),
+    );
     for (field, value, expected) in rows {
         let body = with(good.clone(), field, value.clone());
         let shown: String = value.to_string().chars().take(80).collect();
