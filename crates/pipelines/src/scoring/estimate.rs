@@ -80,7 +80,7 @@ pub async fn estimate(scoring: &Scoring, settings: &SheetSettings) -> Result<Est
     while estimate.rows < limit
         && let Some(row) = table.next().await?
     {
-        let text = row.cell(sheet.plan.text_column);
+        let text = scheduler::text_of(&row, &sheet.plan)?;
         if text.is_empty() {
             continue;
         }

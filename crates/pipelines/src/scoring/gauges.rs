@@ -1,6 +1,7 @@
 //! What the stages of this process are doing right now, for people and `/metrics`.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A number that changes.
@@ -39,6 +40,18 @@ pub struct Gauges {
     pub cache_hits: Gauge,
     /// Units that were not.
     pub cache_misses: Gauge,
+}
+
+/// Says that nothing waits or is asked any more, however a run ends. One beside it that goes on says anew what it does.
+pub(super) struct Rest(pub(super) Arc<Gauges>);
+
+impl Drop for Rest {
+    fn drop(&mut self) {
+        let Gauges { invoke_queue, invoking, validation_queue, writer_queue, writer_lag_ms, .. } = &*self.0;
+        for gauge in [invoke_queue, invoking, validation_queue, writer_queue, writer_lag_ms] {
+            gauge.set(0);
+        }
+    }
 }
 
 impl fmt::Display for Gauges {

@@ -105,9 +105,10 @@ pub async fn retry(scoring: &Scoring, id: &SheetId, again: Again) -> Result<Retr
         }
     }
     if retried.units + retried.chunks > 0 {
-        scoring.inner.tables.set_exported(sheet.seq, None).await?;
         let manifest = queue.get(id.manifest()).await?;
-        if manifest.job.state.is_terminal() {
+        // One that has not ended waits for the chunks anyway, and one that succeeded meanwhile has met them.
+        if matches!(manifest.job.state, State::Failed | State::Cancelled) {
+            scoring.inner.tables.set_exported(sheet.seq, None).await?;
             queue.retry(id.manifest(), false).await?;
         }
     }
@@ -129,15 +130,25 @@ pub async fn rows(
     finish::rows(scoring, sheet, first, limit).await
 }
 
-/// Deletes a sheet for good: jobs, texts, scores and its part of the ledger. Refused while chunks are unfinished.
+/// Deletes a sheet for good: jobs, texts, scores and its part of the ledger. Refused while it is at work. Repeatable: what was
+/// cut off goes on.
 pub async fn remove(scoring: &Scoring, id: &SheetId) -> Result<()> {
     let sheet = scoring.inner.tables.get(id.as_str()).await?;
-    let process = scoring.inner.queue.process(&id.process()).await?;
-    if process.unfinished() > 0 {
-        return Err(Error::Invalid(format!(
-            "{id} has {} unfinished chunks; cancel it first",
-            process.unfinished()
-        )));
+    let queue = &scoring.inner.queue;
+    let process = queue.store().process(id.process()).await?;
+    let unfinished = process.map_or(0, |process| process.unfinished());
+    if unfinished > 0 {
+        return Err(Error::Invalid(format!("{id} has {unfinished} unfinished chunks; cancel it first")));
+    }
+    if sheet.read_whole {
+        let manifest = queue.store().get(vec![id.manifest()]).await?.pop();
+        if manifest.is_some_and(|manifest| !manifest.job.state.is_terminal()) {
+            return Err(Error::Invalid(format!("{id} has not ended; wait for it, or cancel it first")));
+        }
+    } else {
+        // Its reading broke off: it is open for more chunks, and its end still waits for them.
+        queue.cancel_process(id.process()).await?;
+        queue.seal(id.process()).await?;
     }
     scoring.inner.queue.consume_process(&id.process()).await?;
     scoring.forget(id);
@@ -151,6 +162,7 @@ impl Scoring {
     /// Takes back a sheet that turned out to have nothing to score.
     pub(super) async fn forget_unmade(&self, id: &SheetId, seq: i64) -> Result<()> {
         self.inner.queue.cancel_process(id.process()).await?;
+        // An open process might get more jobs, and is not consumed.
         self.inner.queue.seal(id.process()).await?;
         self.inner.queue.consume_process(&id.process()).await?;
         self.inner.tables.remove(seq).await

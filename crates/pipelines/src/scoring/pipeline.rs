@@ -14,7 +14,7 @@ use longhaul_queue::JobContext;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::gauges::Gauges;
+use super::gauges::{Gauges, Rest};
 use super::invoker::InvokerPool;
 use super::live::LiveSheet;
 use super::producer::{Producer, Wanted};
@@ -167,6 +167,8 @@ pub(super) async fn run(
     let (write, to_write) = mpsc::channel(WRITER_QUEUE);
     // No bound of its own: a unit is in it instead of under way.
     let (again, lane) = mpsc::unbounded_channel();
+    // Dropped last: after it nobody counts any more.
+    let _rest = Rest(Arc::clone(&scoring.inner.gauges));
     // Dropped with this future, and all that runs with it.
     let mut stages = JoinSet::new();
     let producer = Producer { shared: Arc::clone(&shared), invoke, write: write.clone(), produced: 0 };

@@ -164,16 +164,9 @@ impl ChunkScheduler {
 
     /// Takes a row in, if it has a text.
     fn add(&mut self, row: &Row) -> Result<()> {
-        let text = row.cell(self.sheet.plan.text_column);
+        let text = text_of(row, &self.sheet.plan)?;
         if text.is_empty() {
             return Ok(());
-        }
-        if text.len() > TEXT_BYTES_MAX {
-            return Err(Error::Invalid(format!(
-                "row {}: the text has {} bytes, and {TEXT_BYTES_MAX} are the most; shorten it or leave it out",
-                row.number + 1,
-                text.len()
-            )));
         }
         let filled = filled(row, &self.sheet);
         self.active += 1;
@@ -203,6 +196,19 @@ impl ChunkScheduler {
         self.scoring.inner.queue.enqueue(job).await?;
         Ok(())
     }
+}
+
+/// The text of a row, refused where it is too long.
+pub(super) fn text_of<'a>(row: &'a Row, plan: &Plan) -> Result<&'a str> {
+    let text = row.cell(plan.text_column);
+    if text.len() > TEXT_BYTES_MAX {
+        return Err(Error::Invalid(format!(
+            "row {}: the text has {} bytes, and {TEXT_BYTES_MAX} are the most; shorten it or leave it out",
+            row.number + 1,
+            text.len()
+        )));
+    }
+    Ok(text)
 }
 
 /// Targets of a row that have a value already, and keep it.

@@ -139,8 +139,9 @@ impl Status {
         let inner = &scoring.inner;
         // In this order: what is read later has changed since, if at all, so an end is never told with older counts.
         let manifest = inner.queue.store().get(vec![id.manifest()]).await?.pop();
-        let process = inner.queue.process(&id.process()).await?;
-        let count = |state: State| process.counts[state as usize];
+        // There is none for a moment while a sheet is made, and while it is deleted.
+        let process = inner.queue.store().process(id.process()).await?;
+        let count = |state: State| process.as_ref().map_or(0, |process| process.counts[state as usize]);
         let totals = inner.tables.totals(sheet.seq).await?;
         let spent = inner.llm.ledger().totals(&Scope::run(id.as_str())).await.map_err(LlmError::from)?;
         let ended = manifest.as_ref().map_or(State::Blocked, |detail| detail.job.state);

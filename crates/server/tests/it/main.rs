@@ -17,6 +17,7 @@ mod hostile;
 mod mcp;
 mod metrics;
 mod raw;
+mod sheets;
 mod slow;
 mod stage;
 mod webhooks;

@@ -45,6 +45,8 @@ pub(crate) struct Setup {
     /// Further providers beside the simulator.
     pub(crate) others: Vec<Profile>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Whether there is a place for sheets.
+    pub(crate) sheets: bool,
 }
 
 impl Default for Setup {
@@ -54,6 +56,7 @@ impl Default for Setup {
             sim: SimOptions::default(),
             others: Vec::new(),
             clock: Arc::new(SystemClock),
+            sheets: true,
         }
     }
 }
@@ -76,7 +79,7 @@ impl Stage {
 
     /// With all of its own.
     pub(crate) async fn of(setup: Setup) -> Self {
-        let Setup { options, sim, others, clock } = setup;
+        let Setup { options, sim, others, clock, sheets } = setup;
         let folder = tempfile::tempdir().expect("a folder");
         let store =
             SqliteStore::open(&folder.path().join("jobs.db"), SqliteOptions::default()).expect("a store");
@@ -87,7 +90,7 @@ impl Stage {
         let queue = Queue::new(Arc::new(store)).with_clock(clock);
         let bulk = Bulk::new(queue, llm(&core, folder.path(), &others));
         let scoring = Scoring::open(bulk.queue().clone(), bulk.llm().clone(), data, Arc::new(()));
-        let scoring = Some(scoring.await.expect("tables"));
+        let scoring = Some(scoring.await.expect("tables")).filter(|_| sheets);
         let sim = Profile::new("sim", ProviderKind::Sim);
         let profiles = [&sim].into_iter().chain(&others).map(|profile| CatalogProfile {
             name: profile.name.clone(),
@@ -178,7 +181,12 @@ impl Stage {
 
     /// Uploads a file as an SDK does.
     pub(crate) async fn upload(&self, content: String) -> Value {
-        let file = Part::bytes(content.into_bytes()).file_name("input.jsonl");
+        self.upload_as("input.jsonl", content).await
+    }
+
+    /// Uploads a file under a name.
+    pub(crate) async fn upload_as(&self, name: &str, content: String) -> Value {
+        let file = Part::bytes(content.into_bytes()).file_name(name.to_owned());
         let form = Form::new().text("purpose", "batch").part("file", file);
         let response =
             self.request(Method::POST, "/v1/files").multipart(form).send().await.expect("an answer");

@@ -89,7 +89,8 @@ pub(in crate::api) async fn sheet_chunks(
 ) -> ApiResult<Answer<Listed<ChunkOut>>> {
     let scoring = scoring(&ctx)?;
     let limit = limit(query.limit)?;
-    let first = seq_of(query.cursor.as_deref())?.unwrap_or(0).unsigned_abs();
+    let first = u64::try_from(seq_of(query.cursor.as_deref())?.unwrap_or(0))
+        .map_err(|_| Problem::invalid("no chunk has such a number").at("cursor"))?;
     let sheet = find(scoring, &id).await?;
     let chunks = status::chunks(scoring, &sheet, first, limit).await?;
     let items: Vec<ChunkOut> = chunks.into_iter().map(Into::into).collect();

@@ -87,6 +87,8 @@ pub(super) struct Things {
     file: String,
     batch: String,
     messages: String,
+    table: String,
+    sheet: String,
 }
 
 fn name(value: &Value) -> String {
@@ -103,6 +105,8 @@ pub(super) async fn things(stage: &Stage) -> Things {
     let file = name(&stage.upload(line(0)).await["id"]);
     let (_, batch) = stage.post("/v1/batches", &batch(&file)).await;
     let (_, messages) = stage.post("/v1/messages/batches", &message_batch()).await;
+    let table = name(&stage.upload_as("t.csv", "text,cat\nfine,\n,\n\"a,b\",0.5\n".to_owned()).await["id"]);
+    let (_, sheet) = stage.post("/api/v1/sheets", &sheet(&table)).await;
     Things {
         job: job.to_string(),
         lease: claims["jobs"][0]["lease"].clone(),
@@ -110,6 +114,8 @@ pub(super) async fn things(stage: &Stage) -> Things {
         file,
         batch: name(&batch["id"]),
         messages: name(&messages["id"]),
+        table,
+        sheet: name(&sheet["id"]),
     }
 }
 
@@ -142,6 +148,15 @@ fn run() -> Value {
         "model": "sim-small", "requests": [{"custom_id": "c", "prompt": "Hi"}, {"body": chat()}], "mode": "sync",
         "max_cost_usd": 1.5, "tags": ["t"], "name": "n", "system": "s", "max_tokens": 9, "temperature": 0.5,
         "schema": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}, "cache": "auto",
+    })
+}
+
+fn sheet(table: &str) -> Value {
+    json!({
+        "file_id": table, "format": "csv", "layout": {"columns": {"text": "text"}}, "model": "sim-small", "mode": "scores",
+        "categories": [{"name": "cat", "definition": "d", "detail": "e"}, {"name": "other"}], "instructions": "i", "range": [0, 1],
+        "fallback_model": "sim-large", "existing": "keep", "limit": 9, "max_cost_usd": 1.5, "cache": "auto", "tags": ["t"],
+        "work": {"chunk_rows": 50, "parallel_chunks": 2, "concurrency": 4, "block_categories": 1, "unit_retries": 1, "failed_share_max": 0.5},
     })
 }
 
@@ -193,6 +208,7 @@ fn form(parts: &[(&str, &str)]) -> Case {
 pub(super) fn cases(things: &Things) -> Vec<Case> {
     let mut cases = reads(things);
     cases.extend(own(things));
+    cases.extend(sheets(things));
     cases.extend(compatible(things));
     cases.extend(tools(things));
     cases
@@ -200,7 +216,7 @@ pub(super) fn cases(things: &Things) -> Vec<Case> {
 
 /// What only looks.
 pub(super) fn reads(things: &Things) -> Vec<Case> {
-    let Things { job, run, file, batch, messages, .. } = things;
+    let Things { job, run, file, batch, messages, sheet, .. } = things;
     let paths = [
         "/healthz",
         "/readyz",
@@ -216,6 +232,7 @@ pub(super) fn reads(things: &Things) -> Vec<Case> {
         "/api/v1/schedules",
         "/api/v1/workers",
         "/api/v1/runs",
+        "/api/v1/sheets",
         "/api/v1/costs",
         "/api/v1/events",
         "/api/v1/webhooks",
@@ -239,6 +256,12 @@ pub(super) fn reads(things: &Things) -> Vec<Case> {
         get(format!("/api/v1/jobs/{job}/explain")),
         get(format!("/api/v1/runs/{run}")),
         get(format!("/api/v1/runs/{run}/results")),
+        get(format!("/api/v1/sheets/{sheet}")),
+        get(format!("/api/v1/sheets/{sheet}/chunks?limit=1")),
+        get(format!("/api/v1/sheets/{sheet}/rows?after=1&limit=1")),
+        get(format!("/api/v1/sheets/{sheet}/blanks?cursor=u1-0")),
+        get(format!("/api/v1/sheets/{sheet}/output")),
+        get(format!("/api/v1/sheets/{sheet}/output?format=xlsx")),
         get(format!("/v1/files/{file}")),
         get(format!("/v1/files/{file}/content")),
         get(format!("/v1/batches/{batch}")),
@@ -319,6 +342,21 @@ fn own(things: &Things) -> Vec<Case> {
     );
     cases.push(with("POST", "/api/v1/processes/p/seal", Value::Null));
     cases
+}
+
+fn sheets(things: &Things) -> Vec<Case> {
+    let Things { table, sheet: id, .. } = things;
+    vec![
+        with("POST", "/api/v1/sheets", sheet(table)),
+        with("POST", "/api/v1/sheets/estimate", sheet(table)),
+        with(
+            "POST",
+            "/api/v1/sheets/estimate",
+            json!({"google": {"spreadsheet": "1AbC", "sheet": "A"}, "layout": {"sheet": {"text_column": 3, "first_row": 5}}, "model": "sim-small"}),
+        ),
+        with("POST", format!("/api/v1/sheets/{id}/retry"), json!({"chunk": 1})),
+        with("POST", format!("/api/v1/sheets/{id}/resume"), json!({"max_cost_usd": 1.5})),
+    ]
 }
 
 fn compatible(things: &Things) -> Vec<Case> {
