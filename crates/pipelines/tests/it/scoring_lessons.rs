@@ -222,6 +222,40 @@ async fn the_other_model_is_asked_when_the_first_gives_nothing_usable() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_still_blank_at_the_end_is_gone_over_once_more() {
+    let desk = Desk::new(wrong_at_first(5), &texts(10)).await;
+    let work = Work { unit_retries: 3, failed_share_max: 1.0, fill_rounds: 1, ..settings().work };
+    let (id, status) = desk.score(&SheetSettings { work, ..settings() }).await;
+    // Four tries in the chunk, two in the pass after it.
+    assert_eq!((status.state, desk.core.stats().executed), (SheetState::Completed, 20 * 6), "{status:?}");
+    assert_eq!((status.units.written, status.units.failed), (20, 0));
+    desk.all_right(&id, &[]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn chunks_run_one_after_another_or_beside_each_other_as_asked() {
+    for parallel in [1, 3] {
+        let rows: Vec<String> = texts(200).iter().map(|text| format!("[[sim:slow 10s]] {text}")).collect();
+        let desk = Desk::new(Faults::default(), &rows).await;
+        let work = Work { parallel_chunks: parallel, chunk_rows: 50, ..settings().work };
+        let id = desk.make(&SheetSettings { work, ..settings() }).await;
+        let worker = desk.work(&id).await;
+        desk.until(&id, |status| status.chunks.running == u64::from(parallel)).await;
+        let most = std::sync::atomic::AtomicU64::new(0);
+        let status = desk
+            .until(&id, |status| {
+                most.fetch_max(status.chunks.running, std::sync::atomic::Ordering::Relaxed);
+                status.state.is_over()
+            })
+            .await;
+        worker.drain().await;
+        assert_eq!((status.state, status.chunks.completed), (SheetState::Completed, 4));
+        assert!(most.into_inner() <= u64::from(parallel));
+        desk.all_right(&id, &[]).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_row_that_somebody_edits_meanwhile_is_left_alone() {
     let desk = Desk::new(Faults::default(), &texts(30)).await;
     let id = desk.make(&settings()).await;
