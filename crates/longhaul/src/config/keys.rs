@@ -161,24 +161,6 @@ pub(crate) const KEYS: [Key; 33] = [
         check: |text| concurrency(text).map(drop),
     },
     Key {
-        name: "google.key_file",
-        default: "",
-        about: "key file of the service account that reads and writes Google sheets",
-        check: |_| Ok(()),
-    },
-    Key {
-        name: "google.base_url",
-        default: "",
-        about: "where Google's Sheets API is; empty for Google itself",
-        check: |_| Ok(()),
-    },
-    Key {
-        name: "google.token_url",
-        default: "",
-        about: "where Google gives out tokens; empty for what the key file says",
-        check: |_| Ok(()),
-    },
-    Key {
         name: "llm.batch_poll",
         default: "15s",
         about: "first wait between two looks at a provider batch; it grows to twenty times this",
@@ -207,6 +189,24 @@ pub(crate) const KEYS: [Key; 33] = [
         default: "1GB",
         about: "answers kept at most, in bytes",
         check: |text| parse::size(text).map(drop),
+    },
+    Key {
+        name: "google.key_file",
+        default: "",
+        about: "key file of the service account that reads and writes Google sheets",
+        check: |_| Ok(()),
+    },
+    Key {
+        name: "google.base_url",
+        default: "",
+        about: "where Google's Sheets API is; empty for Google itself",
+        check: |_| Ok(()),
+    },
+    Key {
+        name: "google.token_url",
+        default: "",
+        about: "where Google gives out tokens; empty for what the key file says",
+        check: |_| Ok(()),
     },
     Key {
         name: "budget.day",
