@@ -191,6 +191,24 @@ pub(crate) const KEYS: [Key; 33] = [
         check: |text| parse::size(text).map(drop),
     },
     Key {
+        name: "google.key_file",
+        default: "",
+        about: "key file of the service account that reads and writes Google sheets",
+        check: |_| Ok(()),
+    },
+    Key {
+        name: "google.base_url",
+        default: "",
+        about: "where Google's Sheets API is; empty for Google itself",
+        check: |_| Ok(()),
+    },
+    Key {
+        name: "google.token_url",
+        default: "",
+        about: "where Google gives out tokens; empty for what the key file says",
+        check: |_| Ok(()),
+    },
+    Key {
         name: "budget.day",
         default: "",
         about: "most dollars spent a day (UTC); empty: no limit",

@@ -95,7 +95,7 @@ impl InvokerPool {
 
 /// One call, and what its end means for the unit.
 async fn ask(shared: Arc<Shared>, mut unit: Unit) -> Asked {
-    if unit.tries > 0 {
+    if unit.tries > 0 && unit.rest {
         let wait = WAIT_FIRST.saturating_mul(1 << (unit.tries - 1).min(8)).min(WAIT_MAX);
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
@@ -160,6 +160,7 @@ async fn failed(shared: &Shared, mut unit: Unit, mut error: LlmError) -> Asked {
     let hopeless =
         !matches!(error.class, Class::Network | Class::Overloaded | Class::BadShape | Class::Truncated);
     unit.went_wrong(format!("{}: {}", shared.sheet.route_for(&unit).model(), error));
+    unit.rest = matches!(error.class, Class::Network | Class::Overloaded);
     for scope in &shared.sheet.scopes {
         shared.scoring.inner.llm.ledger().count(scope, Event::Retried);
     }
