@@ -61,7 +61,7 @@ async fn kills_and_lost_acknowledgements_leave_every_cell_right() {
     let mut random = fastrand::Rng::with_seed(seed);
     let log = tempfile::NamedTempFile::new().expect("a file");
     // So many that the last kill still finds work.
-    let rows = kills * 45;
+    let rows = kills * 60;
     let (fake, sim, desk, address) = with_sheet(
         rows,
         &format!(
@@ -90,6 +90,7 @@ async fn kills_and_lost_acknowledgements_leave_every_cell_right() {
         run.kill();
         witness.look(&sim, &desk, text);
     }
+    eprintln!("{} of {} units durable after the last kill", witness.durable.len(), rows * 2);
     let ran = desk.ok(&args);
     witness.look(&sim, &desk, text);
     assert_eq!(witness.durable.len() as u64, rows * 2, "every unit has one answer");
