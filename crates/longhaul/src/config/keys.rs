@@ -232,22 +232,4 @@ pub(crate) const KEYS: [Key; 33] = [
         about: "name of this program in traces",
         check: |text| if text.trim().is_empty() { Err(expected("a name")) } else { Ok(()) },
     },
-    Key {
-        name: "google.key_file",
-        default: "",
-        about: "key file of the service account that reads and writes Google sheets",
-        check: |_| Ok(()),
-    },
-    Key {
-        name: "google.base_url",
-        default: "",
-        about: "where Google's Sheets API is; empty for Google itself",
-        check: |_| Ok(()),
-    },
-    Key {
-        name: "google.token_url",
-        default: "",
-        about: "where Google gives out tokens; empty for what the key file says",
-        check: |_| Ok(()),
-    },
 ];
