@@ -72,8 +72,10 @@ pub(super) fn new_job(id: &SheetId, chunk: &Chunk, retries: u32) -> Result<NewJo
 pub(super) async fn run(scoring: Scoring, context: JobContext, payload: ChunkPayload) -> Result<Outcome> {
     let sheet = scoring.live(&payload.sheet).await?;
     let chunk = scoring.chunk(&sheet.stored, payload.chunk).await?;
-    let failed = context.attempt() > 0;
     let share_max = sheet.stored.settings.work.failed_share_max;
+    let too_many = |chunk: &Chunk| chunk.failed as f64 > share_max * chunk.units as f64;
+    // One that failed for its units was put back for them.
+    let failed = context.attempt() > 0 || too_many(&chunk);
     let id = SheetId::named(&payload.sheet);
     let (ended, stop) =
         pipeline::run(&scoring, &context, Arc::clone(&sheet), Wanted::Chunk { chunk, failed }).await?;
@@ -81,7 +83,7 @@ pub(super) async fn run(scoring: Scoring, context: JobContext, payload: ChunkPay
         return stopped(&id, stop);
     }
     let chunk = scoring.chunk(&sheet.stored, payload.chunk).await?;
-    if chunk.failed as f64 > share_max * chunk.units as f64 {
+    if too_many(&chunk) {
         return Ok(retry(&format!("{} of {} units failed{}", chunk.failed, chunk.units, of_them(ended))));
     }
     Ok(Outcome::Done(Json::of(&chunk)?))
@@ -101,6 +103,7 @@ pub(super) fn stopped(id: &SheetId, stop: Stop) -> Result<Outcome> {
         Stop::Budget(why) => hold(id, "budget", &why),
         Stop::Auth(why) => hold(id, "auth", &why),
         Stop::Quota(why) => hold(id, "quota", &why),
+        Stop::Refused(why) => hold(id, "sink", &why),
         Stop::Sink(why) => Ok(retry(&format!("the sheet could not be written: {why}"))),
         Stop::Store(why) => Err(Error::Table(why)),
         Stop::Broken(why) => Ok(retry(&why)),

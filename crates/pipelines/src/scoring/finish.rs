@@ -11,7 +11,7 @@ use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use tracing::info;
 
-use super::pipeline;
+use super::pipeline::{self, Stop};
 use super::places::{Exported, Filled, FilledRow};
 use super::producer::Wanted;
 use super::settings::Target;
@@ -56,6 +56,8 @@ pub(super) async fn run(scoring: Scoring, context: JobContext, payload: FinishPa
     if process.unfinished() > 0 {
         return Ok(Outcome::Continue { after: Some(CHUNKS_WAIT), data: None });
     }
+    // Where the scores go, and how often blanks are gone over, may have been said anew since somebody read it.
+    scoring.forget(&id);
     let sheet = scoring.live(&payload.sheet).await?;
     let mut done: Done = context.data()?.unwrap_or_default();
     loop {
@@ -64,13 +66,20 @@ pub(super) async fn run(scoring: Scoring, context: JobContext, payload: FinishPa
         if !blanks && totals.scored == 0 {
             break;
         }
-        let (ended, stop) = pipeline::run(&scoring, &context, Arc::clone(&sheet), Wanted::Failed).await?;
+        let wanted = if blanks { Wanted::Failed } else { Wanted::Nothing };
+        let (ended, stop) = pipeline::run(&scoring, &context, Arc::clone(&sheet), wanted).await?;
+        if blanks && matches!(stop, None | Some(Stop::Sink(_))) {
+            info!(sheet = %id, round = done.rounds + 1, ?ended, "went over blanks");
+            done.rounds += 1;
+            context.save(&done).await?;
+        }
         if let Some(stop) = stop {
             return chunk::stopped(&id, stop);
         }
-        info!(sheet = %id, round = done.rounds + 1, ?ended, "went over blanks");
-        done.rounds += 1;
-        context.save(&done).await?;
+        let left = scoring.inner.tables.totals(sheet.stored.seq).await?.scored;
+        if !blanks && left >= totals.scored {
+            return Err(Error::Table(format!("{left} answers wait to be written, and none of them can be")));
+        }
     }
     let exported = export(&scoring, &sheet.stored).await?;
     scoring.inner.tables.set_exported(sheet.stored.seq, Some(exported)).await?;

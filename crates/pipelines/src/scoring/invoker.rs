@@ -113,8 +113,8 @@ async fn ask(shared: Arc<Shared>, mut unit: Unit) -> Asked {
         schema: None,
         cache: CacheMode::Off,
         call: Call {
-            job: unit.name(&sheet.stored.id),
-            fence: shared.fence * TRIES_PER_RUN + u64::from(unit.all_tries),
+            job: unit.name(&sheet.stored.id, shared.filling),
+            fence: shared.fence * TRIES_PER_RUN + u64::from(unit.all_tries).min(TRIES_PER_RUN - 1),
         },
         scopes: sheet.scopes.clone(),
         run: Arc::clone(&sheet.name),

@@ -13,7 +13,9 @@ use super::{Error, Result, Scoring, chunk, finish};
 pub async fn cancel(scoring: &Scoring, id: &SheetId) -> Result<u64> {
     scoring.inner.tables.get(id.as_str()).await?;
     let cancelled = scoring.inner.queue.cancel_process(id.process()).await?;
-    export_all(scoring, id).await?;
+    if cancelled > 0 {
+        export_all(scoring, id).await?;
+    }
     Ok(cancelled)
 }
 

@@ -60,6 +60,9 @@ use places::{Pages, Sink};
 use settings::GoogleSheet;
 use tables::{Chunk, StoredSheet, Tables};
 
+/// What is missing where no account was named.
+const NO_KEY: &str = "no key for Google Sheets is set: name the key file of a service account in google.key_file, or with --google-key";
+
 /// Sheets kept in memory; beyond it all are read again.
 const LIVE_SHEETS_MAX: usize = 100;
 
@@ -103,11 +106,11 @@ pub trait Places: Send + Sync {
 #[async_trait]
 impl Places for () {
     async fn pages(&self, _: &GoogleSheet) -> Result<Arc<dyn Pages>> {
-        Err(Error::Invalid("no key for Google Sheets is set".to_owned()))
+        Err(Error::Invalid(NO_KEY.to_owned()))
     }
 
     async fn sink(&self, _: &StoredSheet) -> Result<Arc<dyn Sink>> {
-        Err(Error::Invalid("no key for Google Sheets is set".to_owned()))
+        Err(Error::Invalid(NO_KEY.to_owned()))
     }
 }
 

@@ -40,8 +40,10 @@ pub(super) enum Stop {
     Auth(String),
     /// The account is out of money or of its daily quota.
     Quota(String),
-    /// The sink does not take cells.
+    /// The sink does not take cells, and time may heal it.
     Sink(String),
+    /// The sink takes none before somebody does something: access, a column that is gone.
+    Refused(String),
     /// The data store does not answer.
     Store(String),
     /// A stage is broken: units are missing, and nobody waits for them.
@@ -100,6 +102,8 @@ pub(super) struct Shared {
     pub(super) gauges: Arc<Gauges>,
     /// Number of the run.
     pub(super) fence: u64,
+    /// Whether chunks are over: names of calls tell, because runs of two jobs may have one number.
+    pub(super) filling: bool,
     expected: watch::Sender<Option<u64>>,
     context: JobContext,
     /// Units that were through before, and all.
@@ -141,7 +145,7 @@ pub(super) async fn run(
         Wanted::Chunk { chunk, .. } => {
             ((chunk.first_row, chunk.last_row), (chunk.settled() + chunk.scored, chunk.units))
         }
-        Wanted::Failed => {
+        Wanted::Failed | Wanted::Nothing => {
             let totals = scoring.inner.tables.totals(sheet.stored.seq).await?;
             (
                 (totals.first_row, totals.last_row),
@@ -157,6 +161,7 @@ pub(super) async fn run(
         stop: Stopper::new(),
         gauges: Arc::clone(&scoring.inner.gauges),
         fence: context.fence(),
+        filling: !matches!(wanted, Wanted::Chunk { .. }),
         expected,
         context: context.clone(),
         before,
@@ -182,11 +187,18 @@ pub(super) async fn run(
     stages.spawn(pool.run());
     let writer = Writer::new(Arc::clone(&shared), to_write, units, rows).run();
     tokio::pin!(writer);
-    let ended = tokio::select! {
-        ended = &mut writer => ended,
-        () = context.cancelled() => {
-            shared.stop.set(Stop::Told);
-            writer.await
+    let mut told = false;
+    let ended = loop {
+        tokio::select! {
+            ended = &mut writer => break ended,
+            () = context.cancelled(), if !told => {
+                told = true;
+                shared.stop.set(Stop::Told);
+            }
+            // Units of a stage that is gone are missing in the count for ever.
+            Some(Err(panic)) = stages.join_next() => {
+                shared.stop.set(Stop::Broken(format!("a stage panicked: {panic}")));
+            }
         }
     };
     let stop = shared.stop.0.borrow().clone();

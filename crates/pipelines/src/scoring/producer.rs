@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::Result;
 use super::pipeline::Shared;
-use super::tables::{CacheKey, Chunk, KeptRow, StoredSheet, UnitState};
+use super::tables::{CacheKey, Cached, Chunk, KeptRow, OpenUnit, StoredSheet, UnitState};
 use super::unit::{End, Settled, Unit};
 
 /// Rows read at once.
@@ -27,6 +27,8 @@ pub(super) enum Wanted {
     },
     /// Those of the whole sheet that failed.
     Failed,
+    /// None: only answers that are not written yet.
+    Nothing,
 }
 
 /// Where units go.
@@ -43,6 +45,7 @@ impl Producer {
         let made = match wanted {
             Wanted::Chunk { chunk, failed } => self.chunk(&chunk, failed).await,
             Wanted::Failed => self.failed().await,
+            Wanted::Nothing => Ok(()),
         };
         if let Err(error) = made {
             self.shared.stop.with_error(&error);
@@ -81,25 +84,33 @@ impl Producer {
             let chunks = tables.chunks(seq, number, PAGE_ROWS).await?;
             let Some(last) = chunks.last().map(|chunk| chunk.chunk) else { return Ok(()) };
             for chunk in chunks.iter().filter(|chunk| chunk.failed > 0) {
-                let range = (chunk.first_row, chunk.last_row);
-                let failed = tables.open_units(seq, UnitState::Failed, range, None, usize::MAX >> 1).await?;
-                let mut texts: HashMap<u64, (Arc<str>, Arc<[u32]>)> = HashMap::new();
-                let mut units = Vec::new();
-                for unit in failed {
-                    if let std::collections::hash_map::Entry::Vacant(place) = texts.entry(unit.row)
-                        && let Some(row) = tables.rows(seq, (unit.row, unit.row), 1).await?.pop()
-                    {
-                        place.insert((row.text.into(), row.filled.into()));
-                    }
-                    if let Some(text) = texts.get(&unit.row) {
-                        units.push(Unit::new(chunk.chunk, unit.row, unit.block, text.clone()));
-                    }
-                }
-                if !self.hand_out(units).await? {
+                if !self.failed_of(chunk).await? {
                     return Ok(());
                 }
             }
             number = last + 1;
+        }
+    }
+
+    /// What failed in a chunk, a page at a time. False when the work was stopped.
+    async fn failed_of(&mut self, chunk: &Chunk) -> Result<bool> {
+        let (tables, seq) = (self.shared.scoring.inner.tables.clone(), self.shared.sheet.stored.seq);
+        let (range, mut after) = ((chunk.first_row, chunk.last_row), None);
+        loop {
+            let failed = tables.open_units(seq, UnitState::Failed, range, after, PAGE_ROWS).await?;
+            let Some(last) = failed.last().map(|unit| (unit.row, unit.block)) else { return Ok(true) };
+            let texts = tables.rows_of(seq, failed.iter().map(|unit| unit.row).collect()).await?;
+            let texts = texts.into_iter().map(|row| (row.row, (row.text.into(), row.filled.into())));
+            let texts: HashMap<u64, (Arc<str>, Arc<[u32]>)> = texts.collect();
+            let unit = |unit: &OpenUnit| {
+                let what = texts.get(&unit.row)?.clone();
+                Some(Unit::new(chunk.chunk, unit.row, unit.block, what))
+            };
+            let units = failed.iter().filter_map(unit).collect();
+            if !self.hand_out(units).await? {
+                return Ok(false);
+            }
+            after = Some(last);
         }
     }
 
@@ -119,6 +130,10 @@ impl Producer {
                     let end = End::Scored { cells, model, cached: true, key: None };
                     self.write.send(Settled { unit, end }).await.is_ok()
                 }
+                None if self.shared.sheet.stored.settings.cache == CacheMode::Only => {
+                    unit.went_wrong("no answer is known, and nobody is to be asked".to_owned());
+                    self.write.send(Settled { unit, end: End::Failed }).await.is_ok()
+                }
                 None => {
                     self.shared.gauges.cache_misses.add(1);
                     self.invoke.send(unit).await.is_ok()
@@ -137,17 +152,23 @@ impl Producer {
         if sheet.stored.settings.cache == CacheMode::Off {
             return Ok(HashMap::new());
         }
-        let key = |unit: &Unit| sheet.prompt.key(&unit.text, unit.block, &sheet.route);
-        let keys: Vec<CacheKey> = units.iter().map(key).collect();
-        let now = self.shared.scoring.inner.queue.clock().now();
-        let found = self.shared.scoring.inner.tables.cached(keys.clone(), now).await?;
-        let known = units.iter().zip(keys).filter_map(|(unit, key)| {
-            let cached = found.get(&key)?;
-            // An answer of another shape is no answer.
-            (cached.cells.len() == sheet.stored.targets(unit.block).len())
-                .then(|| ((unit.row, unit.block), (cached.cells.clone(), cached.model.clone())))
-        });
-        Ok(known.collect())
+        let mut known = HashMap::new();
+        for route in std::iter::once(&sheet.route).chain(&sheet.fallback) {
+            let open = units.iter().filter(|unit| !known.contains_key(&(unit.row, unit.block)));
+            let open: Vec<(&Unit, CacheKey)> =
+                open.map(|unit| (unit, sheet.prompt.key(&unit.text, unit.block, route))).collect();
+            let now = self.shared.scoring.inner.queue.clock().now();
+            let keys = open.iter().map(|(_, key)| *key).collect();
+            let found = self.shared.scoring.inner.tables.cached(keys, now).await?;
+            for (unit, key) in open {
+                // An answer of another shape is no answer.
+                let fits = |cached: &&Cached| cached.cells.len() == sheet.stored.targets(unit.block).len();
+                if let Some(cached) = found.get(&key).filter(fits) {
+                    known.insert((unit.row, unit.block), (cached.cells.clone(), cached.model.clone()));
+                }
+            }
+        }
+        Ok(known)
     }
 }
 

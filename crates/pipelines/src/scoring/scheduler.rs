@@ -105,6 +105,8 @@ pub struct ChunkScheduler {
     bytes: usize,
     units: u64,
     active: u64,
+    /// Last row of chunks that are kept already.
+    kept_to: Option<u64>,
 }
 
 impl ChunkScheduler {
@@ -137,9 +139,23 @@ impl ChunkScheduler {
             bytes: 0,
             units: 0,
             active: 0,
+            kept_to: None,
         };
-        scheduler.cut(&mut table).await?;
+        scheduler.after_what_is_kept().await?.cut(&mut table).await?;
         Ok(id)
+    }
+
+    /// Goes on behind the last chunk that is kept: a sheet that somebody edits meanwhile must not be cut anew.
+    async fn after_what_is_kept(mut self) -> Result<Self> {
+        let kept = self.scoring.inner.tables.totals(self.sheet.seq).await?;
+        if let Some(last) = kept.chunk.checked_sub(1) {
+            let last = self.scoring.chunk(&self.sheet, last).await?;
+            // Its job may be missing, if this ended between the two.
+            let job = chunk::new_job(&self.id, &last, self.sheet.settings.work.chunk_retries)?;
+            self.scoring.inner.queue.enqueue(job).await?;
+            (self.next, self.active, self.kept_to) = (kept.chunk, kept.rows, Some(kept.last_row));
+        }
+        Ok(self)
     }
 
     async fn cut(mut self, table: &mut Table) -> Result<()> {
@@ -147,6 +163,9 @@ impl ChunkScheduler {
         while self.active < limit
             && let Some(row) = table.next().await?
         {
+            if self.kept_to.is_some_and(|kept_to| row.number <= kept_to) {
+                continue;
+            }
             self.add(&row)?;
             if self.rows.len() as u64 >= self.sheet.settings.work.chunk_rows || self.bytes >= CHUNK_BYTES_MAX
             {

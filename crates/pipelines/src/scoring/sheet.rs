@@ -6,7 +6,7 @@ use longhaul_queue::{JobId, Json, NewJob, ProcessId};
 use sha2::{Digest, Sha256};
 
 use super::finish;
-use super::settings::{Existing, SheetSettings, Source};
+use super::settings::{Existing, SheetSettings, Source, Target};
 use super::{Error, Result};
 
 /// Names of sheets begin so.
@@ -18,7 +18,7 @@ pub const TAG: &str = "score.sheet";
 pub(super) const CRASHES_MAX: u32 = 200;
 
 /// What may hold a sheet.
-pub const HOLDS: [&str; 3] = ["budget", "auth", "quota"];
+pub const HOLDS: [&str; 4] = ["budget", "auth", "quota", "sink"];
 
 /// Number of the job that holds the settings; chunks are counted from 0.
 const MANIFEST: u64 = (1 << 48) - 1;
@@ -35,7 +35,8 @@ impl SheetId {
             settings;
         let source = match source {
             Source::File { sha256, sheet, .. } => serde_json::json!([sha256, sheet]),
-            Source::Google(google) => serde_json::json!(google),
+            // What was only looked at is not written there.
+            Source::Google(google) => serde_json::json!([google, settings.target == Target::Kept]),
         };
         let block = settings.work.block_categories;
         let again = settings.existing == Existing::Overwrite;

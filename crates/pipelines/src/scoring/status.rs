@@ -23,7 +23,7 @@ pub struct Status {
     /// Why it is held, or why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// What holds it: budget, auth or quota.
+    /// What holds it: budget, auth, quota or sink.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<String>,
     /// Chunks in all, and by what became of them.

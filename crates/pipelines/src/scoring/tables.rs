@@ -215,6 +215,21 @@ impl Tables {
         self.write(move |connection| Ok(connection.execute(sql, params![sheet, exported]).map(drop)?)).await
     }
 
+    /// Texts of these rows.
+    pub async fn rows_of(&self, sheet: i64, mut rows: Vec<u64>) -> Result<Vec<KeptRow>> {
+        rows.dedup();
+        let sql = "SELECT row, text, filled FROM score_rows WHERE sheet = ?1 AND row = ?2";
+        self.read(move |connection| {
+            let mut statement = connection.prepare_cached(sql)?;
+            let mut found = Vec::with_capacity(rows.len());
+            for row in rows {
+                found.extend(statement.query_row(params![sheet, row], kept_of).optional()?);
+            }
+            Ok(found)
+        })
+        .await
+    }
+
     /// Chunks in their order, from a number on.
     pub async fn chunks(&self, sheet: i64, first: u64, limit: usize) -> Result<Vec<Chunk>> {
         let sql =

@@ -54,8 +54,9 @@ impl Unit {
     }
 
     /// Its name in the ledger.
-    pub(super) fn name(&self, sheet: &str) -> String {
-        format!("{sheet}/{}:{}", self.row, self.block)
+    pub(super) fn name(&self, sheet: &str, filling: bool) -> String {
+        let pass = if filling { "fill/" } else { "" };
+        format!("{sheet}/{pass}{}:{}", self.row, self.block)
     }
 
     /// Notes a call that was paid for.

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use longhaul_llm::cache::CacheMode;
 use longhaul_llm::ledger::Event;
 use longhaul_llm::{Stop as AnswerStop, repair, schema};
 use serde_json::Value;
@@ -85,7 +86,8 @@ fn judge(shared: &Shared, answered: Answered) -> Result<Settled, Unit> {
     match verdict {
         Ok(cells) => {
             let route = sheet.route_for(&unit);
-            let key = Some(sheet.prompt.key(&unit.text, unit.block, route));
+            let kept = sheet.stored.settings.cache != CacheMode::Off;
+            let key = kept.then(|| sheet.prompt.key(&unit.text, unit.block, route));
             let end = End::Scored { cells, model: route.model().to_owned(), cached: false, key };
             Ok(Settled { unit, end })
         }

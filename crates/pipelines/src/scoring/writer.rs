@@ -121,8 +121,9 @@ impl Writer {
             if all_here && over && self.flushing.is_none() {
                 return Ok(self.ended);
             }
-            // What is stored in this run must not be taken for the backlog.
-            let room = self.waiting.len() < WAITING_MAX && self.backlog.empty;
+            // What is stored in this run must not be taken for the backlog. Once the work is stopped nothing is flushed any more, and
+            // units that were dropped must come in for the count to come out.
+            let room = self.shared.stop.is_set() || (self.waiting.len() < WAITING_MAX && self.backlog.empty);
             let due = self.last_flush + FLUSH_EVERY;
             let idle = !self.waiting.is_empty() && self.flushing.is_none() && !self.shared.stop.is_set();
             self.shared.gauges.writer_queue.set((self.incoming.len() + self.waiting.len()) as u64);
@@ -177,7 +178,7 @@ impl Writer {
 
     /// Answers of earlier runs that were not written yet go first, a page at a time.
     async fn fetch_backlog(&mut self) -> Result<()> {
-        if self.backlog.empty || !self.waiting.is_empty() {
+        if self.backlog.empty || !self.waiting.is_empty() || self.shared.stop.is_set() {
             return Ok(());
         }
         let (tables, seq) = (&self.shared.scoring.inner.tables, self.shared.sheet.stored.seq);
@@ -186,7 +187,7 @@ impl Writer {
         self.backlog.empty = units.len() < BACKLOG_PAGE;
         self.backlog.after = units.last().map(|unit| (unit.row, unit.block)).or(after);
         let (Some(first), Some(last)) = (units.first(), units.last()) else { return Ok(()) };
-        let texts = tables.rows(seq, (first.row, last.row), usize::MAX >> 1).await?;
+        let texts = tables.rows_of(seq, units.iter().map(|unit| unit.row).collect()).await?;
         let texts = texts.into_iter().map(|row| (row.row, (row.text.into(), row.filled.into())));
         let texts: HashMap<u64, (Arc<str>, Arc<[u32]>)> = texts.collect();
         let chunk_of = self.shared.chunks_of(first.row, last.row).await?;
@@ -229,7 +230,10 @@ impl Writer {
             }
             Err(error) => {
                 warn!(%error, units = units.len(), "answers could not be written; they are kept");
-                self.shared.stop.set(Stop::Sink(error.to_string()));
+                self.shared.stop.set(match error {
+                    SinkError::Outage { message, .. } => Stop::Sink(message),
+                    SinkError::Refused(why) => Stop::Refused(why),
+                });
             }
         }
         Ok(())

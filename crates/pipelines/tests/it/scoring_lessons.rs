@@ -174,7 +174,7 @@ async fn a_limit_of_three_means_four_runs_of_a_unit() {
 #[tokio::test(start_paused = true)]
 async fn a_limit_of_three_means_four_runs_of_a_chunk() {
     let desk = Desk::new(Faults::default(), &texts(1)).await;
-    desk.grid.state().refused = Some("the sheet is gone".to_owned());
+    desk.grid.state().down_until = Some(Instant::now() + Duration::from_secs(30 * 24 * 3600));
     let work = Work { chunk_retries: 3, fill_rounds: 0, ..settings().work };
     let id = desk.make(&SheetSettings { work, ..settings() }).await;
     let worker = desk.work(&id).await;
@@ -188,15 +188,69 @@ async fn a_limit_of_three_means_four_runs_of_a_chunk() {
         }
     })
     .await;
-    assert!(chunks[0].last_error.as_ref().unwrap().contains("the sheet is gone"), "{chunks:?}");
+    assert!(chunks[0].last_error.as_ref().unwrap().contains("503 from the sheet"), "{chunks:?}");
     let tries = desk.grid.state().tries;
-    assert!(tries >= 4, "{tries}");
+    assert!(tries >= 4 * 5, "five tries a run: {tries}");
     // Once it takes cells again, that chunk alone is run again.
-    desk.grid.state().refused = None;
+    desk.grid.state().down_until = None;
     manage::retry(&desk.scoring, &id, manage::Again::Chunk(0)).await.unwrap();
     let status = desk.until(&id, |status| status.state == SheetState::Completed).await;
     worker.drain().await;
     assert_eq!((status.units.written, desk.core.stats().executed), (2, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sheet_that_refuses_is_held_with_its_answers_and_written_once_it_is_mended() {
+    let desk = Desk::new(Faults::default(), &texts(200)).await;
+    desk.grid.state().refused = Some("the sheet is not shared".to_owned());
+    let id = desk.make(&settings()).await;
+    let worker = desk.work(&id).await;
+    let status = desk.ended(&id).await;
+    assert_eq!((status.state, status.held.as_deref()), (SheetState::Held, Some("sink")), "{status:?}");
+    desk.grid.state().refused = None;
+    manage::resume(&desk.scoring, &id).await.unwrap();
+    let status = desk.until(&id, |status| status.state == SheetState::Completed).await;
+    worker.drain().await;
+    assert_eq!((status.units.written, desk.core.stats().executed), (400, 400));
+    desk.all_right(&id, &[]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_while_many_answers_wait_for_the_sink_ends_the_run() {
+    // More answers of an earlier run than are fetched at once, and units that nobody has asked for yet.
+    let desk = Desk::new(Faults::default(), &texts(1_500)).await;
+    desk.grid.state().hangs = true;
+    let work = Work { chunk_rows: 5_000, chunk_retries: 0, fill_rounds: 0, ..settings().work };
+    let id = desk.make(&SheetSettings { work, ..settings() }).await;
+    let worker = desk.work(&id).await;
+    desk.until(&id, |status| status.units.scored >= 2_200).await;
+    desk.kill(worker).await;
+    {
+        let mut state = desk.grid.state();
+        (state.hangs, state.refused) = (false, Some("the sheet is not shared".to_owned()));
+    }
+    let worker = desk.work(&id).await;
+    assert_eq!(desk.ended(&id).await.held.as_deref(), Some("sink"));
+    desk.grid.state().refused = None;
+    manage::resume(&desk.scoring, &id).await.unwrap();
+    desk.until(&id, |status| status.state == SheetState::Completed).await;
+    worker.drain().await;
+    desk.all_right(&id, &[]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_asked_where_only_known_answers_are_wanted() {
+    let desk = Desk::new(Faults::default(), &texts(4)).await;
+    let work = Work { chunk_retries: 0, fill_rounds: 0, ..settings().work };
+    let only = SheetSettings { cache: CacheMode::Only, work, ..settings() };
+    let (_, status) = desk.score(&only).await;
+    assert_eq!((status.state, status.units.failed, desk.core.stats().calls), (SheetState::Failed, 8, 0));
+    let desk = Desk::new(Faults::default(), &texts(4)).await;
+    desk.score(&SheetSettings { cache: CacheMode::Off, ..settings() }).await;
+    let kept = desk.db().read(|connection| {
+        Ok(connection.query_row("SELECT count(*) FROM score_cache", [], |row| row.get::<_, i64>(0))?)
+    });
+    assert_eq!(kept.await.unwrap(), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -58,9 +58,10 @@ pub(super) async fn run(app: &App, args: &SheetScoreArgs) -> Result<Code> {
     if max_cost.is_some() {
         scoring.llm().ledger().set_cap(&Scope::run(id.as_str()), max_cost).await?;
     }
+    let target = wanted.target.clone();
     make(app, &scoring, wanted).await?;
     if known.is_some() {
-        go_on(app, args, &scoring, &id).await?;
+        go_on(app, &scoring, &id, &target).await?;
     }
     let code = work_on(app, &scoring, &id, args.detach).await?;
     if known
@@ -93,25 +94,20 @@ async fn make(app: &App, scoring: &Scoring, wanted: SheetSettings) -> Result<()>
 }
 
 /// Whatever held it may be gone: a key was set, more money allowed. Where its scores go may be new, too.
-async fn go_on(app: &App, args: &SheetScoreArgs, scoring: &Scoring, id: &SheetId) -> Result<()> {
+async fn go_on(app: &App, scoring: &Scoring, id: &SheetId, target: &Target) -> Result<()> {
     let sheet = scoring.tables().get(id.as_str()).await?;
     let status = Status::of(scoring, &sheet).await?;
     if status.state == SheetState::Held {
         manage::resume(scoring, id).await?;
     }
-    if let Some(out) = args.out.as_deref().map(std::path::absolute).transpose()? {
-        let format = longhaul_pipelines::scoring::settings::Format::of_path(&out)?;
-        let target = Target::File { path: out, format };
-        if sheet.settings.target != target {
-            scoring.tables().set_target(sheet.seq, &target).await?;
-            if status.state.is_over() {
-                manage::export_all(scoring, id).await?;
-            }
-            app.out.note(format_args!(
-                "its scores now go to {}",
-                args.out.as_deref().unwrap_or(std::path::Path::new("")).display()
-            ));
+    if let Target::File { path, .. } = target
+        && sheet.settings.target != *target
+    {
+        scoring.tables().set_target(sheet.seq, target).await?;
+        if status.state.is_over() {
+            manage::export_all(scoring, id).await?;
         }
+        app.out.note(format_args!("its scores now go to {}", path.display()));
     }
     Ok(())
 }
