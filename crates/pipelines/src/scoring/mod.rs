@@ -126,7 +126,7 @@ struct Inner {
     tables: Tables,
     places: Arc<dyn Places>,
     gauges: Arc<Gauges>,
-    /// Sheets by name, read once: their settings never change.
+    /// Sheets by name, read once. What may be said anew, where scores go and how often blanks are gone over, is read again at the end.
     live: Mutex<HashMap<String, Arc<LiveSheet>>>,
 }
 

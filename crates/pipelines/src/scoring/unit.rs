@@ -73,7 +73,7 @@ impl Unit {
         self.trail.push(what);
     }
 
-    /// Goes on after a mishap: the same model again, or the other one. `None` when nothing is left to try. `retries`
+    /// Goes on after a mishap: the same model again, or the other one. `Err` is a unit for which nothing is left to try. `retries`
     /// is how often a model is asked again, so 3 means four tries.
     pub(super) fn again(mut self, retries: u32, has_fallback: bool, hopeless: bool) -> Result<Self, Self> {
         self.all_tries += 1;
