@@ -12,6 +12,7 @@ mod breaker;
 mod bucket;
 mod choice;
 mod concurrency;
+mod doubt;
 mod estimate;
 mod fair;
 mod latency;
@@ -187,16 +188,17 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// Tells how the call went.
-    pub fn settle(mut self, settled: &Settled) {
-        self.end(settled);
+    /// Tells how the call went. How long to wait before it is made again, where that is not for the whole route to do:
+    /// zero otherwise.
+    pub fn settle(mut self, settled: &Settled) -> Duration {
+        self.end(settled)
     }
 
-    fn end(&mut self, settled: &Settled) {
-        if let Some(call) = self.call.take() {
-            self.shared.lock().route.settle(&call, settled, Instant::now());
-            self.shared.advance();
-        }
+    fn end(&mut self, settled: &Settled) -> Duration {
+        let Some(call) = self.call.take() else { return Duration::ZERO };
+        let wait = self.shared.lock().route.settle(&call, settled, Instant::now());
+        self.shared.advance();
+        wait
     }
 }
 

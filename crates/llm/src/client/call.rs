@@ -144,9 +144,10 @@ impl Llm {
             };
             genai::record_error(&span, &error);
             drop(span);
-            permit.settle(&Settled::of_error(&error, started.elapsed()));
+            let wait = permit.settle(&Settled::of_error(&error, started.elapsed()));
             self.unbook(&name, route, &error).await?;
             self.goes_on(ask, route, error, tries)?;
+            until_stopped(stop, tokio::time::sleep(wait)).await?;
             tries += 1;
         }
     }
@@ -170,10 +171,7 @@ impl Llm {
             urgency: ask.urgency,
             ..rate::Ask::new(ask.run.clone(), tokens::estimate(request, 1.0))
         };
-        let permit = tokio::select! {
-            permit = route.controller().acquire(turn) => permit?,
-            () = &mut *stop => return Err(Error::new(Class::Stopped, "given up before it was sent")),
-        };
+        let permit = until_stopped(stop, route.controller().acquire(turn)).await??;
         let name = format!("{}.{tries}", ask.call.name(number));
         if let Err(error) = self.reserve(ask, route, request, &name, stop).await {
             permit.settle(&Settled::Failed { sent: false });
@@ -309,10 +307,15 @@ where
             Err(LedgerError::File(error)) if error.is_transient() => {}
             written => return Ok(written?),
         }
-        tokio::select! {
-            () = tokio::time::sleep(FILE_WAIT) => {}
-            () = &mut *stop => return Err(Error::new(Class::Stopped, "given up before it was sent")),
-        }
+        until_stopped(stop, tokio::time::sleep(FILE_WAIT)).await?;
+    }
+}
+
+/// Waits for something, unless the call is given up before.
+pub(super) async fn until_stopped<T>(stop: &mut Stop<'_>, wait: impl Future<Output = T>) -> Result<T> {
+    tokio::select! {
+        done = wait => Ok(done),
+        () = &mut *stop => Err(Error::new(Class::Stopped, "given up before it was sent")),
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tracing::{Instrument as _, Span, warn};
 
-use super::call::{model_for, never, until_written};
+use super::call::{model_for, never, until_stopped, until_written};
 use super::{Ask, Llm, Stop, check};
 use crate::cache::CacheMode;
 use crate::error::{Class, Error, Result};
@@ -61,8 +61,9 @@ impl Llm {
                     return Ok(told.into_stream());
                 }
                 Err(error) => {
-                    open.fail(&error, started.elapsed()).await?;
+                    let wait = open.fail(&error, started.elapsed()).await?;
                     self.goes_on(&ask, &ask.route, error, tries)?;
+                    until_stopped(&mut stop, tokio::time::sleep(wait)).await?;
                     tries += 1;
                 }
             }
@@ -116,16 +117,15 @@ impl Open {
         Ok(())
     }
 
-    /// It failed, before the first piece or after it.
-    async fn fail(mut self, error: &Error, latency: Duration) -> Result<()> {
+    /// It failed, before the first piece or after it. How long to wait before it is made again.
+    async fn fail(mut self, error: &Error, latency: Duration) -> Result<Duration> {
         genai::record_error(&self.span, error);
-        if let Some(permit) = self.permit.take() {
-            permit.settle(&Settled::of_error(error, latency));
+        let permit = self.permit.take();
+        let wait = permit.map(|permit| permit.settle(&Settled::of_error(error, latency)));
+        if let Some(name) = self.name.take() {
+            self.llm.unbook(&name, &self.ask.route, error).await?;
         }
-        match self.name.take() {
-            Some(name) => self.llm.unbook(&name, &self.ask.route, error).await,
-            None => Ok(()),
-        }
+        Ok(wait.unwrap_or_default())
     }
 }
 

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::Meter;
 use super::choice::Choice;
+use super::doubt::Doubt;
 
 #[cfg(test)]
 mod tests;
@@ -59,20 +60,10 @@ const IN_THE_WAY: Duration = Duration::from_millis(50);
 /// What was not used is made up for if it is no older than this. After more, nobody was there to use it.
 const CREDIT: Duration = Duration::from_secs(1);
 
-/// So many refusals in a row, none of them sought by a try, and each after no more calls than that, although the pace fell with
-/// each: going slower does not help, so it is not the pace that is refused.
-const IN_VAIN_REFUSALS: u32 = 7;
-const IN_VAIN_CALLS_MAX: f64 = 200.0;
-/// One after fewer calls than this is not counted: that is how a pace looks that is far too high.
-const IN_VAIN_CALLS_MIN: f64 = 5.0;
-/// From then on the pace grows by this a second, until it is in nobody's way.
-const IN_VAIN_GROWTH: f64 = 1.4;
-/// So many refusals in a row, each after less than this share of the calls that it took before, show that it is the pace after all.
-const SOONER_REFUSALS: u32 = 3;
-const SOONER_SHARE: f64 = 0.25;
-/// For so long refusals are then only waited out, twice as long each time it is found again.
-const IN_VAIN_FOR: Duration = Duration::from_secs(60);
-const IN_VAIN_FOR_MAX: Duration = Duration::from_secs(3_600);
+/// While refusals have nothing to do with the pace, it grows by this a second, until it is in nobody's way.
+const RANDOM_GROWTH: f64 = 2.0;
+/// Should it turn out to be the pace after all, it is measured from no further back than this.
+const RANDOM_MARK_S: f64 = 2.0;
 
 /// The pace of one limit.
 #[derive(Debug)]
@@ -100,22 +91,7 @@ pub(super) struct Pace {
     spare: f64,
     /// The try under way: the share of the limit that it has got to, and where it began.
     trial: Option<(f64, Mark)>,
-    in_vain: InVain,
-}
-
-/// Whether going slower helps at all. Some refuse at random, or for reasons of their own.
-#[derive(Debug, Default)]
-struct InVain {
-    /// Refusals in a row that slowed the pace, the calls between them, and what the pace was before.
-    refusals: u32,
-    calls: f64,
-    from_per_s: f64,
-    /// Until then it does not, as far as is known, and how long that was believed.
-    until: Option<Instant>,
-    believed: Option<Duration>,
-    /// Calls that a refusal took, and refusals in a row that took far fewer since.
-    usual_calls: f64,
-    sooner: u32,
+    doubt: Doubt,
 }
 
 /// How much had been sent and not refused by a moment, by meter.
@@ -175,7 +151,7 @@ impl Pace {
             rest_s: REST_S,
             spare: SPARE_START,
             trial: None,
-            in_vain: InVain::default(),
+            doubt: Doubt::default(),
         }
     }
 
@@ -184,9 +160,9 @@ impl Pace {
         told.is_none_or(|(meter, _)| meter == self.meter)
     }
 
-    /// What seems to be allowed, a minute.
-    pub(super) fn limit(&self) -> u64 {
-        (self.per_s * 60.0).round() as u64
+    /// What seems to be allowed, a minute, unless refusals have nothing to do with it.
+    pub(super) fn limit(&self, now: Instant) -> Option<u64> {
+        (!self.doubt.is_random(now)).then(|| (self.per_s * 60.0).round() as u64)
     }
 
     /// When a call may go; `None`: now.
@@ -207,6 +183,7 @@ impl Pace {
         if late <= IN_THE_WAY {
             self.pass(before);
         }
+        self.doubt.sent();
         self.at = self.at.max(now);
         self.spare = (self.spare + SPARE_PER_CALL).min(SPARE_MAX);
     }
@@ -218,22 +195,24 @@ impl Pace {
         self.paid_at = moved.unwrap_or(self.paid_at);
     }
 
-    /// A call was refused.
-    pub(super) fn refuse(&mut self, refusal: Refusal) {
+    /// A call was refused; whether that has to do with the pace.
+    pub(super) fn refuse(&mut self, refusal: Refusal) -> bool {
+        if self.doubt.refused_at_random(refusal.now.at) {
+            self.refused_at = refusal.now.at;
+            if seconds(self.mark.at, refusal.now.at) > RANDOM_MARK_S {
+                self.mark = refusal.now;
+            }
+            return false;
+        }
         // It went before the others were back: they are one mistake, and the mark had counted it as let through.
         if refusal.admitted_at < self.refused_at {
             self.mark.sent = std::array::from_fn(|index| self.mark.sent[index] - refusal.cost[index]);
             self.spare = (self.spare - 1.0).max(SPARE_MIN);
-            return;
+            return true;
         }
         let emptied = self.emptied(refusal);
         let calls = self.passed(emptied)[0];
-        if self.is_in_vain(refusal.now.at) && !self.comes_sooner(calls) {
-            self.mark = emptied;
-            self.rest(refusal);
-            return;
-        }
-        let (before, sought) = (self.per_s, self.trial.is_some());
+        let (before, meter, sought) = (self.per_s, self.meter, self.trial.is_some());
         let per_s = match refusal.told {
             // Whoever lets nobody in shows no limit.
             _ if calls < 1.0 => self.per_s,
@@ -249,45 +228,15 @@ impl Pace {
         }
         self.rest(refusal);
         self.paid_at += RESERVE;
-        let has_reason = sought || calls > IN_VAIN_CALLS_MAX || refusal.told.is_some();
-        match has_reason {
-            true => self.in_vain.refusals = 0,
-            false if calls < IN_VAIN_CALLS_MIN => {}
-            false => self.doubt(before, calls, refusal.now.at),
+        if sought || refusal.told.is_some() {
+            self.doubt.explained(calls);
+            return true;
         }
-    }
-
-    fn is_in_vain(&self, now: Instant) -> bool {
-        self.in_vain.until.is_some_and(|until| now < until)
-    }
-
-    /// Whether refusals have begun to come sooner since nobody goes slower for them: then it is the pace after all.
-    fn comes_sooner(&mut self, calls: f64) -> bool {
-        let in_vain = &mut self.in_vain;
-        let sooner = calls < SOONER_SHARE * in_vain.usual_calls;
-        in_vain.sooner = if sooner { in_vain.sooner + 1 } else { 0 };
-        if in_vain.sooner < SOONER_REFUSALS {
-            return false;
-        }
-        *in_vain = InVain { believed: in_vain.believed, ..InVain::default() };
-        true
-    }
-
-    /// Counts a refusal without a reason, which came although calls had become slower. `before` was the pace.
-    fn doubt(&mut self, before: f64, calls: f64, now: Instant) {
-        let in_vain = &mut self.in_vain;
-        if in_vain.refusals == 0 {
-            (in_vain.from_per_s, in_vain.calls) = (before, 0.0);
-        }
-        in_vain.refusals += 1;
-        in_vain.calls += calls;
-        if in_vain.refusals >= IN_VAIN_REFUSALS {
-            let believed = in_vain.believed.map_or(IN_VAIN_FOR, |before| (2 * before).min(IN_VAIN_FOR_MAX));
-            self.per_s = in_vain.from_per_s;
-            let usual_calls = in_vain.calls / f64::from(in_vain.refusals);
-            let (until, believed) = (Some(now + believed), Some(believed));
-            *in_vain = InVain { until, believed, usual_calls, ..InVain::default() };
-        }
+        // Counted otherwise, it has another pace.
+        let left = if self.meter == meter { self.per_s / before } else { 1.0 };
+        let all_left = self.doubt.unexplained(calls, left, refusal.now.at);
+        self.per_s = (self.per_s / all_left.unwrap_or(1.0)).min(PER_S_MAX);
+        all_left.is_none()
     }
 
     /// When the call would have been let in, and the bucket empty: it was short of the call's cost by the time to wait.
@@ -344,8 +293,8 @@ impl Pace {
     /// Time passes. A try that has begun goes on until a call is refused.
     fn pass(&mut self, before: Mark) {
         let passed_s = seconds(self.at, before.at);
-        if self.is_in_vain(before.at) {
-            self.per_s = (self.per_s * IN_VAIN_GROWTH.powf(passed_s)).min(PER_S_MAX);
+        if self.doubt.is_random(before.at) {
+            self.per_s = (self.per_s * RANDOM_GROWTH.powf(passed_s)).min(PER_S_MAX);
             return;
         }
         if let Some((share, _)) = &mut self.trial {

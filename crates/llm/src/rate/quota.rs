@@ -193,9 +193,16 @@ impl Quota {
         }
     }
 
-    /// Takes in a refusal, and how long nobody sends because of it. Headers may show that too little was left. If not, the
-    /// limit that was met has to be paced: the one that the refusal names, or else one of requests.
-    pub(super) fn refused(&mut self, call: &Reservation, rate: &RateSignals, pause: Duration, now: Instant) {
+    /// Takes in a refusal, and how long to wait because of it; whether it has to do with how much was sent. Headers may show
+    /// that too little was left. If not, the limit that was met has to be paced: the one that the refusal names, or else one
+    /// of requests.
+    pub(super) fn refused(
+        &mut self,
+        call: &Reservation,
+        rate: &RateSignals,
+        pause: Duration,
+        now: Instant,
+    ) -> bool {
         let mut explained = false;
         let mut named = Vec::new();
         for (meter, window) in windows(rate) {
@@ -212,18 +219,23 @@ impl Quota {
         let now_sent = Mark { at: now, sent: self.passed };
         self.passed = std::array::from_fn(|index| self.passed[index] - cost[index]);
         if explained {
-            return;
+            return true;
         }
-        self.buckets.iter_mut().flatten().for_each(|bucket| bucket.drain(now));
         if named.is_empty() {
             named.push(None);
         }
+        let mut by_limit = false;
         for told in named {
-            self.pace(Refusal { admitted_at: call.at, now: now_sent, cost, told, pause });
+            by_limit |= self.pace(Refusal { admitted_at: call.at, now: now_sent, cost, told, pause });
         }
+        if by_limit {
+            self.buckets.iter_mut().flatten().for_each(|bucket| bucket.drain(now));
+        }
+        by_limit
     }
 
-    fn pace(&mut self, refusal: Refusal) {
+    /// Takes in a refusal that headers do not explain; whether it has to do with the pace.
+    fn pace(&mut self, refusal: Refusal) -> bool {
         match self.paces.iter_mut().find(|pace| pace.is_of(refusal.told)) {
             Some(pace) => pace.refuse(refusal),
             None => {
@@ -232,6 +244,7 @@ impl Quota {
                 // Whoever tells how many requests there may be would hardly refuse far fewer by a limit that is not told.
                 let told = self.told()[Meter::Requests as usize].map_or(0.0, |limit| limit as f64 / 60.0);
                 self.paces.push(Pace::new(refusal, if far { newer } else { older }, told));
+                true
             }
         }
     }
@@ -242,16 +255,17 @@ impl Quota {
     }
 
     /// The limits found by being refused, a minute.
-    pub(super) fn found(&self) -> Vec<(Meter, u64)> {
-        self.paces.iter().map(|pace| (pace.meter, pace.limit())).collect()
+    pub(super) fn found(&self, now: Instant) -> Vec<(Meter, u64)> {
+        self.paces.iter().filter_map(|pace| Some((pace.meter, pace.limit(now)?))).collect()
     }
 
     /// The limits in force, a minute.
-    pub(super) fn limits(&self) -> Vec<(Meter, u64)> {
+    pub(super) fn limits(&self, now: Instant) -> Vec<(Meter, u64)> {
+        let found = self.found(now);
         let limit = |meter: Meter| {
             let bucket = self.buckets[meter as usize].as_ref().map(Bucket::limit);
-            let paces = self.paces.iter().filter(|pace| pace.meter == meter).map(Pace::limit);
-            Some((meter, paces.chain(bucket).min()?))
+            let found = found.iter().filter(|(of, _)| *of == meter).map(|(_, limit)| *limit);
+            Some((meter, found.chain(bucket).min()?))
         };
         Meter::ALL.into_iter().filter_map(limit).collect()
     }
@@ -317,7 +331,7 @@ mod tests {
             let (mut quota, now) = (unknown(), Instant::now());
             let call = quota.reserve(Charge::call(10, 10), now);
             assert_eq!(quota.learn(&call, &rate, now), !limits.is_empty());
-            assert_eq!(quota.limits(), limits, "{rate:?}");
+            assert_eq!(quota.limits(now), limits, "{rate:?}");
         }
     }
 
@@ -331,7 +345,7 @@ mod tests {
             let (requests, tokens) = (window(requests.0, requests.1), window(tokens.0, tokens.1));
             let rate = RateSignals { requests, tokens, ..RateSignals::default() };
             quota.refused(&call, &rate, Duration::ZERO, now);
-            assert_eq!(quota.found().is_empty(), shortage, "{rate:?}");
+            assert_eq!(quota.found(now).is_empty(), shortage, "{rate:?}");
         }
     }
 

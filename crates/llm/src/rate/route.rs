@@ -148,8 +148,9 @@ impl Route {
         }
     }
 
-    /// Ends a call and learns from how it went.
-    pub(super) fn settle(&mut self, call: &Call, settled: &Settled, now: Instant) {
+    /// Ends a call and learns from how it went. How long the call itself has to wait before it is made again: not at all
+    /// where everybody does.
+    pub(super) fn settle(&mut self, call: &Call, settled: &Settled, now: Instant) -> Duration {
         let in_flight = self.in_flight;
         self.in_flight -= 1;
         self.waiting.ended(&call.run);
@@ -169,12 +170,7 @@ impl Route {
                 self.totals.throttled += 1;
                 self.breaker.answered();
                 self.quota.give_back(Charge { requests: 0.0, ..charge }, now);
-                let pause = self.throttle(*retry_after, now);
-                // Known slots are no matter of pace.
-                if !matches!(self.limits.engine, Engine::Local { slots: Some(_) }) {
-                    self.quota.refused(&call.reservation, rate, pause, now);
-                    self.concurrency.lift();
-                }
+                return self.throttled(call, rate, *retry_after, now);
             }
             // No word about limits: the buckets get their tokens back and the pace stays.
             Settled::Overloaded => {
@@ -190,6 +186,29 @@ impl Route {
                 }
             }
         }
+        Duration::ZERO
+    }
+
+    /// A call was refused: one pause for the whole route, however many were, unless that has nothing to do with how much is
+    /// sent. Then only the call itself waits for so long.
+    fn throttled(
+        &mut self,
+        call: &Call,
+        rate: &RateSignals,
+        retry_after: Option<Duration>,
+        now: Instant,
+    ) -> Duration {
+        let pause = self.pause_after(retry_after, now);
+        // Known slots are no matter of pace.
+        let known = matches!(self.limits.engine, Engine::Local { slots: Some(_) });
+        if !known {
+            self.concurrency.lift();
+            if !self.quota.refused(&call.reservation, rate, pause, now) {
+                return pause;
+            }
+        }
+        self.pause_until(now + pause);
+        Duration::ZERO
     }
 
     fn correct(&mut self, call: &Call, usage: &Usage, rate: &RateSignals, now: Instant) {
@@ -204,15 +223,14 @@ impl Route {
         }
     }
 
-    /// Stops all new calls: one pause for the whole route, however many were refused. How long it is.
-    fn throttle(&mut self, retry_after: Option<Duration>, now: Instant) -> Duration {
+    /// How long to wait after a refusal.
+    fn pause_after(&mut self, retry_after: Option<Duration>, now: Instant) -> Duration {
         let usual = PAUSE.saturating_mul(2_u32.saturating_pow(self.throttles_in_a_row));
         if self.paused_until.is_none_or(|until| until <= now) {
             self.throttles_in_a_row += 1;
         }
         let wait = retry_after.unwrap_or(usual.min(PAUSE * 60)).clamp(PAUSE_MIN, PAUSE_MAX);
         let jitter = wait.mul_f64(JITTER_SHARE * self.rng.f64()).min(JITTER_MAX);
-        self.pause_until(now + wait + jitter);
         wait + jitter
     }
 
@@ -253,7 +271,7 @@ impl Route {
             in_flight: self.in_flight,
             waiting: self.waiting.len(),
             concurrency_limit: self.concurrency.limit(),
-            limits: self.quota.limits(),
+            limits: self.quota.limits(now),
             held: self.held.map(|(gate, until)| Held { gate, wait: until.map(left) }),
             paused_for: self.paused_until.filter(|until| *until > now).map(left),
             closed: self.closed.as_ref().map(ToString::to_string),
@@ -271,7 +289,7 @@ impl Route {
             tokens,
             input_tokens,
             output_tokens,
-            found: self.quota.found(),
+            found: self.quota.found(now),
             concurrency: self.concurrency.learnt(),
             seconds_per_token: self.concurrency.seconds_per_token(),
             input_ratio: Some(self.estimator.input_ratio()),

@@ -49,7 +49,7 @@ fn what_passes_between_two_refusals_is_the_limit() {
     for known in [2.0, 4.0, 8.0, 30.0] {
         let mut traffic = Traffic::new(known, 5.0);
         traffic.run(180.0);
-        let limit = traffic.pace.limit();
+        let limit = traffic.pace.limit(traffic.now.at).unwrap();
         assert!((297..=303).contains(&limit), "{limit} of 300 RPM, {known} a second at first");
     }
 }
@@ -70,7 +70,7 @@ fn a_raised_limit_is_found() {
     traffic.run(100.0);
     (traffic.per_s, traffic.burst) = (20.0, 200.0);
     traffic.run(120.0);
-    let limit = traffic.pace.limit();
+    let limit = traffic.pace.limit(traffic.now.at).unwrap();
     assert!((1100..=1300).contains(&limit), "{limit} of 1,200 RPM");
 }
 
@@ -82,7 +82,7 @@ fn a_limit_that_is_not_in_the_way_is_not_tried() {
         traffic.pace.take(1.0, traffic.now);
         traffic.now.sent[0] += 1.0;
     }
-    assert_eq!((traffic.pace.trial.is_some(), traffic.pace.limit()), (false, 300));
+    assert_eq!((traffic.pace.trial.is_some(), traffic.pace.limit(traffic.now.at)), (false, Some(300)));
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn whoever_lets_nobody_in_shows_no_limit() {
         traffic.pace.mark.sent = [1.0, 0.0, 0.0, 0.0];
         traffic.pace.refuse(refusal(traffic.now.at + Duration::from_secs(60 * minute)));
     }
-    assert_eq!(traffic.pace.limit(), 300);
+    assert_eq!(traffic.pace.limit(traffic.now.at), Some(300));
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_limit_that_a_refusal_tells_is_believed_while_more_was_tried() {
         let (now, cost) = (traffic.now, [1.0, 0.0, 0.0, 0.0]);
         let told = Some((Meter::Requests, 600));
         traffic.pace.refuse(Refusal { admitted_at: now.at, now, cost, told, pause: PAUSE });
-        traffic.pace.limit()
+        traffic.pace.limit(traffic.now.at).unwrap()
     };
     traffic.pace.trial = Some((3.0, traffic.now));
     assert_eq!(told(&mut traffic), 600);
@@ -120,12 +120,12 @@ fn a_limit_that_a_refusal_tells_is_believed_while_more_was_tried() {
 fn refusals_of_one_mistake_count_once() {
     let mut traffic = Traffic::new(5.0, 5.0);
     traffic.run(60.0);
-    let limit = traffic.pace.limit();
+    let limit = traffic.pace.limit(traffic.now.at).unwrap();
     let (at, cost) = (traffic.pace.refused_at - PAUSE, [1.0, 0.0, 0.0, 0.0]);
     let refusal = Refusal { admitted_at: at, now: traffic.now, cost, told: None, pause: PAUSE };
     let sent = traffic.pace.mark.sent[0];
     traffic.pace.refuse(refusal);
-    assert_eq!((traffic.pace.limit(), traffic.pace.mark.sent[0]), (limit, sent - 1.0));
+    assert_eq!((traffic.pace.limit(traffic.now.at), traffic.pace.mark.sent[0]), (Some(limit), sent - 1.0));
 }
 
 /// Some refuse a share of all calls, however slow they come. Going slower each time would end in a crawl.

@@ -118,13 +118,17 @@ async fn whatever_callers_do_nothing_leaks() {
                     let patience = Duration::from_millis(rng.u64(1..3000));
                     let Ok(permit) = timeout(patience, controller.acquire(ask)).await else { continue };
                     sleep(Duration::from_millis(rng.u64(..500))).await;
-                    match rng.u8(..12) {
-                        0 => drop(permit),
-                        1 => permit.unwrap().settle(&throttled(rng.u64(..2))),
-                        2 => permit.unwrap().settle(&Settled::Overloaded),
-                        3 => permit.unwrap().settle(&Settled::Failed { sent: rng.bool() }),
-                        _ => permit.unwrap().settle(&answered()),
-                    }
+                    let settled = match rng.u8(..12) {
+                        0 => {
+                            drop(permit);
+                            continue;
+                        }
+                        1 => throttled(rng.u64(..2)),
+                        2 => Settled::Overloaded,
+                        3 => Settled::Failed { sent: rng.bool() },
+                        _ => answered(),
+                    };
+                    sleep(permit.unwrap().settle(&settled)).await;
                 }
             });
         }

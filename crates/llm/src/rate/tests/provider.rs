@@ -54,6 +54,10 @@ pub(super) struct Provider {
     headers: bool,
     /// Whether a refusal names the limit that was met.
     names: bool,
+    /// Refusals give whole seconds to wait.
+    whole_seconds: bool,
+    /// The share of calls that is refused at random, and how long these are told to wait.
+    random: Option<(f64, Duration)>,
     output_charge: OutputCharge,
     start: Instant,
 }
@@ -92,7 +96,7 @@ impl Provider {
         });
         let (rng, log, at) = (fastrand::Rng::with_seed(seed), Log::default(), Instant::now());
         let state = Mutex::new(State { limits, share: 1.0, buckets, at, rng, log });
-        Self { state, headers, names: false, output_charge, start: at }
+        Self { state, headers, names: false, whole_seconds: false, random: None, output_charge, start: at }
     }
 
     /// A provider that tells of requests and counts tokens too.
@@ -105,6 +109,16 @@ impl Provider {
     /// A provider without headers that names the limit by which it refuses.
     pub(super) fn naming(limits: Limits, seed: u64) -> Self {
         Self { names: true, ..Self::new(limits, false, OutputCharge::MaxTokens, seed) }
+    }
+
+    /// A provider without headers that gives whole seconds to wait.
+    pub(super) fn coarse(limits: Limits, seed: u64) -> Self {
+        Self { whole_seconds: true, ..Self::new(limits, false, OutputCharge::MaxTokens, seed) }
+    }
+
+    /// A provider without headers that refuses a share of all calls, whatever its limits leave.
+    pub(super) fn refusing(share: f64, wait: Duration, limits: Limits, seed: u64) -> Self {
+        Self { random: Some((share, wait)), ..Self::new(limits, false, OutputCharge::MaxTokens, seed) }
     }
 
     pub(super) async fn call(&self, request: Request) -> Result<Reply, Box<Refusal>> {
@@ -141,9 +155,11 @@ impl Provider {
         };
         let wait_s = state.buckets.iter().zip(charge).filter_map(short).fold(0.0, f64::max);
         let at = (Instant::now() - self.start).as_secs_f64();
-        if wait_s > 0.0 {
+        let random = self.random.filter(|(share, _)| state.rng.f64() < *share);
+        if wait_s > 0.0 || random.is_some() {
             state.log.refused.push(at);
-            let retry_after = Duration::from_secs_f64(wait_s);
+            let wait_s = if self.whole_seconds { wait_s.ceil() } else { wait_s };
+            let retry_after = random.map_or(Duration::from_secs_f64(wait_s), |(_, wait)| wait);
             let rate = if self.names { state.named(charge) } else { state.signals(self.headers) };
             return Err(Box::new(Refusal { retry_after, rate }));
         }

@@ -1,10 +1,15 @@
 //! Providers that do not tell their limits: only a 429 with a time to wait, which may name the limit that was met.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::provider::{Limits, Provider};
-use super::traffic::{Report, Scenario};
-use crate::rate::{Controller, Learnt, Meter, RouteLimits};
+use super::traffic::{Caller, Report, Scenario, Sizes, Tally};
+use crate::rate::{Ask, Controller, Learnt, Meter, RouteLimits};
 
 fn silent(rpm: u64, tpm: u64, span_s: f64) -> Scenario {
     Scenario { headers: false, ..Scenario::new(rpm, tpm, span_s) }
@@ -92,6 +97,78 @@ async fn limits_that_refusals_name_are_used_up_and_kept() {
         assert!(report.utilisation >= 0.97, "{name}: {report:?}");
         assert!(report.throttled <= 0.02, "{name}: {report:?}");
         assert!(report.recovery_s.iter().all(|seconds| *seconds <= 30.0), "{name}: {report:?}");
+    }
+}
+
+/// Seconds that 10,000 answers take somebody with 256 calls at a time.
+async fn seconds_for_10_000(provider: Arc<Provider>, latency: Duration) -> f64 {
+    let (start, tally) = (Instant::now(), Arc::<Tally>::default());
+    let controller = Controller::with_seed(RouteLimits::default(), 7);
+    let mut tasks = JoinSet::new();
+    for seed in 0..256 {
+        let (controller, provider, tally) = (controller.clone(), provider.clone(), tally.clone());
+        let sizes = Sizes::new(seed, 400.0).with_latency(latency);
+        let mut caller = Caller { controller, provider, ask: Ask::new("run", 0), sizes, tally };
+        tasks.spawn(async move {
+            while caller.tally.answers.load(Relaxed) < 10_000 {
+                caller.call().await;
+            }
+        });
+    }
+    while tasks.join_next().await.is_some() {}
+    start.elapsed().as_secs_f64()
+}
+
+/// Some refuse a share of all calls, however slowly they come, and ask for a second or more. Going slower each time would
+/// end in a crawl.
+#[tokio::test(start_paused = true)]
+async fn refusals_at_random_are_told_from_a_limit() {
+    let table = [
+        (0.05, 1, 0, 60.0),
+        (0.05, 1, 50, 60.0),
+        (0.05, 1, 5_000, 600.0),
+        (0.05, 10, 50, 300.0),
+        (0.01, 1, 50, 400.0),
+        (0.2, 1, 50, 400.0),
+    ];
+    for seed in 7..12 {
+        for (share, wait_s, latency_ms, bound_s) in table {
+            let (wait, latency) = (Duration::from_secs(wait_s), Duration::from_millis(latency_ms));
+            let provider = Arc::new(Provider::refusing(share, wait, Limits::default(), seed));
+            let took_s = seconds_for_10_000(provider, latency).await;
+            let name = format!("seed {seed}, {share} refused for {wait:?}, latency {latency:?}");
+            println!("{name}: 10,000 in {took_s:.0} s");
+            assert!(took_s <= bound_s, "{name}: {took_s} s");
+        }
+    }
+}
+
+/// A limit of 6,000 RPM allows 10,000 answers in 90 s, for the bucket is full at first.
+#[tokio::test(start_paused = true)]
+async fn refusals_at_random_do_not_hide_a_limit_for_long() {
+    for seed in 7..12 {
+        let limits = Limits { requests: Some(6_000), ..Limits::default() };
+        let provider = Arc::new(Provider::refusing(0.05, Duration::from_secs(1), limits, seed));
+        let took_s = seconds_for_10_000(provider.clone(), Duration::from_millis(500)).await;
+        let log = provider.log();
+        let refused = log.refused.len() as f64 / (log.refused.len() + log.admitted.len()) as f64;
+        println!("seed {seed}: 10,000 in {took_s:.0} s, {refused:.2} refused");
+        assert!(took_s <= 300.0 && refused <= 0.25, "seed {seed}: {took_s} s, {refused} refused");
+    }
+}
+
+/// Many providers round up.
+#[tokio::test(start_paused = true)]
+async fn limits_are_kept_where_the_wait_is_told_in_whole_seconds() {
+    for (rpm, span_s) in [(300, 1200.0), (600, 1200.0), (6_000, 600.0)] {
+        let scenario = silent(rpm, 6_000_000, span_s);
+        let provider = Arc::new(Provider::coarse(scenario.limits, scenario.seed));
+        let controller = Controller::with_seed(RouteLimits::default(), scenario.seed);
+        let report = scenario.run_with(&controller, &provider).await;
+        report.print(&format!("{rpm} RPM, whole seconds"));
+        assert!(report.utilisation >= 0.97, "{rpm}: {report:?}");
+        assert!(report.throttled <= 0.02, "{rpm}: {report:?}");
+        assert!(report.recovery_s.iter().all(|seconds| *seconds <= 30.0), "{rpm}: {report:?}");
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::provider::{Limits, Log, Provider, Request};
 use crate::rate::{Ask, Controller, OutputCharge, RouteLimits, Settled};
@@ -14,6 +14,9 @@ use crate::rate::{Ask, Controller, OutputCharge, RouteLimits, Settled};
 const WARM_UP_S: f64 = 30.0;
 /// The rate after a change is taken over windows of this length.
 const WINDOW_S: f64 = 10.0;
+
+/// The median latency; the mean is 6 s.
+const LATENCY: Duration = Duration::from_millis(5_300);
 
 /// One simulation.
 #[derive(Debug, Clone)]
@@ -130,7 +133,7 @@ impl Caller {
                 }
                 Err(refusal) => {
                     let (retry_after, rate) = (Some(refusal.retry_after), refusal.rate);
-                    permit.settle(&Settled::Throttled { retry_after, rate });
+                    sleep(permit.settle(&Settled::Throttled { retry_after, rate })).await;
                     ask.again = true;
                 }
             }
@@ -142,11 +145,18 @@ impl Caller {
 pub(super) struct Sizes {
     rng: fastrand::Rng,
     input_median: f64,
+    /// Median.
+    latency: Duration,
 }
 
 impl Sizes {
     pub(super) fn new(seed: u64, input_median: f64) -> Self {
-        Self { rng: fastrand::Rng::with_seed(seed), input_median }
+        Self { rng: fastrand::Rng::with_seed(seed), input_median, latency: LATENCY }
+    }
+
+    /// The same with another median of the latency.
+    pub(super) fn with_latency(self, latency: Duration) -> Self {
+        Self { latency, ..self }
     }
 
     /// A call, and what the caller takes its input for: a quarter too little, give or take.
@@ -155,8 +165,7 @@ impl Sizes {
         let estimate = input * 0.8 * (0.85 + 0.3 * self.rng.f64());
         let max_tokens = [128, 256, 512][self.rng.usize(..3)];
         let output = (max_tokens as f64 * (0.2 + 0.8 * self.rng.f64())) as u64;
-        // Mean 6 s.
-        let latency = Duration::from_secs_f64(5.3 * (0.5 * self.normal()).exp());
+        let latency = self.latency.mul_f64((0.5 * self.normal()).exp());
         (Request { input: input as u64, max_tokens, output, latency }, estimate as u64)
     }
 
