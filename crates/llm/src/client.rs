@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tracing::warn;
 
 use crate::cache::{Cache, CacheMode, Flights};
@@ -95,6 +97,8 @@ struct Inner {
     routes: Mutex<HashMap<(String, String), Route>>,
     /// The day whose cap is set.
     capped: Mutex<Option<Scope>>,
+    /// When to write down what was learnt of limits.
+    save_at: Mutex<Instant>,
 }
 
 /// A request with what surrounds it.
@@ -152,6 +156,9 @@ pub struct Answered {
     pub calls: u32,
 }
 
+/// How often what was learnt of limits is written down.
+const SAVE_EVERY: Duration = Duration::from_secs(10);
+
 /// Comes true when a caller gives up.
 type Stop<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
@@ -164,6 +171,7 @@ impl Llm {
             flights: Flights::default(),
             routes: Mutex::default(),
             capped: Mutex::default(),
+            save_at: Mutex::new(Instant::now() + SAVE_EVERY),
             options,
         };
         Self { inner: Arc::new(inner) }
@@ -264,6 +272,22 @@ impl Llm {
             provider_of(setup.profile.provider.as_str(), &setup.profile.base_url)
         };
         self.inner.options.prices.find(list.unwrap_or_default(), model).cloned()
+    }
+
+    /// Writes down what was learnt of limits every now and then: whoever is killed does not do it at the end.
+    async fn save_learnt_sometimes(&self) {
+        let now = Instant::now();
+        let is_due = {
+            let mut save_at = self.inner.save_at.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_due = *save_at <= now;
+            if is_due {
+                *save_at = now + SAVE_EVERY;
+            }
+            is_due
+        };
+        if is_due {
+            self.save_learnt().await;
+        }
     }
 
     /// Writes down what was learnt of limits, so that the next start does not begin with a stampede.

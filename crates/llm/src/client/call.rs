@@ -138,6 +138,7 @@ impl Llm {
                     drop(span); // The call is over; booking it is no part of it.
                     let spent = Spent { usage: answer.usage, cost, answers: 1 };
                     until_written(&mut never(), || self.ledger().settle(&name, spent)).await?;
+                    self.save_learnt_sometimes().await;
                     return Ok((answer, cost));
                 }
                 Err(error) => error,

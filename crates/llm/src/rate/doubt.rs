@@ -51,9 +51,29 @@ struct Random {
 }
 
 impl Doubt {
+    /// It was found before that such a share of all calls is refused.
+    pub(super) fn known(share: f64, now: Instant) -> Self {
+        let mut doubt = Self::default();
+        doubt.believe(share, now);
+        doubt
+    }
+
+    fn believe(&mut self, share: f64, now: Instant) {
+        let believed = self.believed.map_or(BELIEVED, |before| (2 * before).min(BELIEVED_MAX));
+        let usual = share.clamp(0.0, 1.0);
+        let sent = WINDOW_CALLS / 4.0;
+        let random = Random { until: now + believed, usual, sent, refused: usual * sent };
+        *self = Self { random: Some(random), believed: Some(believed), ..Self::default() };
+    }
+
+    /// The share of calls that is refused whatever the pace.
+    pub(super) fn random_share(&self, now: Instant) -> Option<f64> {
+        self.random.as_ref().filter(|random| now < random.until).map(|random| random.usual)
+    }
+
     /// Whether the pace has nothing to do with refusals, as far as is known.
     pub(super) fn is_random(&self, now: Instant) -> bool {
-        self.random.as_ref().is_some_and(|random| now < random.until)
+        self.random_share(now).is_some()
     }
 
     /// A call goes.
@@ -99,11 +119,8 @@ impl Doubt {
         if !fallen && self.weight < REFUSALS_MAX {
             return None;
         }
-        let believed = self.believed.map_or(BELIEVED, |before| (2 * before).min(BELIEVED_MAX));
-        let (sent, until) = (self.calls + self.refusals, now + believed);
-        let random = Random { until, usual: self.refusals / sent, sent, refused: self.refusals };
         let left = self.left;
-        *self = Self { random: Some(random), believed: Some(believed), ..Self::default() };
+        self.believe(self.refusals / (self.calls + self.refusals), now);
         Some(left)
     }
 }

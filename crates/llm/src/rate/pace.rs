@@ -155,6 +155,16 @@ impl Pace {
         }
     }
 
+    /// Such a share of all calls is refused, as known from before: there is no limit that is in the way.
+    pub(super) fn random(share: f64, mark: Mark) -> Self {
+        Self { doubt: Doubt::known(share, mark.at), ..Self::known(Meter::Requests, PER_S_MAX, mark) }
+    }
+
+    /// The share of calls that is refused whatever the pace.
+    pub(super) fn random_share(&self, now: Instant) -> Option<f64> {
+        self.doubt.random_share(now)
+    }
+
     /// Whether a refusal is of this limit.
     pub(super) fn is_of(&self, told: Option<(Meter, u64)>) -> bool {
         told.is_none_or(|(meter, _)| meter == self.meter)

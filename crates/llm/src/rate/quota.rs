@@ -99,7 +99,14 @@ impl Quota {
         let start = Mark { at: now, sent: [0.0; 4] };
         let found =
             learnt.found.iter().map(|(meter, limit)| Pace::known(*meter, *limit as f64 / 60.0, start));
-        Self { buckets, paces: found.collect(), sent: start.sent, passed: start.sent, recent: [start; 2] }
+        let random = learnt.random.map(|share| Pace::random(share, start));
+        Self {
+            buckets,
+            paces: found.chain(random).collect(),
+            sent: start.sent,
+            passed: start.sent,
+            recent: [start; 2],
+        }
     }
 
     /// When all buckets have room for a call, and which is the last to have it; `None`: now.
@@ -257,6 +264,11 @@ impl Quota {
     /// The limits found by being refused, a minute.
     pub(super) fn found(&self, now: Instant) -> Vec<(Meter, u64)> {
         self.paces.iter().filter_map(|pace| Some((pace.meter, pace.limit(now)?))).collect()
+    }
+
+    /// The share of calls that is refused whatever the pace.
+    pub(super) fn random_share(&self, now: Instant) -> Option<f64> {
+        self.paces.iter().find_map(|pace| pace.random_share(now))
     }
 
     /// The limits in force, a minute.

@@ -202,10 +202,10 @@ impl Route {
         // Known slots are no matter of pace.
         let known = matches!(self.limits.engine, Engine::Local { slots: Some(_) });
         if !known {
-            self.concurrency.lift();
             if !self.quota.refused(&call.reservation, rate, pause, now) {
                 return pause;
             }
+            self.concurrency.lift();
         }
         self.pause_until(now + pause);
         Duration::ZERO
@@ -290,6 +290,7 @@ impl Route {
             input_tokens,
             output_tokens,
             found: self.quota.found(now),
+            random: self.quota.random_share(now),
             concurrency: self.concurrency.learnt(),
             seconds_per_token: self.concurrency.seconds_per_token(),
             input_ratio: Some(self.estimator.input_ratio()),

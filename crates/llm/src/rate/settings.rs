@@ -84,6 +84,8 @@ pub struct Learnt {
     pub output_tokens: Option<u64>,
     /// Limits a minute that nobody tells but by refusing calls.
     pub found: Vec<(Meter, u64)>,
+    /// The share of calls that is refused whatever the pace, where that was found.
+    pub random: Option<f64>,
     /// Calls that a local engine works on at a time.
     pub concurrency: Option<usize>,
     /// A local engine's seconds a token without load.

@@ -102,8 +102,11 @@ async fn limits_that_refusals_name_are_used_up_and_kept() {
 
 /// Seconds that 10,000 answers take somebody with 256 calls at a time.
 async fn seconds_for_10_000(provider: Arc<Provider>, latency: Duration) -> f64 {
+    answer_10_000(&Controller::with_seed(RouteLimits::default(), 7), provider, latency).await
+}
+
+async fn answer_10_000(controller: &Controller, provider: Arc<Provider>, latency: Duration) -> f64 {
     let (start, tally) = (Instant::now(), Arc::<Tally>::default());
-    let controller = Controller::with_seed(RouteLimits::default(), 7);
     let mut tasks = JoinSet::new();
     for seed in 0..256 {
         let (controller, provider, tally) = (controller.clone(), provider.clone(), tally.clone());
@@ -141,6 +144,24 @@ async fn refusals_at_random_are_told_from_a_limit() {
             assert!(took_s <= bound_s, "{name}: {took_s} s");
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_at_random_are_known_after_a_restart() {
+    let refusing = || Arc::new(Provider::refusing(0.05, Duration::from_secs(1), Limits::default(), 7));
+    let latency = Duration::from_millis(50);
+    let before = Controller::with_seed(RouteLimits::default(), 7);
+    answer_10_000(&before, refusing(), latency).await;
+    let stored = serde_json::to_string(&before.learnt(0)).unwrap();
+    let learnt: Learnt = serde_json::from_str(&stored).unwrap();
+    assert!(learnt.found.is_empty() && learnt.random.is_some_and(|share| share > 0.01), "{learnt:?}");
+
+    let (after, provider) = (Controller::resume(RouteLimits::default(), &learnt, 0), refusing());
+    let took_s = answer_10_000(&after, provider.clone(), latency).await;
+    assert!(took_s <= 20.0, "{took_s} s");
+    // Four calls at a time at first, and more with each answer.
+    let first = provider.log().admitted.iter().filter(|(at, _)| *at <= 0.1).count();
+    assert!(first <= 8, "{first} calls in the first moment");
 }
 
 /// A limit of 6,000 RPM allows 10,000 answers in 90 s, for the bucket is full at first.
