@@ -60,6 +60,9 @@ pub(crate) struct Global {
     /// Where jobs are kept: sqlite://PATH or memory://. Default sqlite://.longhaul/longhaul.db.
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) store: Option<String>,
+    /// A running server to talk to instead of opening the store; its token is taken from LONGHAUL_TOKEN.
+    #[arg(long, global = true, value_name = "URL", conflicts_with = "store")]
+    pub(crate) server: Option<String>,
     /// Settings file. Default ./longhaul.toml, else ./.longhaul/config.toml.
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -95,6 +98,7 @@ impl Global {
         let mut flags = Vec::new();
         let mut push = |key, flag, value: Option<String>| flags.extend(value.map(|value| (key, flag, value)));
         push("store.url", "--store", self.store.clone());
+        push("store.server", "--server", self.server.clone());
         push("llm.profile", "--profile", self.profile.clone());
         push("output.format", "--output", self.output.map(name_of));
         push("output.color", "--color", self.color.map(name_of));

@@ -27,10 +27,15 @@ mod output;
 mod parse;
 mod progress;
 mod prompts;
+mod remote;
 mod server;
 mod sheets;
 mod store;
 mod telemetry;
+
+/// A server under load spends a fifth of its time in the system's allocator.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// How long to wait at the end for what blocks.
 const SHUTDOWN_MAX: Duration = Duration::from_millis(300);

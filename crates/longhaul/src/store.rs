@@ -7,10 +7,12 @@ use anyhow::{Context as _, Result};
 use longhaul_queue::Store;
 use longhaul_stores::StoreUrl;
 use longhaul_stores::sqlite::{Db, Durability, SqliteOptions, SqliteStore};
+use reqwest::Url;
 use rusqlite::{Connection, OpenFlags};
 
-use crate::config::Settings;
+use crate::config::{Settings, environment};
 use crate::exit::{Code, Failure};
+use crate::remote::{Server, TOKEN_NAME};
 
 /// Reads a store URL.
 pub(crate) fn parse_url(url: &str) -> Result<StoreUrl, String> {
@@ -18,6 +20,23 @@ pub(crate) fn parse_url(url: &str) -> Result<StoreUrl, String> {
         return Err("this build has no such store; use sqlite://PATH".to_owned());
     }
     url.parse().map_err(|error: longhaul_queue::Error| error.to_string())
+}
+
+/// Reads the address of a server; an empty text is none.
+pub(crate) fn parse_server(url: &str) -> Result<Option<Url>, String> {
+    if url.is_empty() {
+        return Ok(None);
+    }
+    let url = Url::parse(url).map_err(|error| format!("{error}; write http://HOST:PORT"))?;
+    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
+        return Err("expected http://HOST:PORT or https://HOST".to_owned());
+    }
+    Ok(Some(url))
+}
+
+/// The server that takes the place of the store.
+pub(crate) fn server(settings: &Settings) -> Result<Option<Url>> {
+    settings.read("store.server", parse_server)
 }
 
 /// Whether a store that is not there is made.
@@ -31,6 +50,9 @@ pub(crate) enum Missing {
 
 /// Opens the store of `settings`.
 pub(crate) fn open(settings: &Settings, missing: Missing) -> Result<Arc<dyn Store>> {
+    if let Some(url) = server(settings)? {
+        return Ok(Arc::new(Server::new(url, environment(TOKEN_NAME))?));
+    }
     Ok(open_with_data(settings, missing)?.0)
 }
 
@@ -59,8 +81,14 @@ pub(crate) fn connect(settings: &Settings, url: &StoreUrl) -> Result<Arc<dyn Sto
     Ok(longhaul_stores::connect(url, options(settings)?)?)
 }
 
-/// Where the store of `settings` is.
+/// Where the store of `settings` is, if it is opened here.
 pub(crate) fn location(settings: &Settings) -> Result<StoreUrl> {
+    if let Some(url) = server(settings)? {
+        let text = format!("this works on the machine of the store, and not through the server at {url}");
+        return Err(Failure::new(Code::Usage, text)
+            .hint("leave --server out; what the server offers beside jobs is at /api/v1: docs/api.md")
+            .into());
+    }
     settings.read("store.url", parse_url)
 }
 

@@ -41,7 +41,7 @@ pub struct Change {
 }
 
 /// Events after a cursor.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EventPage {
     /// Oldest first.
     pub events: Vec<Event>,

@@ -268,7 +268,7 @@ impl NewJob {
 }
 
 /// A stored job, without its values.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
     /// Identity.
     pub id: JobId,
@@ -341,7 +341,7 @@ pub struct JobDetail {
 }
 
 /// A parent as its child sees it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ParentStatus {
     /// The parent.
     pub job_id: JobId,
@@ -449,7 +449,7 @@ pub enum Wake {
 }
 
 /// An ended job of a process, for its owner.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobResult {
     /// The job.
     pub id: JobId,

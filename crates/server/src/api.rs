@@ -67,6 +67,7 @@ fn described() -> OpenApiRouter<Ctx> {
         .routes(routes!(processes::seal_process))
         .routes(routes!(processes::process_results))
         .routes(routes!(processes::consume_process))
+        .routes(routes!(counts::count_jobs))
         .routes(routes!(queues::list_queues))
         .routes(routes!(queues::show_queue, queues::change_queue))
         .routes(routes!(queues::pause_queue))

@@ -13,7 +13,6 @@ use crate::args::{EnqueueArgs, JobFlags};
 use crate::exit::{Code, Failure};
 use crate::jobspec::{JobSpec, Refs};
 use crate::parse;
-use longhaul_stores::StoreUrl;
 
 /// Text of one submission; more is sent in several.
 const BATCH_BYTES_MAX: usize = 64_000_000;
@@ -31,7 +30,7 @@ pub(crate) async fn run(app: &App, args: &EnqueueArgs) -> Result<Code> {
         .into());
     }
     let queue = app.queue_or_new()?;
-    warn_of_memory(app)?;
+    warn_of_memory(app, &queue);
     let job = job_of(app, &queue, &args.kind, payload, &args.flags).await?;
     if args.kind == "-" {
         return many(app, &queue, &job).await;
@@ -42,11 +41,10 @@ pub(crate) async fn run(app: &App, args: &EnqueueArgs) -> Result<Code> {
     Ok(Code::Ok)
 }
 
-fn warn_of_memory(app: &App) -> Result<()> {
-    if crate::store::location(&app.settings)? == StoreUrl::Memory {
+fn warn_of_memory(app: &App, queue: &Queue) {
+    if !queue.store().caps().shared {
         app.out.warn("memory:// ends with this command, and the job with it; use sqlite://PATH to keep it");
     }
-    Ok(())
 }
 
 /// Says so when a job was there already: scripts must not take its id for that of a new one.

@@ -27,12 +27,18 @@ pub(crate) struct Key {
 }
 
 /// Every setting. `init` writes them, `config show` lists them, and anything else is refused by name.
-pub(crate) const KEYS: [Key; 33] = [
+pub(crate) const KEYS: [Key; 34] = [
     Key {
         name: "store.url",
         default: "sqlite://.longhaul/longhaul.db",
         about: "where jobs are kept: sqlite://PATH or memory://",
         check: |text| crate::store::parse_url(text).map(drop),
+    },
+    Key {
+        name: "store.server",
+        default: "",
+        about: "a running server that commands talk to instead of opening the store, such as http://127.0.0.1:7788",
+        check: |text| crate::store::parse_server(text).map(drop),
     },
     Key {
         name: "store.durability",

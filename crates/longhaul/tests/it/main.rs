@@ -13,6 +13,7 @@ mod llm;
 mod mcp;
 mod place;
 mod poison;
+mod remote;
 mod results;
 mod served;
 mod settings;

@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::draft::Unfit;
 use super::{Error, Result};
+use crate::numbered;
 
 /// Kind of the job that holds a run's settings.
 pub const KIND: &str = "llm.run";
@@ -198,15 +199,8 @@ impl RunId {
         self.job(MANIFEST)
     }
 
-    /// Ten bytes of the run, six of the number, in the form of a UUID: ids follow each other, as an index likes them.
     fn job(&self, number: u64) -> JobId {
-        let digest = Sha256::digest(&self.0);
-        let mut bytes = [0; 16];
-        bytes[..10].copy_from_slice(&digest[..10]);
-        bytes[10..].copy_from_slice(&number.to_be_bytes()[2..]);
-        bytes[6] = 0x80 | (bytes[6] & 0x0f);
-        bytes[8] = 0x80 | (bytes[8] & 0x3f);
-        JobId::from_bytes(bytes)
+        numbered::job(&self.0, number)
     }
 }
 

@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use super::finish;
 use super::settings::{Existing, SheetSettings, Source, Target};
 use super::{Error, Result};
+use crate::numbered;
 
 /// Names of sheets begin so.
 pub const SHEET_PREFIX: &str = "sheet-";
@@ -81,15 +82,8 @@ impl SheetId {
         format!("{}/{reason}", self.0)
     }
 
-    /// Ten bytes of the sheet, six of the number, in the form of a UUID.
     fn job(&self, number: u64) -> JobId {
-        let digest = Sha256::digest(&self.0);
-        let mut bytes = [0; 16];
-        bytes[..10].copy_from_slice(&digest[..10]);
-        bytes[10..].copy_from_slice(&number.to_be_bytes()[2..]);
-        bytes[6] = 0x80 | (bytes[6] & 0x0f);
-        bytes[8] = 0x80 | (bytes[8] & 0x3f);
-        JobId::from_bytes(bytes)
+        numbered::job(&self.0, number)
     }
 }
 

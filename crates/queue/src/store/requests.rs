@@ -12,7 +12,7 @@ use crate::json::Json;
 use crate::state::{Event, JobError, Outcome, Settlement, State};
 
 /// What became of an enqueued job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Enqueued {
     /// The stored job: the new one, or the one that was there.
     pub id: JobId,
@@ -25,7 +25,7 @@ pub struct Enqueued {
 }
 
 /// What an enqueue did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum How {
     /// A new job.
@@ -66,7 +66,7 @@ pub struct Page<T> {
 }
 
 /// How many jobs.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Count {
     /// In this queue.
     pub queue: String,
@@ -211,7 +211,7 @@ impl Signal {
 }
 
 /// What an unpark did.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unparked {
     /// The jobs whose wait ended.
     pub jobs: Vec<JobId>,

@@ -1,5 +1,7 @@
 //! A search text as people type it, read as a [`Filter`]: `state:failed queue:mail user.id:42 "not found" timeout`.
 
+use std::fmt;
+
 use super::filter::{IdRange, one_of};
 use super::{Field, Filter};
 use crate::error::{Error, Result};
@@ -74,6 +76,30 @@ impl Filter {
             }
         }
     }
+}
+
+/// The search text that means the same.
+impl fmt::Display for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let states: Vec<&str> = self.states.iter().map(|state| state.as_str()).collect();
+        let own = [
+            ("state", (!states.is_empty()).then(|| states.join(","))),
+            ("queue", self.queue.clone()),
+            ("kind", self.kind.clone()),
+            ("process", self.process_id.as_ref().map(|id| id.as_str().to_owned())),
+            ("tag", self.tag.clone()),
+            ("id", self.id_prefix.clone()),
+        ];
+        let own = own.into_iter().filter_map(|(name, value)| Some(format!("{name}:{}", quoted(&value?))));
+        let fields =
+            self.fields.iter().map(|field| format!("payload.{}:{}", field.path, quoted(&field.value)));
+        let texts = self.search.iter().map(|text| quoted(text));
+        f.write_str(&own.chain(fields).chain(texts).collect::<Vec<_>>().join(" "))
+    }
+}
+
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
 /// A word of a search.
@@ -209,5 +235,22 @@ mod tests {
             assert!(error.contains(part), "{error}");
         }
         assert!(Filter::parse(&"x ".repeat(SEARCH_WORDS_MAX)).is_ok());
+    }
+
+    #[test]
+    fn a_filter_as_text_means_the_same() {
+        let filter = Filter {
+            states: vec![State::Failed, State::Ready],
+            queue: Some("a b".to_owned()),
+            kind: Some("llm.request".to_owned()),
+            process_id: Some("p:1".into()),
+            tag: Some(r#"say "hi" \"#.to_owned()),
+            id_prefix: Some("0198".to_owned()),
+            search: vec!["not found".to_owned(), "state:failed".to_owned()],
+            fields: vec![Field { path: "queue".to_owned(), value: "4 2".to_owned() }],
+        };
+        for filter in [filter, Filter::default(), texts(&["0198c5a2-7d1e-7000-8000-00000000002a"])] {
+            assert_eq!(Filter::parse(&filter.to_string()), Ok(filter.clone()), "{filter}");
+        }
     }
 }

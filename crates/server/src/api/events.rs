@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use axum::Json as Answer;
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
@@ -23,6 +24,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::ApiResult;
 use super::extract::ApiQuery;
+use super::page::limit;
 use crate::ctx::Ctx;
 use crate::problem::Problem;
 
@@ -53,6 +55,8 @@ impl Streams {
 pub(super) struct Wanted {
     /// Events after this number; `Last-Event-ID` goes before it.
     after: Option<u64>,
+    /// Of a page: at most so many events, 1 to 1000; default 100.
+    limit: Option<usize>,
     /// Of this process.
     process: Option<String>,
     /// Of this queue.
@@ -137,13 +141,24 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// Streams what changes, as it changes.
+/// Events of one look.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = EventPage)]
+struct EventsOut {
+    /// Oldest first.
+    events: Vec<EventOut>,
+    /// What was missed is gone: look afresh.
+    resync: bool,
+}
+
+/// Streams what changes, as it changes; or answers a page of it to one who accepts only JSON.
 ///
 /// Server-sent events: `hello` with the number to come back with, `change` with jobs that changed, `resync` when what was missed
 /// is gone and one must look afresh, and a comment every 15 seconds.
 #[utoipa::path(get, path = "/api/v1/events", tag = "events",
     params(Wanted, ("Last-Event-ID" = Option<u64>, Header, description = "The last event that was read.")),
-    responses((status = 200, body = EventOut, content_type = "text/event-stream", description = "`data` of the event `change`.")))]
+    responses((status = 200, description = "`data` of the event `change`; or a page",
+        content((EventOut = "text/event-stream"), (EventsOut = "application/json")))))]
 pub(super) async fn stream_events(
     Shared(ctx): Shared<Ctx>,
     headers: HeaderMap,
@@ -151,6 +166,9 @@ pub(super) async fn stream_events(
 ) -> ApiResult<Response> {
     let last = headers.get("last-event-id").and_then(|value| value.to_str().ok());
     let after = last.and_then(|last| last.parse().ok()).or(wanted.after);
+    if wants_page(&headers) {
+        return Ok(Answer(page(&ctx, &wanted, after).await?).into_response());
+    }
     let place = Place::take(&ctx)?;
     let reader = Reader {
         queue: ctx.queue().clone(),
@@ -170,6 +188,18 @@ pub(super) async fn stream_events(
         (header::HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
     ];
     Ok((headers, axum::body::Body::from_stream(pieces)).into_response())
+}
+
+fn wants_page(headers: &HeaderMap) -> bool {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    accept.is_some_and(|accept| accept.trim() == "application/json")
+}
+
+/// What is there now after an event, or the newest.
+async fn page(ctx: &Ctx, wanted: &Wanted, after: Option<u64>) -> Result<EventsOut, Problem> {
+    let page = ctx.queue().events(after, limit(wanted.limit)?).await?;
+    let events = page.events.into_iter().filter_map(|event| wanted.part_of(event.into())).collect();
+    Ok(EventsOut { events, resync: page.resync })
 }
 
 /// One of the streams that may be open.

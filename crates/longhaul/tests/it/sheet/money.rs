@@ -43,6 +43,23 @@ fn the_estimate_is_within_a_tenth_of_what_a_sheet_costs() {
     }
 }
 
+/// How long reasons and fields are nobody knows before a few are there; a sample tells.
+#[test]
+fn after_a_sample_the_estimate_is_within_a_tenth_in_every_mode() {
+    let rubric = ["--rubric", "rubric.toml"];
+    for mode in [&rubric[..], &[&rubric[..], &["--rationale"]].concat(), &["--schema", "schema.json"]] {
+        let (_sim, desk) = start("");
+        write_table(&desk, ROWS, CATEGORIES);
+        let score = |more: &[&str]| desk.ok(&[&SCORE[..5], mode, &["--cache", "off"], more].concat());
+        score(&["--sample", "20"]);
+        score(&["--out", "scored.csv"]);
+        let status = status(&desk);
+        let [estimated, spent] = [&status["estimated_micros"], &status["spent"]["cost"]].map(count);
+        eprintln!("{mode:?}: {estimated} estimated, {spent} spent");
+        assert!(estimated.abs_diff(spent) * 10 <= spent, "{mode:?}: {estimated} instead of {spent}");
+    }
+}
+
 #[test]
 fn a_sample_is_shown_and_not_paid_for_again() {
     let (sim, desk) = start("");
