@@ -33,10 +33,6 @@ mod sheets;
 mod store;
 mod telemetry;
 
-/// A server under load spends a fifth of its time in the system's allocator.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// How long to wait at the end for what blocks.
 const SHUTDOWN_MAX: Duration = Duration::from_millis(300);
 
