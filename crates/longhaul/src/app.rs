@@ -47,23 +47,23 @@ impl App {
     }
 
     /// The queue, which must exist.
-    pub(crate) fn queue(&self) -> Result<Queue> {
-        self.open(Missing::Refuse)
+    pub(crate) async fn queue(&self) -> Result<Queue> {
+        self.open(Missing::Refuse).await
     }
 
     /// The queue, made if need be.
-    pub(crate) fn queue_or_new(&self) -> Result<Queue> {
-        self.open(Missing::Create)
+    pub(crate) async fn queue_or_new(&self) -> Result<Queue> {
+        self.open(Missing::Create).await
     }
 
     /// The queue with the data store, where slices keep what is their own.
-    pub(crate) fn queue_with_data(&self, missing: Missing) -> Result<(Queue, Option<Db>)> {
-        let (store, data) = store::open_with_data(&self.settings, missing)?;
+    pub(crate) async fn queue_with_data(&self, missing: Missing) -> Result<(Queue, Option<Db>)> {
+        let (store, data) = store::open_with_data(&self.settings, missing).await?;
         Ok((Queue::new(store).with_limits(self.limits()?), data))
     }
 
-    fn open(&self, missing: Missing) -> Result<Queue> {
-        let store = store::open(&self.settings, missing)?;
+    async fn open(&self, missing: Missing) -> Result<Queue> {
+        let store = store::open(&self.settings, missing).await?;
         Ok(Queue::new(store).with_limits(self.limits()?))
     }
 

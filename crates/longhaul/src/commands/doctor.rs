@@ -65,7 +65,7 @@ pub(crate) async fn run(app: &App) -> Result<Code> {
     if let StoreUrl::Sqlite(path) = &location {
         checks.extend(disk(path));
     }
-    match app.queue() {
+    match app.queue().await {
         Err(error) => {
             let hint = crate::exit::hint_of(&error).unwrap_or_default();
             checks.push(Check::problem("store", format!("{error:#}"), hint));

@@ -29,7 +29,7 @@ pub(crate) async fn run(app: &App, args: &EnqueueArgs) -> Result<Code> {
         )
         .into());
     }
-    let queue = app.queue_or_new()?;
+    let queue = app.queue_or_new().await?;
     warn_of_memory(app, &queue);
     let job = job_of(app, &queue, &args.kind, payload, &args.flags).await?;
     if args.kind == "-" {

@@ -23,7 +23,7 @@ enum Line<'a> {
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, args: &EventsArgs) -> Result<Code> {
-    let queue = app.queue()?;
+    let queue = app.queue().await?;
     let mut changes = queue.store().watch();
     changes.mark_unchanged();
     let mut page = queue.store().events(None, args.limit).await?;

@@ -122,7 +122,7 @@ async fn open(app: &App, url: &str) -> Result<Queue> {
         let text = "memory:// cannot be shared with worker processes";
         return Err(Failure::new(Code::Usage, text).hint("leave --store away, or name a new file").into());
     }
-    let queue = Queue::new(store::connect(&app.settings, &parsed)?);
+    let queue = Queue::new(store::connect(&app.settings, &parsed).await?);
     if queue.store().counts().await?.iter().any(|count| count.jobs > 0) {
         let text = format!("the store {url} has jobs, and this command only works on one of its own");
         return Err(Failure::new(Code::Usage, text).hint("leave --store away, or name a new file").into());

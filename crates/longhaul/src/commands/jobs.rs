@@ -17,7 +17,7 @@ mod show;
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, command: &JobsCommand) -> Result<Code> {
-    let queue = app.queue()?;
+    let queue = app.queue().await?;
     match command {
         JobsCommand::Ls(args) => ls(app, &queue, args).await,
         JobsCommand::Show { id } => show::show(app, &queue, id).await,

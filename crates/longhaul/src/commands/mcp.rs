@@ -14,7 +14,7 @@ use crate::server;
 /// Serves until the client closes its end.
 pub(crate) async fn run(app: &App, args: &McpArgs) -> Result<Code> {
     // Whoever only looks leaves no store behind where there was none.
-    let queue = if args.allow_write { app.queue_or_new()? } else { app.queue()? };
+    let queue = if args.allow_write { app.queue_or_new().await? } else { app.queue().await? };
     let ctx = server::context(app, (&queue, None), ServerOptions::default()).await?;
     let access = if args.allow_write { Access::WRITE } else { Access::READ };
     match mcp::serve(ctx, access, tokio::io::stdin(), tokio::io::stdout()).await {

@@ -60,7 +60,7 @@ impl<'a> From<&'a ProcessInfo> for ProcessView<'a> {
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, command: &ProcessCommand) -> Result<Code> {
-    let queue = app.queue()?;
+    let queue = app.queue().await?;
     match command {
         ProcessCommand::Ls { limit, cursor } => ls(app, &queue, *limit, cursor.clone()).await,
         ProcessCommand::Show { id } => print(app, &queue.process(&id.as_str().into()).await?),
@@ -161,7 +161,7 @@ async fn refuse_run_with_batches(queue: &Queue, id: &ProcessId) -> Result<()> {
 
 /// `consume ID`.
 pub(crate) async fn consume(app: &App, id: &str) -> Result<Code> {
-    let queue = app.queue()?;
+    let queue = app.queue().await?;
     let id = ProcessId::from(id);
     // A process that is not there is either a typing error or consumed already; both deserve to be told.
     queue.process(&id).await?;

@@ -15,7 +15,7 @@ use crate::parse::retention_text;
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, command: &QueuesCommand) -> Result<Code> {
-    let queue = app.queue()?;
+    let queue = app.queue().await?;
     if let QueuesCommand::Resume { name } = command
         && !queue.store().queues().await?.iter().any(|info| info.name == *name)
     {

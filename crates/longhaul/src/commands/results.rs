@@ -24,7 +24,7 @@ const TORN_BYTES_MAX: u64 = 32_000_000;
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, args: &ResultsArgs) -> Result<Code> {
-    let queue = app.queue()?;
+    let queue = app.queue().await?;
     let process = ProcessId::from(args.process.as_str());
     queue.process(&process).await?;
     if args.wait {

@@ -19,7 +19,7 @@ use crate::{answers, models, parse};
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, command: &RunsCommand) -> Result<Code> {
-    let bulk = Bulk::new(app.queue()?, models::Setup::new(app, None)?.llm(app)?);
+    let bulk = Bulk::new(app.queue().await?, models::Setup::new(app, None)?.llm(app)?);
     match command {
         RunsCommand::Ls { limit } => ls(app, &bulk, *limit).await,
         RunsCommand::Show { id } => show_one(app, &bulk, &found(&bulk, id).await?).await,

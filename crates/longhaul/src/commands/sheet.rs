@@ -28,7 +28,7 @@ pub(crate) async fn run(app: &App, command: &SheetCommand) -> Result<Code> {
     if let SheetCommand::Score(args) = command {
         return score::run(app, args).await;
     }
-    let (queue, data) = app.queue_with_data(Missing::Refuse)?;
+    let (queue, data) = app.queue_with_data(Missing::Refuse).await?;
     let scoring = sheets::open(app, &queue, data, models::Setup::new(app, None)?.llm(app)?).await?;
     match command {
         SheetCommand::Score(_) => Ok(Code::Ok),

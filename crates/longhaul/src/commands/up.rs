@@ -21,7 +21,7 @@ use crate::{builtin, models, server};
 pub(crate) async fn run(app: &App, args: &UpArgs) -> Result<Code> {
     let address = listen_at(app, args)?;
     let options = ServerOptions { test_objects: args.seed_test_objects, ..ServerOptions::default() };
-    let (queue, data) = app.queue_with_data(Missing::Create)?;
+    let (queue, data) = app.queue_with_data(Missing::Create).await?;
     let ctx = server::context(app, (&queue, data), options.for_address(address.ip())).await?;
     let tls = tls(app)?;
     let encrypted = tls.is_some();

@@ -27,7 +27,7 @@ const SUSPECTS_MAX: usize = 64;
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
-    let (queue, data) = app.queue_with_data(Missing::Create)?;
+    let (queue, data) = app.queue_with_data(Missing::Create).await?;
     let options = options(app, args)?;
     let mut worker = Worker::new(queue.clone(), options.clone());
     let spawner = Spawner::start().context("starting the thread that starts commands")?;

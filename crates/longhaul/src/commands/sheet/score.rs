@@ -31,7 +31,7 @@ pub(super) async fn run(app: &App, args: &SheetScoreArgs) -> Result<Code> {
     let max_cost = args.max_cost.as_deref().map(parse::money).transpose();
     let max_cost = max_cost.map_err(|problem| Failure::new(Code::Usage, format!("--max-cost: {problem}")))?;
     let models = models::Setup::new(app, args.base_url.as_deref())?;
-    let (queue, data) = app.queue_with_data(Missing::Create)?;
+    let (queue, data) = app.queue_with_data(Missing::Create).await?;
     let google = match &data {
         Some(data) => sheets::google(app, &queue, data).await?,
         None => None,

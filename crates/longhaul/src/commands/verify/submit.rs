@@ -19,7 +19,7 @@ const BATCH: usize = 100;
 
 /// Runs the command.
 pub(super) async fn run(app: &App, args: &SubmitArgs) -> Result<Code> {
-    let queue = app.queue_or_new()?;
+    let queue = app.queue_or_new().await?;
     let jobs = Plan::draw(args.jobs, args.seed).new_jobs(&args.journal)?;
     let mut acks =
         OpenOptions::new().append(true).create(true).open(&args.acks).context("opening the acks")?;

@@ -26,7 +26,7 @@ const ERRORS_MAX: usize = 20;
 
 /// Runs the command.
 pub(in super::super) async fn share(app: &App, args: &ShareArgs) -> Result<Code> {
-    let queue = app.queue_or_new()?;
+    let queue = app.queue_or_new().await?;
     let mut worker = Worker::new(queue.clone(), WorkerOptions { concurrency: 4, ..WorkerOptions::default() });
     builtin::register(&mut worker);
     let shutdown = Shutdown::new();
