@@ -165,7 +165,7 @@ impl Db {
         let durability = durability(&session.client).await.map_err(|error| from_sql(&error))?;
         pooled.rests();
         drop(pooled);
-        let listener = Listener::start(url.clone(), keys.channel());
+        let listener = Listener::start(url.clone(), keys.channel()).await;
         let (clock, limits) = (options.clock, options.limits);
         Ok(Self { pool, keys, clock, limits, durability, listener, unfolded: AtomicUsize::new(0) })
     }

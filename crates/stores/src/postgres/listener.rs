@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio_postgres::{AsyncMessage, Client, Connection, Socket, tls::NoTlsStream};
 use tracing::{debug, warn};
@@ -28,17 +28,22 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    pub(super) fn start(url: PostgresUrl, channel: String) -> Self {
+    /// Begins to listen. What others change after this has returned is heard.
+    pub(super) async fn start(url: PostgresUrl, channel: String) -> Self {
         let changes = watch::Sender::new(0);
         let wanted = Arc::new(Notify::new());
-        let ear = Ear {
+        let (begun, has_begun) = oneshot::channel();
+        let mut ear = Ear {
+            begun: Some(begun),
             url,
             channel,
             name: format!("{:016x}", fastrand::u64(..)),
             changes: changes.clone(),
             wanted: Arc::clone(&wanted),
         };
-        let task = tokio::spawn(ear.run()).abort_handle();
+        let task = tokio::spawn(async move { ear.run().await }).abort_handle();
+        // Without an answer the connection broke at once, and is being made anew.
+        let _ = has_begun.await;
         Self { changes, wanted, task }
     }
 
@@ -64,6 +69,8 @@ fn bump(changes: &watch::Sender<u64>) {
 }
 
 struct Ear {
+    /// Tells once that the first attempt was made.
+    begun: Option<oneshot::Sender<()>>,
     url: PostgresUrl,
     channel: String,
     /// Marks this store's own notifications, of which it need not be told.
@@ -73,7 +80,7 @@ struct Ear {
 }
 
 impl Ear {
-    async fn run(self) {
+    async fn run(&mut self) {
         let mut backoff = BACKOFF_MIN;
         loop {
             match open(&self.url).await {
@@ -85,6 +92,7 @@ impl Ear {
                 }
                 Err(error) => debug!(%error, "no connection to listen on"),
             }
+            self.begun.take();
             // Whatever happened meanwhile was not heard.
             bump(&self.changes);
             tokio::time::sleep(backoff.mul_f64(0.5 + fastrand::f64())).await;
@@ -93,13 +101,17 @@ impl Ear {
     }
 
     /// Listens and tells until the connection breaks; says whether it was ever good.
-    async fn listen(&self, client: Client, connection: Connection<Socket, NoTlsStream>) -> bool {
+    async fn listen(&mut self, client: Client, connection: Connection<Socket, NoTlsStream>) -> bool {
+        let first = self.begun.take();
         let hear = self.hear(connection);
         let speak = async {
             if client.batch_execute(&format!("LISTEN {}", self.channel)).await.is_err() {
                 return false;
             }
-            bump(&self.changes);
+            match first {
+                Some(first) => drop(first),
+                None => bump(&self.changes),
+            }
             loop {
                 self.wanted.notified().await;
                 let notify = format!("NOTIFY {}, '{}'", self.channel, self.name);

@@ -62,12 +62,16 @@ async fn settle_among_others(
     let mut batch = Batch::default();
     let mut replies = Vec::with_capacity(items.len());
     for item in items {
-        // Taken out: a lease that is named twice is lost the second time.
-        let row = rows.remove(&item.lease.seq).filter(|row| is_held(row, &item.lease));
-        replies.push(match row {
-            None => Settled::LostLease,
-            Some(row) => batch.add(tx, row, item.settlement.clone(), now).await?,
-        });
+        let Some(row) = rows.get(&item.lease.seq).filter(|row| is_held(row, &item.lease)) else {
+            replies.push(Settled::LostLease);
+            continue;
+        };
+        let reply = batch.add(tx, row.clone(), item.settlement.clone(), now).await?;
+        // A lease that is named twice is lost the second time.
+        if matches!(reply, Settled::Applied(_)) {
+            rows.remove(&item.lease.seq);
+        }
+        replies.push(reply);
     }
     batch.write(tx).await?;
     Ok(replies)
