@@ -1,4 +1,4 @@
-//! Stores for `longhaul-queue`, chosen by URL: `sqlite://PATH`, `memory://`.
+//! Stores for `longhaul-queue`, chosen by URL: `sqlite://PATH`, `postgres://USER@HOST/DATABASE`, `memory://`.
 //!
 //! A store is SQL with reasons. It knows jobs and leases, and nothing of handlers, models or pipelines.
 
@@ -8,8 +8,11 @@ use std::sync::Arc;
 use longhaul_queue::memory::MemoryStore;
 use longhaul_queue::{Error, Result, Store};
 
+mod changes;
+pub mod postgres;
 pub mod sqlite;
 
+use postgres::{PostgresOptions, PostgresStore, PostgresUrl};
 use sqlite::{SqliteOptions, SqliteStore};
 
 /// Where jobs live, as a user writes it.
@@ -17,6 +20,8 @@ use sqlite::{SqliteOptions, SqliteStore};
 pub enum StoreUrl {
     /// A SQLite file.
     Sqlite(PathBuf),
+    /// A schema of a Postgres database.
+    Postgres(Box<PostgresUrl>),
     /// This process's memory; gone when it ends.
     Memory,
 }
@@ -31,17 +36,26 @@ impl std::str::FromStr for StoreUrl {
             }
             return Ok(Self::Sqlite(PathBuf::from(path)));
         }
+        if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+            return url.parse().map(|url| Self::Postgres(Box::new(url)));
+        }
         if url == "memory://" {
             return Ok(Self::Memory);
         }
-        Err(Error::invalid(format!("store URL {url:?} is not known; use sqlite://PATH or memory://")))
+        Err(Error::invalid(format!(
+            "store URL {url:?} is not known; use sqlite://PATH, postgres://USER@HOST/DATABASE or memory://"
+        )))
     }
 }
 
-/// Opens the store behind a URL.
-pub fn connect(url: &StoreUrl, options: SqliteOptions) -> Result<Arc<dyn Store>> {
+/// Opens the store behind a URL. What the options say of files is for SQLite alone.
+pub async fn connect(url: &StoreUrl, options: SqliteOptions) -> Result<Arc<dyn Store>> {
     match url {
         StoreUrl::Sqlite(path) => Ok(Arc::new(SqliteStore::open(path, options)?)),
+        StoreUrl::Postgres(url) => {
+            let SqliteOptions { create, clock, limits, durability: _ } = options;
+            Ok(Arc::new(PostgresStore::open(url, PostgresOptions { create, clock, limits }).await?))
+        }
         StoreUrl::Memory => Ok(Arc::new(MemoryStore::new())),
     }
 }

@@ -5,7 +5,6 @@ use longhaul_queue::job::{Dependency, JobId, NewJob, ProcessId};
 use longhaul_queue::store::{Enqueued, How};
 use longhaul_queue::{Error, State, Timestamp};
 
-use super::changes::Subject;
 use super::error::{DbResult, corrupt};
 use super::rows::{
     Body, JobRow, fits_row, flag, job_by_id, job_by_seq, on_failure_number, options_text, read_on_failure,
@@ -13,6 +12,7 @@ use super::rows::{
 };
 use super::tx::Tx;
 use super::{graph, process, sweep, unique};
+use crate::changes::Subject;
 
 /// Jobs of a submission whose short payloads go into their rows. More share the pages of `lh_bodies`, and narrow rows
 /// are cheaper to claim and settle by the hundred.

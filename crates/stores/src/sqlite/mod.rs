@@ -7,7 +7,6 @@
 
 mod admin;
 mod audit;
-mod changes;
 mod checkpointer;
 mod claim;
 mod committer;

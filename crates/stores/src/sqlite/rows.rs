@@ -7,9 +7,9 @@ use longhaul_queue::state::{JobError, Park, Spent};
 use longhaul_queue::{Json, State, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row};
 
-use super::changes::Subject;
 use super::error::{DbResult, corrupt};
 use super::tx::Tx;
+use crate::changes::Subject;
 
 /// Bits of `lh_jobs.flags`: what stands in the side tables, so that most jobs are spared the look-up.
 pub(super) mod flag {

@@ -8,11 +8,11 @@ use longhaul_queue::job::{Progress, Retention};
 use longhaul_queue::{Error, State, Timestamp};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row};
 
-use super::changes::{Changes, ProcessDelta, Subject};
 use super::error::{DbError, DbResult, corrupt};
 use super::news::Story;
 use super::process;
 use super::rows::state_number;
+use crate::changes::{Changes, ProcessDelta, Subject};
 
 /// The transaction that a command runs in.
 pub(super) struct Tx<'a> {

@@ -9,27 +9,27 @@ use longhaul_queue::limits::EVENT_CHANGES_MAX;
 
 /// What names a job in counters and events.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Subject<'a> {
-    pub(super) id: JobId,
-    pub(super) queue: &'a str,
-    pub(super) kind: &'a str,
-    pub(super) process: Option<&'a str>,
-    pub(super) helper: bool,
+pub(crate) struct Subject<'a> {
+    pub(crate) id: JobId,
+    pub(crate) queue: &'a str,
+    pub(crate) kind: &'a str,
+    pub(crate) process: Option<&'a str>,
+    pub(crate) helper: bool,
 }
 
 /// What a command, or several, have changed.
 #[derive(Default, Clone)]
-pub(super) struct Changes {
-    pub(super) counts: Counts,
-    pub(super) ledger: Counts,
-    pub(super) processes: HashMap<String, ProcessDelta>,
-    pub(super) events: Vec<Change>,
-    pub(super) more_events: u64,
+pub(crate) struct Changes {
+    pub(crate) counts: Counts,
+    pub(crate) ledger: Counts,
+    pub(crate) processes: HashMap<String, ProcessDelta>,
+    pub(crate) events: Vec<Change>,
+    pub(crate) more_events: u64,
 }
 
 /// So many jobs more, or less, by queue, kind and state. There may be a queue for each user or agent, so this is a map.
 #[derive(Default, Clone)]
-pub(super) struct Counts {
+pub(crate) struct Counts {
     by_queue: HashMap<String, HashMap<String, [i64; 8]>>,
 }
 
@@ -47,7 +47,7 @@ impl Counts {
     }
 
     /// Queue, kind, state and change, where there is one.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str, State, i64)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str, State, i64)> {
         self.by_queue.iter().flat_map(|(queue, kinds)| {
             kinds.iter().flat_map(move |(kind, by_state)| {
                 let changed = State::ALL.into_iter().zip(*by_state).filter(|(_, jobs)| *jobs != 0);
@@ -63,18 +63,18 @@ impl Counts {
     }
 
     /// The changes of a queue by kind in one state.
-    pub(super) fn in_queue(&self, queue: &str, state: State) -> impl Iterator<Item = (&str, i64)> {
+    pub(crate) fn in_queue(&self, queue: &str, state: State) -> impl Iterator<Item = (&str, i64)> {
         let kinds = self.by_queue.get(queue).into_iter().flatten();
         kinds.map(move |(kind, by_state)| (kind.as_str(), by_state[state as usize]))
     }
 }
 
 /// Deltas by helper and state.
-pub(super) type ProcessDelta = [[i64; 8]; 2];
+pub(crate) type ProcessDelta = [[i64; 8]; 2];
 
 impl Changes {
     /// Books a job's move: `None` is "not stored".
-    pub(super) fn moved(&mut self, subject: Subject<'_>, from: Option<State>, to: Option<State>) {
+    pub(crate) fn moved(&mut self, subject: Subject<'_>, from: Option<State>, to: Option<State>) {
         if let Some(from) = from {
             self.counts.add(subject.queue, subject.kind, from, -1);
         }
@@ -101,7 +101,7 @@ impl Changes {
     }
 
     /// Adds an event.
-    pub(super) fn tell(&mut self, subject: Subject<'_>, state: State, progress: Option<Progress>) {
+    pub(crate) fn tell(&mut self, subject: Subject<'_>, state: State, progress: Option<Progress>) {
         if self.events.len() >= EVENT_CHANGES_MAX {
             self.more_events += 1;
             return;
@@ -122,7 +122,7 @@ impl Changes {
     }
 
     /// Adds what came after.
-    pub(super) fn absorb(&mut self, later: Self) {
+    pub(crate) fn absorb(&mut self, later: Self) {
         // Most groups are one command.
         if self.is_empty() {
             *self = later;

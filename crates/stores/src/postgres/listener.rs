@@ -1,0 +1,143 @@
+//! Wake by notification, be correct by polling. One connection of a store listens to the others and tells them of this
+//! one's changes: after the commit, and many commits in one NOTIFY. A NOTIFY inside each transaction would make all of
+//! them commit one after another, because Postgres orders notifications under one lock.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::task::AbortHandle;
+use tokio_postgres::{AsyncMessage, Client, Connection, Socket, tls::NoTlsStream};
+use tracing::{debug, warn};
+
+use super::pool::open;
+use super::url::PostgresUrl;
+
+/// Least time between two notifications of one store.
+const NOTIFY_GAP: Duration = Duration::from_millis(2);
+/// Wait before a broken connection is made anew: doubled from the first up to the second.
+const BACKOFF_MIN: Duration = Duration::from_millis(50);
+const BACKOFF_MAX: Duration = Duration::from_secs(5);
+
+/// Listens until it is dropped.
+pub(super) struct Listener {
+    changes: watch::Sender<u64>,
+    wanted: Arc<Notify>,
+    task: AbortHandle,
+}
+
+impl Listener {
+    /// Begins to listen. What others change after this has returned is heard.
+    pub(super) async fn start(url: PostgresUrl, channel: String) -> Self {
+        let changes = watch::Sender::new(0);
+        let wanted = Arc::new(Notify::new());
+        let (begun, has_begun) = oneshot::channel();
+        let mut ear = Ear {
+            begun: Some(begun),
+            url,
+            channel,
+            name: format!("{:016x}", fastrand::u64(..)),
+            changes: changes.clone(),
+            wanted: Arc::clone(&wanted),
+        };
+        let task = tokio::spawn(async move { ear.run().await }).abort_handle();
+        // Without an answer the connection broke at once, and is being made anew.
+        let _ = has_begun.await;
+        Self { changes, wanted, task }
+    }
+
+    pub(super) fn watch(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// This store has changed something: those who watch it here know at once, others soon.
+    pub(super) fn tell(&self) {
+        bump(&self.changes);
+        self.wanted.notify_one();
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn bump(changes: &watch::Sender<u64>) {
+    changes.send_modify(|changes| *changes = changes.wrapping_add(1));
+}
+
+struct Ear {
+    /// Tells once that the first attempt was made.
+    begun: Option<oneshot::Sender<()>>,
+    url: PostgresUrl,
+    channel: String,
+    /// Marks this store's own notifications, of which it need not be told.
+    name: String,
+    changes: watch::Sender<u64>,
+    wanted: Arc<Notify>,
+}
+
+impl Ear {
+    async fn run(&mut self) {
+        let mut backoff = BACKOFF_MIN;
+        loop {
+            match open(&self.url).await {
+                Ok((client, connection)) => {
+                    if self.listen(client, connection).await {
+                        backoff = BACKOFF_MIN;
+                    }
+                    warn!("the connection that listens to other processes broke; it is made anew");
+                }
+                Err(error) => debug!(%error, "no connection to listen on"),
+            }
+            self.begun.take();
+            // Whatever happened meanwhile was not heard.
+            bump(&self.changes);
+            tokio::time::sleep(backoff.mul_f64(0.5 + fastrand::f64())).await;
+            backoff = (backoff * 2).min(BACKOFF_MAX);
+        }
+    }
+
+    /// Listens and tells until the connection breaks; says whether it was ever good.
+    async fn listen(&mut self, client: Client, connection: Connection<Socket, NoTlsStream>) -> bool {
+        let first = self.begun.take();
+        let hear = self.hear(connection);
+        let speak = async {
+            if client.batch_execute(&format!("LISTEN {}", self.channel)).await.is_err() {
+                return false;
+            }
+            match first {
+                Some(first) => drop(first),
+                None => bump(&self.changes),
+            }
+            loop {
+                self.wanted.notified().await;
+                let notify = format!("NOTIFY {}, '{}'", self.channel, self.name);
+                if client.batch_execute(&notify).await.is_err() {
+                    // It goes out with the next connection.
+                    self.wanted.notify_one();
+                    return true;
+                }
+                tokio::time::sleep(NOTIFY_GAP).await;
+            }
+        };
+        tokio::select! {
+            () = hear => true,
+            good = speak => good,
+        }
+    }
+
+    async fn hear(&self, mut connection: Connection<Socket, NoTlsStream>) {
+        loop {
+            match poll_fn(|context| connection.poll_message(context)).await {
+                Some(Ok(AsyncMessage::Notification(heard))) if heard.payload() != self.name => {
+                    bump(&self.changes)
+                }
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => return,
+            }
+        }
+    }
+}

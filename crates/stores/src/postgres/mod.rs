@@ -1,0 +1,237 @@
+//! Postgres: one schema of one database, many processes on many machines.
+//!
+//! Reading order: `migrations/0001_jobs.sql` (the tables and why), `db` (transactions: what runs side by side and what
+//! runs alone), `pool` and `listener` (connections), `tx` and `totals` (bookkeeping that every change carries), `fold`,
+//! then a file per verb: `insert`, `claim`, `save`, `settle` (with `updates`), `graph`, `process`, `unique`, `admin`,
+//! `revive`, `delete`, `sweep`, `settings`, `read`, `list` (with `ways`, the indexes that a list may go by).
+//!
+//! The connection is not encrypted: `sslmode=require` is refused. A connection pooler that hands out connections per
+//! transaction cannot stand in between, because statements are prepared and one connection listens.
+
+mod admin;
+mod claim;
+mod columns;
+mod db;
+mod delete;
+mod error;
+mod fold;
+mod graph;
+mod insert;
+mod list;
+mod listener;
+mod pool;
+mod process;
+mod read;
+mod revive;
+mod rows;
+mod save;
+mod settings;
+mod settle;
+mod sweep;
+mod totals;
+mod tx;
+mod unique;
+mod updates;
+mod url;
+mod ways;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use longhaul_queue::events::EventPage;
+use longhaul_queue::job::{Claimed, Job, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId};
+use longhaul_queue::store::{
+    CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExtendRequest, Firing, LedgerRow, ListRequest,
+    Page, ProcessInfo, QueueChange, QueueInfo, Renewal, RetryRequest, Save, Schedule, SettleItem, Settled,
+    Swept, UnparkRequest, Unparked, WorkerInfo,
+};
+use longhaul_queue::{Error, Result, State, Store, Timestamp};
+use tokio::sync::watch;
+
+pub use db::PostgresOptions;
+use db::{Db, Mode, transact};
+pub use url::PostgresUrl;
+
+/// Jobs in a Postgres schema. Cheap to clone.
+#[derive(Clone)]
+pub struct PostgresStore {
+    db: Arc<Db>,
+}
+
+impl PostgresStore {
+    /// Connects and brings the schema up to date. Call it within a Tokio runtime, which also serves its connections.
+    pub async fn open(url: &PostgresUrl, options: PostgresOptions) -> Result<Self> {
+        Ok(Self { db: Arc::new(Db::open(url, options).await?) })
+    }
+
+    /// Times of callers are compared with the store's own, so that waiting for a lock does not eat a lease.
+    fn lease_start(&self, now: Timestamp) -> Timestamp {
+        now.max(self.db.clock.now())
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    fn caps(&self) -> Caps {
+        Caps {
+            name: "postgres",
+            durability: self.db.durability().to_owned(),
+            transactional_enqueue: true,
+            shared: true,
+        }
+    }
+
+    fn watch(&self) -> watch::Receiver<u64> {
+        self.db.watch()
+    }
+
+    async fn insert(&self, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {
+        let mode = if jobs.iter().any(insert::reaches_out) { Mode::Alone } else { Mode::Shared };
+        transact!(self.db, mode, now, |tx| insert::insert(tx, &jobs, now))
+    }
+
+    async fn get(&self, ids: Vec<JobId>) -> Result<Vec<JobDetail>> {
+        transact!(self.db, Mode::Read, Timestamp::default(), |tx| read::get(tx, &ids))
+    }
+
+    async fn list(&self, request: ListRequest) -> Result<Page<Job>> {
+        transact!(self.db, Mode::Read, Timestamp::default(), |tx| list::list(tx, &request))
+    }
+
+    async fn counts(&self) -> Result<Vec<Count>> {
+        transact!(self.db, Mode::Look, Timestamp::default(), |tx| read::counts(tx))
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
+        transact!(self.db, Mode::Shared, request.now, |tx| {
+            claim::claim(tx, &request, self.lease_start(request.now))
+        })
+    }
+
+    async fn extend(&self, request: ExtendRequest) -> Result<Vec<Renewal>> {
+        transact!(self.db, Mode::Fleeting, request.now, |tx| {
+            save::extend(tx, &request, self.lease_start(request.now))
+        })
+    }
+
+    async fn save(&self, lease: Lease, save: Save, now: Timestamp) -> Result<()> {
+        let mode = if save.data.is_some() { Mode::Shared } else { Mode::Fleeting };
+        transact!(self.db, mode, now, |tx| save::save(tx, &lease, &save))
+    }
+
+    async fn settle(&self, items: Vec<SettleItem>, now: Timestamp) -> Result<Vec<Settled>> {
+        transact!(self.db, Mode::Shared, now, |tx| settle::settle(tx, &items, now))
+    }
+
+    async fn unpark(&self, request: UnparkRequest) -> Result<Unparked> {
+        transact!(self.db, Mode::Alone, request.now, |tx| admin::unpark(tx, &request))
+    }
+
+    async fn cancel(&self, ids: Vec<JobId>, now: Timestamp) -> Result<Vec<CancelReply>> {
+        transact!(self.db, Mode::Alone, now, |tx| admin::cancel(tx, &ids, now))
+    }
+
+    async fn cancelling(&self, worker: WorkerId) -> Result<Vec<JobId>> {
+        transact!(self.db, Mode::Look, Timestamp::default(), |tx| read::cancelling(tx, &worker))
+    }
+
+    async fn retry(&self, request: RetryRequest) -> Result<Vec<Result<State>>> {
+        transact!(self.db, Mode::Alone, request.now, |tx| revive::retry(tx, &request))
+    }
+
+    async fn unhold(&self, id: JobId, now: Timestamp) -> Result<State> {
+        transact!(self.db, Mode::Alone, now, |tx| admin::unhold(tx, id, now))
+    }
+
+    async fn run_now(&self, id: JobId, now: Timestamp) -> Result<State> {
+        transact!(self.db, Mode::Alone, now, |tx| admin::run_now(tx, id, now))
+    }
+
+    async fn results(&self, process_id: ProcessId, after: i64, limit: usize) -> Result<Page<JobResult>> {
+        transact!(self.db, Mode::Look, Timestamp::default(), |tx| read::results(
+            tx,
+            &process_id,
+            after,
+            limit
+        ))
+    }
+
+    async fn delete(&self, ids: Vec<JobId>) -> Result<Deleted> {
+        transact!(self.db, Mode::Alone, self.db.clock.now(), |tx| delete::delete(tx, &ids))
+    }
+
+    async fn promote_due(&self, now: Timestamp, limit: usize) -> Result<Swept> {
+        if let Some(idle) = transact!(self.db, Mode::Look, now, |tx| sweep::promote_idle(tx, now))? {
+            return Ok(idle);
+        }
+        transact!(self.db, Mode::Alone, now, |tx| sweep::promote(tx, now, limit))
+    }
+
+    async fn rescue_expired(&self, now: Timestamp, limit: usize) -> Result<Swept> {
+        if let Some(idle) = transact!(self.db, Mode::Look, now, |tx| sweep::rescue_idle(tx, now))? {
+            return Ok(idle);
+        }
+        transact!(self.db, Mode::Alone, now, |tx| sweep::rescue(tx, now, limit))
+    }
+
+    async fn prune(&self, now: Timestamp, limit: usize) -> Result<Swept> {
+        fold::fold(&self.db.pool, self.db.keys).await?;
+        if let Some(idle) = transact!(self.db, Mode::Look, now, |tx| sweep::prune_idle(tx, now))? {
+            return Ok(idle);
+        }
+        transact!(self.db, Mode::Alone, now, |tx| sweep::prune(tx, now, limit))
+    }
+
+    async fn queues(&self) -> Result<Vec<QueueInfo>> {
+        transact!(self.db, Mode::Read, Timestamp::default(), |tx| read::queues(tx))
+    }
+
+    async fn set_queue(&self, change: QueueChange) -> Result<()> {
+        transact!(self.db, Mode::Alone, Timestamp::default(), |tx| settings::set_queue(tx, &change))
+    }
+
+    async fn processes(&self, after: Option<ProcessId>, limit: usize) -> Result<Vec<ProcessInfo>> {
+        transact!(self.db, Mode::Read, Timestamp::default(), |tx| read::processes(tx, after.as_ref(), limit))
+    }
+
+    async fn process(&self, id: ProcessId) -> Result<Option<ProcessInfo>> {
+        transact!(self.db, Mode::Read, Timestamp::default(), |tx| read::process(tx, &id))
+    }
+
+    async fn seal(&self, id: ProcessId, sealed: bool, now: Timestamp) -> Result<()> {
+        transact!(self.db, Mode::Alone, now, |tx| process::seal(tx, &id, sealed, now))
+    }
+
+    async fn schedules(&self) -> Result<Vec<Schedule>> {
+        transact!(self.db, Mode::Look, Timestamp::default(), |tx| read::schedules(tx))
+    }
+
+    async fn put_schedule(&self, schedule: Schedule) -> Result<()> {
+        transact!(self.db, Mode::Alone, Timestamp::default(), |tx| settings::put_schedule(tx, &schedule))
+    }
+
+    async fn delete_schedule(&self, name: String) -> Result<bool> {
+        transact!(self.db, Mode::Alone, Timestamp::default(), |tx| settings::delete_schedule(tx, &name))
+    }
+
+    async fn fire(&self, firing: Firing, now: Timestamp) -> Result<bool> {
+        transact!(self.db, Mode::Alone, now, |tx| settings::fire(tx, &firing, now))
+    }
+
+    async fn beat(&self, worker: WorkerInfo) -> Result<()> {
+        transact!(self.db, Mode::Fleeting, worker.seen_at, |tx| settings::beat(tx, &worker))
+    }
+
+    async fn workers(&self, now: Timestamp) -> Result<Vec<WorkerInfo>> {
+        transact!(self.db, Mode::Look, now, |tx| read::workers(tx, now))
+    }
+
+    async fn events(&self, after: Option<u64>, limit: usize) -> Result<EventPage> {
+        fold::flush_events(&self.db.pool, self.db.keys).await?;
+        transact!(self.db, Mode::Read, Timestamp::default(), |tx| read::events(tx, after, limit))
+    }
+
+    async fn ledger(&self) -> Result<Vec<LedgerRow>> {
+        transact!(self.db, Mode::Look, Timestamp::default(), |tx| read::ledger(tx))
+    }
+}

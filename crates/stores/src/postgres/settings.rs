@@ -1,0 +1,75 @@
+//! Queues, schedules and workers: small rows that people and workers write.
+
+use longhaul_queue::Timestamp;
+use longhaul_queue::store::{Firing, QueueChange, Schedule, WorkerInfo};
+
+use super::error::DbResult;
+use super::insert;
+use super::rows::{from_text, to_text};
+use super::tx::Tx;
+
+/// Changes a queue's settings; a queue without any needs no row.
+pub(super) async fn set_queue(tx: &mut Tx<'_>, change: &QueueChange) -> DbResult<()> {
+    let old = tx.queue_settings(&change.name).await?;
+    let paused = change.paused.unwrap_or(old.paused);
+    let max_running = change.max_running.unwrap_or(old.max_running);
+    let retention = change.retention.unwrap_or(old.retention);
+    let retention_text = retention.as_ref().map(|retention| to_text("a retention", retention)).transpose()?;
+    if paused || max_running.is_some() || retention.is_some() {
+        tx.run(
+            "INSERT INTO lh_queues (name, paused, max_running, retention) VALUES ($1, $2, $3, $4)
+             ON CONFLICT (name) DO UPDATE SET paused = excluded.paused, max_running = excluded.max_running,
+                 retention = excluded.retention",
+            &[&change.name, &paused, &max_running.map(i64::from), &retention_text],
+        )
+        .await?;
+    } else {
+        tx.run("DELETE FROM lh_queues WHERE name = $1", &[&change.name]).await?;
+    }
+    tx.touch();
+    Ok(())
+}
+
+/// Adds or replaces a schedule.
+pub(super) async fn put_schedule(tx: &mut Tx<'_>, schedule: &Schedule) -> DbResult<()> {
+    tx.run(
+        "INSERT INTO lh_schedules (name, next_at, schedule) VALUES ($1, $2, $3)
+         ON CONFLICT (name) DO UPDATE SET next_at = excluded.next_at, schedule = excluded.schedule",
+        &[&schedule.name, &schedule.next_at.as_millis(), &to_text("a schedule", schedule)?],
+    )
+    .await?;
+    tx.touch();
+    Ok(())
+}
+
+/// Removes a schedule.
+pub(super) async fn delete_schedule(tx: &mut Tx<'_>, name: &str) -> DbResult<bool> {
+    tx.touch();
+    Ok(tx.run("DELETE FROM lh_schedules WHERE name = $1", &[&name]).await? > 0)
+}
+
+/// Enqueues a schedule's jobs, if nobody else has in the meantime.
+pub(super) async fn fire(tx: &mut Tx<'_>, firing: &Firing, now: Timestamp) -> DbResult<bool> {
+    let sql = "SELECT schedule FROM lh_schedules WHERE name = $1 AND next_at = $2";
+    let found = tx.one(sql, &[&firing.name, &firing.expected_at.as_millis()]).await?;
+    let text = found.map(|row| row.try_get(0)).transpose()?;
+    let Some(schedule) = from_text::<Schedule>("a schedule", text)? else { return Ok(false) };
+    insert::insert(tx, &firing.jobs, now).await?;
+    put_schedule(tx, &Schedule { next_at: firing.next_at, last_at: Some(now), ..schedule }).await?;
+    Ok(true)
+}
+
+/// A worker's sign of life.
+pub(super) async fn beat(tx: &Tx<'_>, worker: &WorkerInfo) -> DbResult<()> {
+    if worker.gone {
+        tx.run("DELETE FROM lh_workers WHERE id = $1", &[&worker.id.as_str()]).await?;
+        return Ok(());
+    }
+    tx.run(
+        "INSERT INTO lh_workers (id, seen_at, info) VALUES ($1, $2, $3)
+         ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at, info = excluded.info",
+        &[&worker.id.as_str(), &worker.seen_at.as_millis(), &to_text("a worker", worker)?],
+    )
+    .await?;
+    Ok(())
+}

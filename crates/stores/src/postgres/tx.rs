@@ -1,0 +1,305 @@
+//! One transaction: statements, and the bookkeeping that every change of a job carries along. It is written once a
+//! transaction, not once a job, and together with the commit.
+
+use std::collections::{BTreeSet, HashMap};
+
+use longhaul_queue::job::{Progress, Retention};
+use longhaul_queue::{State, Timestamp};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Row};
+
+use super::db::{Keys, Told, gone};
+use super::error::{DbResult, corrupt};
+use super::pool::{Pooled, Statements};
+use super::rows::{from_text, state_number, to_text};
+use super::{process, totals};
+use crate::changes::{Changes, Subject};
+
+/// What a statement is given.
+pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+/// The transaction that a call runs in.
+pub(super) struct Tx<'a> {
+    link: Link<'a>,
+    keys: Keys,
+    now: Timestamp,
+    alone: bool,
+    settings: HashMap<String, QueueSettings>,
+    changes: Changes,
+    /// Processes that may be empty though none of their jobs moved.
+    recheck: BTreeSet<String>,
+    changed: bool,
+}
+
+enum Link<'a> {
+    Own(Pooled),
+    /// A caller's transaction: committing it is the caller's business.
+    Caller(&'a Client, Statements),
+}
+
+/// A queue's settings as a transaction needs them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct QueueSettings {
+    pub(super) paused: bool,
+    pub(super) max_running: Option<u32>,
+    pub(super) retention: Option<Retention>,
+}
+
+impl Tx<'static> {
+    pub(super) fn own(pooled: Pooled, keys: Keys, now: Timestamp, alone: bool) -> Self {
+        Self::new(Link::Own(pooled), keys, now, alone)
+    }
+}
+
+impl<'a> Tx<'a> {
+    /// In a transaction that a caller has begun.
+    pub(super) fn of_caller(client: &'a Client, keys: Keys, now: Timestamp, alone: bool) -> Self {
+        Self::new(Link::Caller(client, Statements::default()), keys, now, alone)
+    }
+
+    fn new(link: Link<'a>, keys: Keys, now: Timestamp, alone: bool) -> Self {
+        Self {
+            link,
+            keys,
+            now,
+            alone,
+            settings: HashMap::new(),
+            changes: Changes::default(),
+            recheck: BTreeSet::new(),
+            changed: false,
+        }
+    }
+
+    /// Whether nobody else works on the store meanwhile.
+    pub(super) fn is_alone(&self) -> bool {
+        self.alone
+    }
+
+    pub(super) fn keys(&self) -> Keys {
+        self.keys
+    }
+
+    fn parts(&self) -> DbResult<(&Client, &Statements)> {
+        match &self.link {
+            Link::Own(pooled) => {
+                let session = pooled.session().ok_or_else(gone)?;
+                Ok((&session.client, &session.statements))
+            }
+            Link::Caller(client, statements) => Ok((client, statements)),
+        }
+    }
+
+    pub(super) fn client(&self) -> DbResult<&Client> {
+        Ok(self.parts()?.0)
+    }
+
+    /// Runs a statement and says how many rows it changed.
+    pub(super) async fn run(&self, sql: &'static str, params: Params<'_>) -> DbResult<u64> {
+        let (client, statements) = self.parts()?;
+        Ok(client.execute(&statements.get(client, sql).await?, params).await?)
+    }
+
+    /// The first row, if any.
+    pub(super) async fn one(&self, sql: &'static str, params: Params<'_>) -> DbResult<Option<Row>> {
+        Ok(self.all(sql, params).await?.into_iter().next())
+    }
+
+    /// All rows.
+    pub(super) async fn all(&self, sql: &'static str, params: Params<'_>) -> DbResult<Vec<Row>> {
+        let (client, statements) = self.parts()?;
+        Ok(client.query(&statements.get(client, sql).await?, params).await?)
+    }
+
+    /// A queue's settings, read once a transaction.
+    pub(super) async fn queue_settings(&mut self, queue: &str) -> DbResult<QueueSettings> {
+        if let Some(settings) = self.settings.get(queue) {
+            return Ok(*settings);
+        }
+        let sql = "SELECT paused, max_running, retention FROM lh_queues WHERE name = $1";
+        let settings = match self.one(sql, &[&queue]).await? {
+            None => QueueSettings::default(),
+            Some(row) => QueueSettings {
+                paused: row.try_get(0)?,
+                max_running: row
+                    .try_get::<_, Option<i64>>(1)?
+                    .map(|max| u32::try_from(max).unwrap_or(u32::MAX)),
+                retention: from_text("a queue's retention", row.try_get(2)?)?,
+            },
+        };
+        self.settings.insert(queue.to_owned(), settings);
+        Ok(settings)
+    }
+
+    /// Books a job's move: `None` is "not stored".
+    pub(super) fn moved(&mut self, subject: Subject<'_>, from: Option<State>, to: Option<State>) {
+        self.changes.moved(subject, from, to);
+    }
+
+    /// Adds an event.
+    pub(super) fn tell(&mut self, subject: Subject<'_>, state: State, progress: Option<Progress>) {
+        self.changes.tell(subject, state, progress);
+    }
+
+    /// Says that something else changed that others may wait for.
+    pub(super) fn touch(&mut self) {
+        self.changed = true;
+    }
+
+    /// Looks before the commit whether a process is empty, though none of its jobs moved.
+    pub(super) fn recheck_process(&mut self, process: &str) {
+        self.recheck.insert(process.to_owned());
+    }
+
+    /// Jobs of a process that are booked but not written, by state; helpers apart.
+    pub(super) fn booked(&self, process: &str) -> [[i64; 8]; 2] {
+        self.changes.processes.get(process).copied().unwrap_or_default()
+    }
+
+    /// Jobs of a queue in a state that are booked but not written.
+    pub(super) fn booked_in_queue(&self, queue: &str, state: State) -> i64 {
+        self.changes.counts.in_queue(queue, state).map(|(_, jobs)| jobs).sum()
+    }
+
+    /// Begins a part of the transaction that the queue's rules may refuse.
+    pub(super) async fn attempt(&mut self) -> DbResult<Changes> {
+        self.client()?.batch_execute("SAVEPOINT attempt").await?;
+        Ok(self.changes.clone())
+    }
+
+    /// Ends that part: with `before`, nothing of it remains.
+    pub(super) async fn attempted(&mut self, before: Option<Changes>) -> DbResult<()> {
+        let Some(before) = before else {
+            return Ok(self.client()?.batch_execute("RELEASE attempt").await?);
+        };
+        self.client()?.batch_execute("ROLLBACK TO attempt; RELEASE attempt").await?;
+        self.changes = before;
+        self.settings.clear();
+        Ok(())
+    }
+
+    /// Writes all bookkeeping. The statement is returned unsent where there is nothing to write.
+    pub(super) async fn write_bookkeeping(&mut self) -> DbResult<Told> {
+        self.drop_empty_processes().await?;
+        let Some(books) = Books::of(&self.changes, self.now)? else {
+            return Ok(Told { changed: self.changed, rows: 0 });
+        };
+        books.write(self).await?;
+        Ok(Told { changed: self.changed || books.news.is_some(), rows: books.what.len() })
+    }
+
+    async fn drop_empty_processes(&mut self) -> DbResult<()> {
+        if !self.alone {
+            return Ok(());
+        }
+        // It can only be empty now if jobs went, or if what came went again.
+        let lost = self.changes.processes.iter().filter(|(_, delta)| {
+            let sum: i64 = delta.iter().flatten().sum();
+            sum < 0 || delta.iter().flatten().all(|jobs| *jobs == 0)
+        });
+        let mut checked: BTreeSet<String> = lost.map(|(process, _)| process.clone()).collect();
+        checked.append(&mut self.recheck);
+        for process in checked {
+            process::drop_if_empty(self, &process).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes the bookkeeping and commits, in one trip to the server.
+    pub(super) async fn commit(&mut self) -> DbResult<Told> {
+        self.drop_empty_processes().await?;
+        let books = Books::of(&self.changes, self.now)?;
+        let told = Told {
+            changed: self.changed || books.as_ref().is_some_and(|books| books.news.is_some()),
+            rows: books.as_ref().map_or(0, |books| books.what.len()),
+        };
+        match books {
+            None => self.client()?.batch_execute("COMMIT").await?,
+            Some(books) => {
+                let (client, statements) = self.parts()?;
+                // Prepared beforehand, or the commit would overtake the statement.
+                statements.get(client, BOOK).await?;
+                let (written, committed) = tokio::join!(books.write(self), client.batch_execute("COMMIT"));
+                written?;
+                committed?;
+            }
+        }
+        self.rests();
+        Ok(told)
+    }
+
+    /// The connection is free for others.
+    pub(super) fn rests(&mut self) {
+        if let Link::Own(pooled) = &mut self.link {
+            pooled.rests();
+        }
+    }
+
+    /// Undoes everything. When that fails, the connection is closed, which does it too.
+    pub(super) async fn roll_back(mut self) {
+        let undone = match self.client() {
+            Ok(client) => client.batch_execute("ROLLBACK").await.is_ok(),
+            Err(_) => false,
+        };
+        if undone {
+            self.rests();
+        }
+    }
+}
+
+const BOOK: &str = "WITH counted AS (
+         INSERT INTO lh_deltas (what, name, part, state, kind, jobs)
+         SELECT * FROM unnest($1::smallint[], $2::text[], $3::bigint[], $4::smallint[], $5::text[], $6::bigint[]))
+     INSERT INTO lh_news (at, changes, more) SELECT $7, $8::text, $9 WHERE $8::text IS NOT NULL";
+
+/// A transaction's bookkeeping, ready to be written.
+#[derive(Default)]
+struct Books {
+    what: Vec<i16>,
+    name: Vec<String>,
+    part: Vec<i64>,
+    state: Vec<i16>,
+    kind: Vec<String>,
+    jobs: Vec<i64>,
+    at: i64,
+    news: Option<String>,
+    more: i64,
+}
+
+impl Books {
+    fn of(changes: &Changes, now: Timestamp) -> DbResult<Option<Self>> {
+        let mut books = Self { at: now.as_millis(), ..Self::default() };
+        for (queue, kind, state, jobs) in changes.counts.iter() {
+            books.add(totals::QUEUE, queue, 0, state, kind, jobs);
+        }
+        for (queue, kind, state, jobs) in changes.ledger.iter() {
+            books.add(totals::LEDGER, queue, now.day(), state, kind, jobs);
+        }
+        for (process, delta) in &changes.processes {
+            for (helper, by_state) in (0..).zip(delta) {
+                for (state, jobs) in State::ALL.into_iter().zip(*by_state).filter(|(_, jobs)| *jobs != 0) {
+                    books.add(totals::PROCESS, process, helper, state, "", jobs);
+                }
+            }
+        }
+        if !changes.events.is_empty() {
+            books.news = Some(to_text("an event", &changes.events)?);
+            books.more = i64::try_from(changes.more_events).map_err(|error| corrupt("an event", error))?;
+        }
+        Ok((!books.what.is_empty() || books.news.is_some()).then_some(books))
+    }
+
+    fn add(&mut self, what: i16, name: &str, part: i64, state: State, kind: &str, jobs: i64) {
+        self.what.push(what);
+        self.name.push(name.to_owned());
+        self.part.push(part);
+        self.state.push(state_number(state));
+        self.kind.push(kind.to_owned());
+        self.jobs.push(jobs);
+    }
+
+    async fn write(&self, tx: &Tx<'_>) -> DbResult<()> {
+        let Self { what, name, part, state, kind, jobs, at, news, more } = self;
+        tx.run(BOOK, &[what, name, part, state, kind, jobs, at, news, more]).await?;
+        Ok(())
+    }
+}
