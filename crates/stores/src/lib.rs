@@ -1,4 +1,4 @@
-//! Stores for `longhaul-queue`, chosen by URL: `sqlite://PATH`, `memory://`.
+//! Stores for `longhaul-queue`, chosen by URL: `sqlite://PATH`, `redis://HOST`, `memory://`.
 //!
 //! A store is SQL with reasons. It knows jobs and leases, and nothing of handlers, models or pipelines.
 
@@ -8,8 +8,10 @@ use std::sync::Arc;
 use longhaul_queue::memory::MemoryStore;
 use longhaul_queue::{Error, Result, Store};
 
+pub mod redis;
 pub mod sqlite;
 
+use redis::{RedisStore, RedisUrl};
 use sqlite::{SqliteOptions, SqliteStore};
 
 /// Where jobs live, as a user writes it.
@@ -17,6 +19,8 @@ use sqlite::{SqliteOptions, SqliteStore};
 pub enum StoreUrl {
     /// A SQLite file.
     Sqlite(PathBuf),
+    /// A Redis server.
+    Redis(RedisUrl),
     /// This process's memory; gone when it ends.
     Memory,
 }
@@ -31,17 +35,23 @@ impl std::str::FromStr for StoreUrl {
             }
             return Ok(Self::Sqlite(PathBuf::from(path)));
         }
+        if url.starts_with("redis://") || url.starts_with("rediss://") {
+            return url.parse().map(Self::Redis);
+        }
         if url == "memory://" {
             return Ok(Self::Memory);
         }
-        Err(Error::invalid(format!("store URL {url:?} is not known; use sqlite://PATH or memory://")))
+        Err(Error::invalid(format!(
+            "store URL {url:?} is not known; use sqlite://PATH, redis://HOST or memory://"
+        )))
     }
 }
 
 /// Opens the store behind a URL.
-pub fn connect(url: &StoreUrl, options: SqliteOptions) -> Result<Arc<dyn Store>> {
+pub async fn connect(url: &StoreUrl, options: SqliteOptions) -> Result<Arc<dyn Store>> {
     match url {
         StoreUrl::Sqlite(path) => Ok(Arc::new(SqliteStore::open(path, options)?)),
+        StoreUrl::Redis(url) => Ok(Arc::new(RedisStore::connect(url).await?)),
         StoreUrl::Memory => Ok(Arc::new(MemoryStore::new())),
     }
 }

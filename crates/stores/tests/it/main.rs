@@ -9,6 +9,8 @@ mod durability;
 mod full_disk;
 mod groups;
 mod read_only;
+mod redis;
+mod servers;
 mod sharing;
 mod sqlite;
 mod stage;
