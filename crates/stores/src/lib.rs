@@ -1,6 +1,6 @@
-//! Stores for `longhaul-queue`, chosen by URL: `sqlite://PATH`, `postgres://USER@HOST/DATABASE`, `memory://`.
+//! Stores for `longhaul-queue`, chosen by URL: `sqlite://PATH`, `redis://HOST`, `postgres://USER@HOST/DATABASE`, `memory://`.
 //!
-//! A store is SQL with reasons. It knows jobs and leases, and nothing of handlers, models or pipelines.
+//! A store is SQL, or scripts, with reasons. It knows jobs and leases, and nothing of handlers, models or pipelines.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,9 +10,11 @@ use longhaul_queue::{Error, Result, Store};
 
 mod changes;
 pub mod postgres;
+pub mod redis;
 pub mod sqlite;
 
 use postgres::{PostgresOptions, PostgresStore, PostgresUrl};
+use redis::{RedisStore, RedisUrl};
 use sqlite::{SqliteOptions, SqliteStore};
 
 /// Where jobs live, as a user writes it.
@@ -20,6 +22,8 @@ use sqlite::{SqliteOptions, SqliteStore};
 pub enum StoreUrl {
     /// A SQLite file.
     Sqlite(PathBuf),
+    /// A Redis server.
+    Redis(RedisUrl),
     /// A schema of a Postgres database.
     Postgres(Box<PostgresUrl>),
     /// This process's memory; gone when it ends.
@@ -36,15 +40,14 @@ impl std::str::FromStr for StoreUrl {
             }
             return Ok(Self::Sqlite(PathBuf::from(path)));
         }
-        if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-            return url.parse().map(|url| Self::Postgres(Box::new(url)));
+        match url.split("://").next().unwrap_or_default() {
+            "redis" | "rediss" => url.parse().map(Self::Redis),
+            "postgres" | "postgresql" => url.parse().map(|url| Self::Postgres(Box::new(url))),
+            "memory" if url == "memory://" => Ok(Self::Memory),
+            _ => Err(Error::invalid(format!(
+                "store URL {url:?} is not known; use sqlite://PATH, redis://HOST, postgres://USER@HOST/DATABASE or memory://"
+            ))),
         }
-        if url == "memory://" {
-            return Ok(Self::Memory);
-        }
-        Err(Error::invalid(format!(
-            "store URL {url:?} is not known; use sqlite://PATH, postgres://USER@HOST/DATABASE or memory://"
-        )))
     }
 }
 
@@ -52,6 +55,7 @@ impl std::str::FromStr for StoreUrl {
 pub async fn connect(url: &StoreUrl, options: SqliteOptions) -> Result<Arc<dyn Store>> {
     match url {
         StoreUrl::Sqlite(path) => Ok(Arc::new(SqliteStore::open(path, options)?)),
+        StoreUrl::Redis(url) => Ok(Arc::new(RedisStore::connect(url).await?)),
         StoreUrl::Postgres(url) => {
             let SqliteOptions { create, clock, limits, durability: _ } = options;
             Ok(Arc::new(PostgresStore::open(url, PostgresOptions { create, clock, limits }).await?))

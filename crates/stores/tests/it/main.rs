@@ -10,6 +10,7 @@ mod full_disk;
 mod groups;
 mod postgres;
 mod read_only;
+mod redis;
 mod servers;
 mod sharing;
 mod sqlite;

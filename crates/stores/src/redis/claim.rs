@@ -1,0 +1,105 @@
+//! Claim, and what the holder of a lease does before it settles: extend and save.
+
+use longhaul_queue::job::{Claimed, Lease, WorkerId};
+use longhaul_queue::limits::CLAIM_MAX;
+use longhaul_queue::store::{ClaimRequest, ExtendRequest, Renewal, Save};
+use longhaul_queue::{Error, Json, Result, Timestamp};
+use redis::Value;
+
+use super::RedisStore;
+use super::codec::{self, Row, corrupt, millis};
+use super::encode::{Args, lease_arg};
+use super::reply;
+
+/// More than any claim can take, and exact as a Lua number.
+const MANY: usize = 1_000_000_000;
+
+fn number(number: usize) -> Vec<u8> {
+    number.min(MANY).to_string().into_bytes()
+}
+
+pub(super) async fn claim(store: &RedisStore, request: ClaimRequest) -> Result<Vec<Claimed>> {
+    let ClaimRequest { queues, kinds, worker, limit, suspects_max, lease_for, now } = request;
+    let until = now + lease_for;
+    let mut args: Args = vec![
+        worker.as_str().as_bytes().to_vec(),
+        millis(until).to_string().into_bytes(),
+        number(limit.min(CLAIM_MAX)),
+        number(suspects_max),
+        number(queues.len()),
+    ];
+    args.extend(queues.into_iter().map(String::into_bytes));
+    match kinds {
+        None => args.push(b"-1".to_vec()),
+        Some(kinds) => {
+            args.push(number(kinds.len()));
+            args.extend(kinds.into_iter().map(String::into_bytes));
+        }
+    }
+    let values = reply::list(store.link.run(&store.scripts.claim, now, args).await?)?;
+    let mut claimed = Vec::with_capacity(values.len() / 3);
+    let mut values = values.into_iter();
+    while let (Some(seq), Some(row), Some(beside)) = (values.next(), values.next(), values.next()) {
+        claimed.push(handed_out(&seq, &row, beside, &worker, until)?);
+    }
+    Ok(claimed)
+}
+
+fn handed_out(
+    seq: &Value,
+    row: &Value,
+    beside: Value,
+    worker: &WorkerId,
+    until: Timestamp,
+) -> Result<Claimed> {
+    let seq = reply::int(seq)?;
+    let Row { mut job, payload, .. } = Row::read(seq, reply::bytes(row)?)?;
+    let lease = Lease { job_id: job.id, seq, fence: job.fence, worker: worker.clone(), until };
+    if beside == Value::Nil {
+        return Ok(Claimed { job, lease, payload, data: None, parents: Vec::new(), wake: None });
+    }
+    let [long, options, data, error, wake, edges] = reply::fixed(beside)?;
+    job.options = codec::options(reply::maybe(&options)?)?;
+    job.error = reply::maybe(&error)?.map(codec::error).transpose()?;
+    let edges = if edges == Value::Nil { Vec::new() } else { codec::edges(&reply::pairs(edges)?)? };
+    Ok(Claimed {
+        job,
+        lease,
+        payload: reply::maybe(&long)?.map(codec::json).transpose()?.unwrap_or(payload),
+        data: reply::maybe(&data)?.map(codec::json).transpose()?,
+        parents: edges.into_iter().filter_map(codec::Edge::parent).collect(),
+        wake: reply::maybe(&wake)?.map(|wake| codec::from_json("a wake", wake)).transpose()?,
+    })
+}
+
+pub(super) async fn extend(store: &RedisStore, request: ExtendRequest) -> Result<Vec<Renewal>> {
+    let ExtendRequest { leases, lease_for, now } = request;
+    if leases.is_empty() {
+        return Ok(Vec::new());
+    }
+    let until = now + lease_for;
+    let mut args: Args = vec![millis(until).to_string().into_bytes()];
+    args.extend(leases.iter().map(lease_arg));
+    let replies = reply::list(store.link.run(&store.scripts.extend, now, args).await?)?;
+    let renewal = |value: &Value| match reply::int(value)? {
+        0 => Ok(Renewal::Lost),
+        1 => Ok(Renewal::Extended { until, cancel_requested: false }),
+        2 => Ok(Renewal::Extended { until, cancel_requested: true }),
+        _ => Err(corrupt("an answer")),
+    };
+    replies.iter().map(renewal).collect()
+}
+
+pub(super) async fn save(store: &RedisStore, lease: Lease, save: Save, now: Timestamp) -> Result<()> {
+    let Save { data, progress, log } = save;
+    let given = [(data.is_some(), "d"), (progress.is_some(), "g")];
+    let given: String = given.into_iter().filter_map(|(there, letter)| there.then_some(letter)).collect();
+    let text = |json: Option<Json>| json.map_or_else(Vec::new, |json| json.as_str().as_bytes().to_vec());
+    let progress = progress.map(|progress| Json::of(&progress)).transpose()?;
+    let mut args: Args = vec![lease_arg(&lease), given.into_bytes(), text(data), text(progress)];
+    for line in &log {
+        args.push(Json::of(line)?.as_str().as_bytes().to_vec());
+    }
+    let held = store.link.run(&store.scripts.save, now, args).await?;
+    if reply::int(&held)? == 1 { Ok(()) } else { Err(Error::LostLease(lease.job_id)) }
+}

@@ -1,0 +1,378 @@
+//! Rows as the scripts pack them (`ROW` in `scripts/tables.lua`), and everything else that is stored as bytes. Numbers are
+//! big-endian; a time is a double of milliseconds, so that Lua can compare it.
+
+use longhaul_queue::job::{
+    Job, JobId, JobOptions, OnFailure, ParentResult, ParentStatus, ProcessId, Retention, Run, WorkerId,
+};
+use longhaul_queue::state::{Event, JobError, Park, Policy, RunOutcome, Spent, settle};
+use longhaul_queue::{Error, Json, Result, State, Timestamp};
+use serde::de::DeserializeOwned;
+
+/// "No time."
+const NONE: f64 = -9_007_199_254_740_991.0;
+/// The furthest time that a double tells from its neighbours.
+const TIME_MAX: i64 = 9_007_199_254_740_990;
+/// The state of an edge whose parent has not ended.
+const NOT_ENDED: u8 = 255;
+
+/// Bits of a row's flags.
+pub(super) mod flag {
+    /// Not among its process's results.
+    pub(in super::super) const HELPER: u8 = 1;
+    /// Somebody wants it to end.
+    pub(in super::super) const CANCEL: u8 = 2;
+    /// Its process is not done yet.
+    pub(in super::super) const WAITS_PROCESS: u8 = 4;
+}
+
+/// Bits of what a row has beside it.
+pub(super) mod has {
+    pub(in super::super) const OPTIONS: u16 = 1;
+    pub(in super::super) const AFTER: u16 = 512;
+    pub(in super::super) const EDGES: u16 = 1024;
+    pub(in super::super) const UNIQUE: u16 = 2048;
+    pub(in super::super) const RETENTION: u16 = 4096;
+    pub(in super::super) const LONG: u16 = 16384;
+}
+
+/// A value that cannot be read.
+pub(super) fn corrupt(what: &str) -> Error {
+    Error::Corrupt(format!("{what} in Redis cannot be read; was it written by something else than longhaul?"))
+}
+
+/// A time as a number that every script reads exactly.
+pub(super) fn millis(time: Timestamp) -> i64 {
+    time.as_millis().clamp(-TIME_MAX, TIME_MAX)
+}
+
+pub(super) fn put_time(bytes: &mut Vec<u8>, time: Option<Timestamp>) {
+    let number = time.map_or(NONE, |time| millis(time) as f64);
+    bytes.extend(number.to_be_bytes());
+}
+
+pub(super) fn put_millis(bytes: &mut Vec<u8>, length: Option<std::time::Duration>) {
+    put_time(bytes, length.map(|length| Timestamp::default() + length));
+}
+
+pub(super) fn put_name(bytes: &mut Vec<u8>, name: &[u8]) {
+    // Names are bounded at enqueue, far below this.
+    let length = u16::try_from(name.len()).unwrap_or(u16::MAX);
+    bytes.extend(length.to_be_bytes());
+    bytes.extend(&name[..usize::from(length)]);
+}
+
+pub(super) fn put_spent(bytes: &mut Vec<u8>, spent: Spent) {
+    let Spent { attempt, crashes, throttles, continues, parks } = spent;
+    for number in [attempt, crashes, throttles, continues, parks] {
+        bytes.extend(number.to_be_bytes());
+    }
+}
+
+/// A retention rule as `removal` in `scripts/graph.lua` reads it.
+pub(super) fn put_retention(bytes: &mut Vec<u8>, retention: Retention) {
+    let (keep, first, second) = match retention {
+        Retention::UntilConsumed { ttl } => (1, ttl, None),
+        Retention::Keep { succeeded, failed } => (2, Some(succeeded), Some(failed)),
+        Retention::DeleteOnSuccess => (3, None, None),
+    };
+    bytes.push(keep);
+    put_millis(bytes, first);
+    put_millis(bytes, second);
+}
+
+/// Reads bytes from front to back.
+pub(super) struct Reader<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Whatever is left.
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    pub(super) fn take(&mut self, count: usize) -> Result<&'a [u8]> {
+        let (taken, rest) = self.bytes.split_at_checked(count).ok_or_else(|| corrupt("a row"))?;
+        self.bytes = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        self.take(N)?.try_into().map_err(|_| corrupt("a row"))
+    }
+
+    pub(super) fn byte(&mut self) -> Result<u8> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    pub(super) fn u16(&mut self) -> Result<u16> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64> {
+        self.array().map(u64::from_be_bytes)
+    }
+
+    /// A place in submission order: six bytes.
+    pub(super) fn seq(&mut self) -> Result<i64> {
+        let mut bytes = [0; 8];
+        bytes[2..].copy_from_slice(self.take(6)?);
+        Ok(i64::from_be_bytes(bytes))
+    }
+
+    pub(super) fn id(&mut self) -> Result<JobId> {
+        self.array().map(JobId::from_bytes)
+    }
+
+    pub(super) fn state(&mut self) -> Result<State> {
+        state(self.byte()?)
+    }
+
+    /// A time, or none.
+    pub(super) fn time(&mut self) -> Result<Option<Timestamp>> {
+        let number = f64::from_be_bytes(self.array()?);
+        #[expect(clippy::cast_possible_truncation, reason = "scripts keep whole milliseconds within 53 bits")]
+        let time = Timestamp::from_millis(number as i64);
+        Ok((number > NONE).then_some(time))
+    }
+
+    fn always(&mut self) -> Result<Timestamp> {
+        self.time()?.ok_or_else(|| corrupt("a time"))
+    }
+
+    pub(super) fn name(&mut self) -> Result<String> {
+        let length = self.u16()?;
+        text(self.take(usize::from(length))?)
+    }
+
+    /// A text with a long length, or none when it is empty.
+    pub(super) fn long(&mut self) -> Result<Option<&'a [u8]>> {
+        let length = self.u32()? as usize;
+        let bytes = self.take(length)?;
+        Ok((!bytes.is_empty()).then_some(bytes))
+    }
+
+    fn spent(&mut self) -> Result<Spent> {
+        Ok(Spent {
+            attempt: self.u32()?,
+            crashes: self.u32()?,
+            throttles: self.u32()?,
+            continues: self.u32()?,
+            parks: self.u32()?,
+        })
+    }
+
+    /// A retention rule, or none.
+    pub(super) fn retention(&mut self) -> Result<Option<Retention>> {
+        let keep = self.byte()?;
+        let since = |time: Timestamp| time.since(Timestamp::default());
+        let (first, second) = (self.time()?.map(since), self.time()?.map(since));
+        match (keep, first, second) {
+            (0, ..) => Ok(None),
+            (1, ttl, _) => Ok(Some(Retention::UntilConsumed { ttl })),
+            (2, Some(succeeded), Some(failed)) => Ok(Some(Retention::Keep { succeeded, failed })),
+            (3, ..) => Ok(Some(Retention::DeleteOnSuccess)),
+            _ => Err(corrupt("a retention rule")),
+        }
+    }
+}
+
+/// A state by its number.
+pub(super) fn state(number: u8) -> Result<State> {
+    State::ALL.get(usize::from(number)).copied().ok_or_else(|| corrupt("a state"))
+}
+
+pub(super) fn text(bytes: &[u8]) -> Result<String> {
+    String::from_utf8(bytes.to_vec()).map_err(|_| corrupt("a text"))
+}
+
+pub(super) fn json(bytes: &[u8]) -> Result<Json> {
+    let text = std::str::from_utf8(bytes).map_err(|_| corrupt("a value"))?;
+    Ok(Json::trusted(text))
+}
+
+pub(super) fn from_json<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T> {
+    serde_json::from_slice(bytes).map_err(|_| corrupt(what))
+}
+
+pub(super) fn options(bytes: Option<&[u8]>) -> Result<JobOptions> {
+    bytes
+        .filter(|bytes| !bytes.is_empty())
+        .map_or_else(|| Ok(JobOptions::default()), |bytes| from_json("options", bytes))
+}
+
+/// Why a job failed. What the scripts decide themselves is a byte, so that the words stand in Rust only.
+pub(super) fn error(bytes: &[u8]) -> Result<JobError> {
+    let mut reader = Reader::new(bytes);
+    match bytes.first() {
+        Some(1) => {
+            reader.byte()?;
+            Ok(JobError::dependency(reader.id()?, reader.state()?))
+        }
+        Some(2) => Ok(JobError::cancelled()),
+        Some(3) => Ok(JobError::expired()),
+        Some(4) => {
+            let cancelled =
+                settle(Event::Cancel, Spent::default(), &Policy::default(), Timestamp::default(), 0.0);
+            cancelled.error.ok_or_else(|| corrupt("an error"))
+        }
+        _ => from_json("an error", bytes),
+    }
+}
+
+/// A park: its key, for the scripts, and then all of it.
+pub(super) fn park(bytes: &[u8]) -> Result<Park> {
+    let mut reader = Reader::new(bytes);
+    reader.name()?;
+    from_json("a park", reader.rest())
+}
+
+pub(super) fn park_bytes(park: &Park) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    put_name(&mut bytes, park.key.as_bytes());
+    bytes.extend(Json::of(park)?.as_str().as_bytes());
+    Ok(bytes)
+}
+
+/// A row, and what is known without looking beside it.
+#[derive(Debug)]
+pub(super) struct Row {
+    /// The job, without options, park and error.
+    pub(super) job: Job,
+    /// What stands beside it.
+    pub(super) has: u16,
+    /// The payload, unless it is long.
+    pub(super) payload: Json,
+}
+
+impl Row {
+    /// Reads a row.
+    pub(super) fn read(seq: i64, bytes: &[u8]) -> Result<Self> {
+        let mut row = Reader::new(bytes);
+        let (id, state, flags) = (row.id()?, row.state()?, row.byte()?);
+        let priority = row.u32()?.cast_signed();
+        let (run_at, created_at) = (row.always()?, row.always()?);
+        let (started_at, finished_at, expires_at, lease_until) =
+            (row.time()?, row.time()?, row.time()?, row.time()?);
+        let (spent, fence, waits_for) = (row.spent()?, row.u64()?, row.u32()?);
+        let (_delivery, _digest) = (row.u64()?, row.u64()?);
+        let has = row.u16()?;
+        let (queue, kind, process, worker) = (row.name()?, row.name()?, row.name()?, row.name()?);
+        let length = row.u16()?;
+        let payload = json(row.take(usize::from(length))?)?;
+        let some = |name: String| (!name.is_empty()).then_some(name);
+        let job = Job {
+            id,
+            seq,
+            queue,
+            kind,
+            state,
+            process_id: some(process).map(ProcessId::new),
+            helper: flags & flag::HELPER != 0,
+            priority,
+            run_at,
+            created_at,
+            started_at,
+            finished_at,
+            expires_at,
+            spent,
+            fence,
+            lease_until,
+            worker: some(worker).map(WorkerId::new),
+            cancel_requested: flags & flag::CANCEL != 0,
+            waits_for,
+            park: None,
+            error: None,
+            options: JobOptions::default(),
+        };
+        Ok(Self { job, has, payload })
+    }
+}
+
+/// The runs of a job: how many, then each as `RUN` in `scripts/settlement.lua` packs it.
+pub(super) fn runs(bytes: &[u8]) -> Result<Vec<Run>> {
+    let mut reader = Reader::new(bytes);
+    let count = reader.byte()?;
+    (0..count).map(|_| run(&mut reader)).collect()
+}
+
+fn run(reader: &mut Reader<'_>) -> Result<Run> {
+    let (fence, started_at, ended_at) = (reader.u64()?, reader.always()?, reader.always()?);
+    let outcome = outcome(reader.byte()?)?;
+    let worker = WorkerId::new(reader.name()?);
+    let failure = reader.long()?.map(error).transpose()?;
+    let usage = reader.long()?.map(json).transpose()?;
+    Ok(Run { fence, worker, started_at, ended_at, outcome, error: failure, usage })
+}
+
+const OUTCOMES: [RunOutcome; 9] = [
+    RunOutcome::Done,
+    RunOutcome::Continue,
+    RunOutcome::Park,
+    RunOutcome::Retry,
+    RunOutcome::Throttle,
+    RunOutcome::Fail,
+    RunOutcome::Crash,
+    RunOutcome::Release,
+    RunOutcome::Cancel,
+];
+
+fn outcome(number: u8) -> Result<RunOutcome> {
+    OUTCOMES.get(usize::from(number)).copied().ok_or_else(|| corrupt("an outcome"))
+}
+
+/// The number of an outcome, as the scripts have it.
+pub(super) fn outcome_number(outcome: RunOutcome) -> u8 {
+    outcome as u8
+}
+
+/// One edge, as `EDGE` in `scripts/graph.lua` packs it.
+pub(super) struct Edge {
+    index: u32,
+    pub(super) status: ParentStatus,
+    pub(super) result: Option<Json>,
+}
+
+impl Edge {
+    /// What the worker learns of a parent.
+    pub(super) fn parent(self) -> Option<ParentResult> {
+        let ParentStatus { job_id, satisfied, ended, .. } = self.status;
+        let state = ended.filter(|_| satisfied)?;
+        Some(ParentResult { job_id, state, result: self.result })
+    }
+}
+
+/// The edges of a job in the order of `depends_on`, from the fields of its hash: an edge by its parent's seq, and the
+/// parent's result by the same with an `x`.
+pub(super) fn edges(fields: &[(Vec<u8>, Vec<u8>)]) -> Result<Vec<Edge>> {
+    let mut edges = Vec::with_capacity(fields.len());
+    for (name, value) in fields.iter().filter(|(name, _)| name.last() != Some(&b'x')) {
+        let mut reader = Reader::new(value);
+        let (job_id, index) = (reader.id()?, reader.u32()?);
+        let on_failure = match reader.byte()? {
+            0 => OnFailure::Cancel,
+            1 => OnFailure::Run,
+            2 => OnFailure::Hold,
+            _ => return Err(corrupt("an edge")),
+        };
+        let satisfied = reader.byte()? == 1;
+        let ended = Some(reader.byte()?).filter(|number| *number != NOT_ENDED).map(state).transpose()?;
+        let of_result = |(field, _): &&(Vec<u8>, Vec<u8>)| field.strip_suffix(b"x") == Some(name.as_slice());
+        let result = fields.iter().find(of_result).map(|(_, value)| json(value)).transpose()?;
+        edges.push(Edge { index, status: ParentStatus { job_id, on_failure, satisfied, ended }, result });
+    }
+    edges.sort_unstable_by_key(|edge| edge.index);
+    Ok(edges)
+}

@@ -1,0 +1,250 @@
+//! What goes to the scripts: new jobs and settlements.
+
+use longhaul_queue::job::{NewJob, OnFailure, Unique, UniquePolicy, Wake, Window};
+use longhaul_queue::state::{RunOutcome, Settlement, Spent};
+use longhaul_queue::{Error, Json, Lease, Result, State, Timestamp};
+
+use super::codec::{
+    flag, has, outcome_number, park_bytes, put_millis, put_name, put_retention, put_spent, put_time,
+};
+
+/// Payloads up to this size stand in the row, which every change rewrites.
+const PAYLOAD_IN_ROW_MAX: usize = 512;
+
+/// The arguments of a script call.
+pub(super) type Args = Vec<Vec<u8>>;
+
+/// Adds a job as `read_jobs` in `scripts/insert.lua` takes it: the row, then whatever the row says it has.
+pub(super) fn put_job(args: &mut Args, job: &NewJob, now: Timestamp) -> Result<()> {
+    let Some(id) = job.id else {
+        return Err(Error::invalid(format!("a job of kind {} has no id", job.kind)));
+    };
+    let options = if job.options == longhaul_queue::job::JobOptions::default() {
+        None
+    } else {
+        Some(Json::of(&job.options)?)
+    };
+    let long = job.payload.len() > PAYLOAD_IN_ROW_MAX;
+    let mut having = 0;
+    let mut note = |there: bool, bit: u16| having |= if there { bit } else { 0 };
+    note(options.is_some(), has::OPTIONS);
+    note(job.after_process.is_some(), has::AFTER);
+    note(!job.depends_on.is_empty(), has::EDGES);
+    note(job.options.unique.is_some(), has::UNIQUE);
+    note(job.options.retention.is_some(), has::RETENTION);
+    note(long, has::LONG);
+    let payload = if long { "" } else { job.payload.as_str() };
+
+    let run_at = job.run_at.unwrap_or(now);
+    let waits = job.depends_on.len() + usize::from(job.after_process.is_some());
+    let state = match waits {
+        0 if run_at > now => State::Scheduled,
+        0 => State::Ready,
+        _ => State::Blocked,
+    };
+    let process = job.process_id.as_ref().map_or("", |process| process.as_str());
+    let mut row = Vec::with_capacity(160 + payload.len());
+    row.extend(id.as_bytes());
+    row.push(state as u8);
+    let helper = if job.helper { flag::HELPER } else { 0 };
+    row.push(helper | if job.after_process.is_some() { flag::WAITS_PROCESS } else { 0 });
+    row.extend(job.priority.to_be_bytes());
+    for time in [Some(run_at), Some(now), None, None, job.expires_at, None] {
+        put_time(&mut row, time);
+    }
+    put_spent(&mut row, Spent::default());
+    row.extend(0_u64.to_be_bytes());
+    row.extend(u32::try_from(waits).unwrap_or(u32::MAX).to_be_bytes());
+    row.extend(0_u64.to_be_bytes());
+    row.extend(digest(job, options.as_ref())?.to_be_bytes());
+    row.extend(having.to_be_bytes());
+    for name in [job.queue.as_str(), &job.kind, process, "", payload] {
+        put_name(&mut row, name.as_bytes());
+    }
+    args.push(row);
+
+    if long {
+        args.push(job.payload.as_str().as_bytes().to_vec());
+    }
+    args.extend(options.map(|options| options.as_str().as_bytes().to_vec()));
+    if let Some(retention) = job.options.retention {
+        let mut bytes = Vec::new();
+        put_retention(&mut bytes, retention);
+        args.push(bytes);
+    }
+    args.extend(job.after_process.as_ref().map(|process| process.as_str().as_bytes().to_vec()));
+    if !job.depends_on.is_empty() {
+        args.push(parents(job));
+    }
+    args.extend(job.options.unique.as_ref().map(|unique| unique_bytes(job, unique)));
+    Ok(())
+}
+
+fn parents(job: &NewJob) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(job.depends_on.len() * 17);
+    for dependency in &job.depends_on {
+        bytes.extend(dependency.job_id.as_bytes());
+        bytes.push(match dependency.on_failure {
+            OnFailure::Cancel => 0,
+            OnFailure::Run => 1,
+            OnFailure::Hold => 2,
+        });
+    }
+    bytes
+}
+
+/// Policy, wait, cap; then what is kept with the job: both windows and the key within its scope.
+fn unique_bytes(job: &NewJob, unique: &Unique) -> Vec<u8> {
+    let (policy, wait, cap) = match unique.policy {
+        UniquePolicy::Skip => (0, None, None),
+        UniquePolicy::Replace => (1, None, None),
+        UniquePolicy::Debounce { wait, cap } => (2, Some(wait), Some(cap)),
+    };
+    let (enqueue, success) = match unique.window {
+        None => (None, None),
+        Some(Window::Enqueue { length }) => (Some(length), None),
+        Some(Window::Success { length }) => (None, Some(length)),
+    };
+    let mut bytes = vec![policy];
+    for length in [wait, cap, enqueue, success] {
+        put_millis(&mut bytes, length);
+    }
+    bytes.extend(format!("{}\u{1f}{}\u{1f}{}", job.queue, job.kind, unique.key).as_bytes());
+    bytes
+}
+
+/// What a repeated enqueue is recognised by, beside its payload: everything but times and the trace, which tells who
+/// asked and not for what.
+fn digest(job: &NewJob, options: Option<&Json>) -> Result<u64> {
+    let mut hash = Fnv::default();
+    let process = |process: &Option<longhaul_queue::job::ProcessId>| {
+        process.as_ref().map_or_else(Vec::new, |process| process.as_str().as_bytes().to_vec())
+    };
+    hash.add(job.queue.as_bytes());
+    hash.add(job.kind.as_bytes());
+    hash.add(&process(&job.process_id));
+    hash.add(&process(&job.after_process));
+    hash.add(&[u8::from(job.helper)]);
+    hash.add(&job.priority.to_be_bytes());
+    if !job.depends_on.is_empty() {
+        hash.add(&parents(job));
+    }
+    let untraced = match (&job.options.trace, options) {
+        (_, None) => None,
+        (None, Some(options)) => Some(options.clone()),
+        (Some(_), Some(_)) => {
+            let options = longhaul_queue::job::JobOptions { trace: None, ..job.options.clone() };
+            (options != longhaul_queue::job::JobOptions::default()).then(|| Json::of(&options)).transpose()?
+        }
+    };
+    hash.add(untraced.as_ref().map_or("", |options| options.as_str()).as_bytes());
+    Ok(hash.0)
+}
+
+/// FNV-1a with 64 bits: the same in every version of this program and of the compiler.
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Fnv {
+    fn add(&mut self, bytes: &[u8]) {
+        let length = (bytes.len() as u64).to_be_bytes();
+        for byte in length.iter().chain(bytes) {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+}
+
+/// What becomes of the value that ended a park.
+#[derive(Debug, Clone)]
+pub(super) enum WakeField {
+    /// The run that it started has ended.
+    Clear,
+    /// The run that it started came to nothing; the next one must learn of it too.
+    Keep,
+    /// The park has ended.
+    Set(Wake),
+}
+
+impl WakeField {
+    /// After a run, by how it ended.
+    pub(super) fn after(outcome: RunOutcome) -> Self {
+        if matches!(outcome, RunOutcome::Crash | RunOutcome::Release) { Self::Keep } else { Self::Clear }
+    }
+}
+
+/// A settlement for a script, with all that the judgement of a waiting signal has added.
+pub(super) struct Item<'a> {
+    pub(super) seq: i64,
+    pub(super) fence: u64,
+    pub(super) settlement: &'a Settlement,
+    pub(super) wake: WakeField,
+    /// How the run ended, when a signal has changed what becomes of the job.
+    pub(super) outcome: RunOutcome,
+    pub(super) follow_ups: usize,
+    /// It cannot be carried out, whatever the server says; unless the job's cancellation was asked for.
+    pub(super) invalid: bool,
+}
+
+impl<'a> Item<'a> {
+    /// For a settlement as it is.
+    pub(super) fn of(seq: i64, fence: u64, settlement: &'a Settlement) -> Self {
+        let outcome = settlement.outcome;
+        Self { seq, fence, settlement, wake: WakeField::after(outcome), outcome, follow_ups: 0, invalid: false }
+    }
+
+    /// Adds it as `read_item` in `scripts/settlement.lua` takes it.
+    pub(super) fn put(&self, args: &mut Args) -> Result<()> {
+        let Settlement { state, run_at, spent, data, result, error, park, usage, .. } = self.settlement;
+        let wake = match &self.wake {
+            WakeField::Clear => (0, None),
+            WakeField::Keep => (1, None),
+            WakeField::Set(wake) => (2, Some(Json::of(wake)?)),
+        };
+        let error = error.as_ref().map(Json::of).transpose()?;
+        let park = park.as_ref().filter(|_| *state == State::Parked);
+        let until = park.is_some_and(|park| park.until.is_some());
+        let bits = [
+            data.is_some(),
+            result.is_some(),
+            error.is_some(),
+            park.is_some(),
+            usage.is_some(),
+            until,
+            self.invalid || self.settlement.check().is_err(),
+            wake.1.is_some(),
+        ];
+        let bits = bits.iter().enumerate().fold(0, |sum, (bit, on)| sum | (u8::from(*on) << bit));
+        let mut head = lease_bytes(self.seq, self.fence);
+        head.extend([*state as u8, outcome_number(self.outcome)]);
+        put_time(&mut head, *run_at);
+        put_spent(&mut head, *spent);
+        head.extend([wake.0, bits]);
+        head.extend(u32::try_from(self.follow_ups).unwrap_or(u32::MAX).to_be_bytes());
+        args.push(head);
+        let json = |json: &Json| json.as_str().as_bytes().to_vec();
+        args.extend(data.as_ref().map(json));
+        args.extend(result.as_ref().map(json));
+        args.extend(error.as_ref().map(json));
+        args.extend(park.map(park_bytes).transpose()?);
+        args.extend(usage.as_ref().map(json));
+        args.extend(wake.1.as_ref().map(json));
+        Ok(())
+    }
+}
+
+/// A lease's place and fence.
+pub(super) fn lease_bytes(seq: i64, fence: u64) -> Vec<u8> {
+    let mut bytes = seq.to_be_bytes()[2..].to_vec();
+    bytes.extend(fence.to_be_bytes());
+    bytes
+}
+
+/// The same for a lease.
+pub(super) fn lease_arg(lease: &Lease) -> Vec<u8> {
+    lease_bytes(lease.seq, lease.fence)
+}

@@ -1,0 +1,108 @@
+//! Enqueue: one script call, all or nothing.
+
+use longhaul_queue::job::NewJob;
+use longhaul_queue::store::{Enqueued, Firing, How};
+use longhaul_queue::{Error, Result, Timestamp, graph};
+use redis::Value;
+
+use super::RedisStore;
+use super::codec::{Reader, corrupt, millis, text};
+use super::encode::{Args, put_job};
+use super::reply;
+
+pub(super) async fn insert(store: &RedisStore, jobs: &[NewJob], now: Timestamp) -> Result<Vec<Enqueued>> {
+    if jobs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let args = job_args(jobs, now)?;
+    let (head, rest) = reply::headed(store.link.run(&store.scripts.enqueue, now, args).await?)?;
+    let [enqueued] = rest.as_slice() else { return Err(refusal(&head, &rest)) };
+    if head != "ok" {
+        return Err(refusal(&head, &rest));
+    }
+    let mut reader = Reader::new(reply::bytes(enqueued)?);
+    let mut replies = Vec::with_capacity(jobs.len());
+    while !reader.is_empty() {
+        replies.push(Enqueued {
+            id: reader.id()?,
+            seq: reader.seq()?,
+            state: reader.state()?,
+            how: how(reader.byte()?)?,
+        });
+    }
+    Ok(replies)
+}
+
+/// How many, and then each.
+pub(super) fn job_args(jobs: &[NewJob], now: Timestamp) -> Result<Args> {
+    graph::check(jobs)?;
+    let mut args = Vec::with_capacity(1 + jobs.len());
+    args.push(jobs.len().to_string().into_bytes());
+    for job in jobs {
+        put_job(&mut args, job, now)?;
+    }
+    Ok(args)
+}
+
+fn how(number: u8) -> Result<How> {
+    match number {
+        0 => Ok(How::Inserted),
+        1 => Ok(How::Duplicate),
+        2 => Ok(How::Skipped),
+        3 => Ok(How::Replaced),
+        4 => Ok(How::Debounced),
+        _ => Err(corrupt("an answer")),
+    }
+}
+
+/// Why a script refused jobs, in words.
+pub(super) fn refusal(head: &str, rest: &[Value]) -> Error {
+    let id = |index: usize| {
+        rest.get(index)
+            .and_then(|value| reply::bytes(value).ok())
+            .and_then(|bytes| Reader::new(bytes).id().ok())
+            .map_or_else(String::new, |id| id.to_string())
+    };
+    let name = |index: usize| {
+        rest.get(index)
+            .and_then(|value| reply::bytes(value).ok())
+            .and_then(|bytes| text(bytes).ok())
+            .unwrap_or_default()
+    };
+    match head {
+        "twice" => Error::invalid(format!("id {} is given twice in one submission", id(0))),
+        "exists" => Error::invalid(format!("job {} exists with other content", id(0))),
+        "parent" => Error::invalid(format!("job {} depends on {}, which does not exist", id(0), id(1))),
+        "process" => {
+            Error::invalid(format!("job {} waits for process {}, which does not exist", id(0), name(1)))
+        }
+        "own" => Error::invalid(format!(
+            "job {} would wait for its own process {}; make it a helper",
+            id(0),
+            name(1)
+        )),
+        _ => corrupt("an answer"),
+    }
+}
+
+/// Enqueues a schedule's jobs if its time is still the expected one.
+pub(super) async fn fire(store: &RedisStore, firing: Firing, now: Timestamp) -> Result<bool> {
+    let jobs = match job_args(&firing.jobs, now) {
+        Ok(jobs) => jobs,
+        // One that has fired already is no error, whatever it would have enqueued.
+        Err(error) => {
+            let schedules = super::settings::schedules(store).await?;
+            let due = schedules.iter().any(|row| row.name == firing.name && row.next_at == firing.expected_at);
+            return if due { Err(error) } else { Ok(false) };
+        }
+    };
+    let time = |time| millis(time).to_string().into_bytes();
+    let mut args: Args = vec![firing.name.into_bytes(), time(firing.expected_at), time(firing.next_at)];
+    args.extend(jobs);
+    let (head, rest) = reply::headed(store.link.run(&store.scripts.fire, now, args).await?)?;
+    match head.as_str() {
+        "ok" => Ok(true),
+        "no" => Ok(false),
+        _ => Err(refusal(&head, &rest)),
+    }
+}

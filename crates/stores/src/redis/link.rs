@@ -1,0 +1,105 @@
+//! The connection. One, shared by all calls; it is made again when it breaks, with a growing wait. A call that was under
+//! way when it broke may or may not have taken effect, and says so by [`Error::Unavailable`].
+
+use std::time::Duration;
+
+use longhaul_queue::{Error, Result, Timestamp};
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::{Client, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, Script, ServerErrorKind, Value};
+
+use super::codec::millis;
+use super::encode::Args;
+
+/// Waits between tries to connect: from this, doubled each time.
+const RECONNECT_DELAY_MIN: Duration = Duration::from_millis(20);
+/// And at most this.
+const RECONNECT_DELAY_MAX: Duration = Duration::from_secs(2);
+/// Tries of one call to get a connection: about four seconds, then the caller waits as it thinks best.
+const RECONNECT_TRIES: usize = 8;
+/// A server that does not accept a connection within this time is not there.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The longest that a call waits for its answer; enqueueing 50,000 jobs takes about a second.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The way to the server.
+pub(super) struct Link {
+    connection: ConnectionManager,
+    /// The prefix of all keys, with the cluster's hash tag.
+    prefix: String,
+}
+
+impl Link {
+    pub(super) async fn open(client: Client, prefix: String) -> Result<Self> {
+        let config = ConnectionManagerConfig::new()
+            .set_min_delay(RECONNECT_DELAY_MIN)
+            .set_max_delay(RECONNECT_DELAY_MAX)
+            .set_number_of_retries(RECONNECT_TRIES)
+            .set_connection_timeout(Some(CONNECT_TIMEOUT))
+            .set_response_timeout(Some(ANSWER_TIMEOUT));
+        let connection = ConnectionManager::new_with_config(client, config).await.map_err(|error| failed(&error))?;
+        Ok(Self { connection, prefix })
+    }
+
+    /// The name of a key.
+    pub(super) fn key(&self, name: &str) -> String {
+        format!("{}:{name}", self.prefix)
+    }
+
+    /// Runs a script.
+    pub(super) async fn run(&self, script: &Script, now: Timestamp, args: Args) -> Result<Value> {
+        let mut call = script.key(&self.prefix);
+        call.arg(millis(now));
+        for arg in args {
+            call.arg(arg);
+        }
+        call.invoke_async(&mut self.connection.clone()).await.map_err(|error| failed(&error))
+    }
+
+    /// Runs a command.
+    pub(super) async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T> {
+        command.query_async(&mut self.connection.clone()).await.map_err(|error| failed(&error))
+    }
+
+    /// Runs commands.
+    pub(super) async fn ask_all<T: FromRedisValue>(&self, commands: &Pipeline) -> Result<T> {
+        commands.query_async(&mut self.connection.clone()).await.map_err(|error| failed(&error))
+    }
+}
+
+/// What a failure means for the caller.
+pub(super) fn failed(error: &RedisError) -> Error {
+    let later = [
+        ServerErrorKind::BusyLoading,
+        ServerErrorKind::TryAgain,
+        ServerErrorKind::ClusterDown,
+        ServerErrorKind::MasterDown,
+        ServerErrorKind::ReadOnly,
+    ];
+    match error.kind() {
+        ErrorKind::Io | ErrorKind::Client => return Error::Unavailable(format!("Redis cannot be reached: {error}")),
+        ErrorKind::Server(kind) if later.contains(&kind) => {
+            return Error::Unavailable(format!("Redis cannot serve this now: {error}"));
+        }
+        ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::NoPerm) => {
+            return Error::invalid(format!(
+                "Redis refuses this user: {error}; check user and password of the store URL, and its rights"
+            ));
+        }
+        _ => {}
+    }
+    if error.is_connection_dropped() || error.is_timeout() || error.is_connection_refusal() {
+        return Error::Unavailable(format!("Redis cannot be reached: {error}"));
+    }
+    match error.code() {
+        Some("BUSY" | "OOM" | "MISCONF" | "NOREPLICAS" | "UNKILLABLE") => {
+            Error::Unavailable(format!("Redis cannot serve this now: {error}"))
+        }
+        Some("NOAUTH" | "WRONGPASS" | "NOPERM") => Error::invalid(format!(
+            "Redis refuses this user: {error}; check user and password of the store URL, and its rights"
+        )),
+        _ if error.to_string().contains("OOM") => {
+            Error::Unavailable(format!("Redis is out of memory: {error}; raise maxmemory or consume results"))
+        }
+        _ => Error::Corrupt(format!("Redis answered with an error: {error}")),
+    }
+}

@@ -1,0 +1,235 @@
+//! Redis (7 or newer): many worker processes on many machines.
+//!
+//! **How a stream carries delivery.** A stream is first in, first out, and a claim goes by priority, time and
+//! submission. So a job waits in a sorted set of its lane (queue and kind), and the claim moves the best of them into
+//! the queue's stream and reads them back as the claiming worker's, all in one script: one entry a claim and queue,
+//! naming the worker and the jobs. The consumer group's pending list is thus the record of what is delivered to whom. A
+//! renewal claims the entry anew for its own worker, which resets its idle time; the entry is acknowledged and deleted
+//! with the last of its jobs. The truth is in the rows, though: a job's fence and lease decide, by the time that the
+//! caller gives, and `crashes` in the row is the guard against poison (an entry's own delivery count would forget
+//! that a checkpoint was progress). So a trimmed, deleted or destroyed stream loses nothing. The rescuer goes over the
+//! pending list with `XAUTOCLAIM` and its cursor, and drops the entries that nobody needs any more.
+//!
+//! **Who decides.** Every change is one Lua script, hence atomic: `scripts/tables.lua` is the one way in which a row
+//! changes, with all its indexes and counters. What `state::settle` judges stays in Rust: where a judgement needs what
+//! is stored (a lease that expired, a park that a signal or its time ends), the script hands over the row, Rust judges,
+//! and the answer is written if the row is still the same, byte by byte. Scripts get the time as an argument.
+//!
+//! **Keys** all begin with `{longhaul:NAME}`, so that a cluster keeps them in one slot:
+//!
+//! | key | what |
+//! |---|---|
+//! | `j:N` | hash: 128 jobs by seq; `SEQr` the row, other letters what stands beside it |
+//! | `ids` | hash: id to seq |
+//! | `buckets` | sorted set: which `j:N` there are |
+//! | `ready:QUEUE KIND` | sorted set a lane: priority, then time and seq as bytes; suspects apart |
+//! | `lanes:QUEUE`, `streams` | sets: kinds with ready jobs; queues with a stream |
+//! | `start`, `expiries`, `parkends`, `leases`, `prune` | sorted sets by time: what becomes due |
+//! | `s:QUEUE`, `deliveries` | the stream; how many jobs of each entry still run |
+//! | `e:SEQ`, `ch:SEQ` | hash of a job's edges, by the parent's seq; sorted set of its children |
+//! | `p:ID`, `procs`, `pj:ID`, `pe:ID`, `wait:ID` | a process: counters, names, its jobs, its results, who waits for it |
+//! | `uniques`, `windows`, `signals`, `forget`, `park:KEY` | unique keys and signals, with the times at which they go; who waits |
+//! | `in:STATE`, `cancels:WORKER`, `log:SEQ` | jobs of a state; running jobs to be ended; log lines |
+//! | `counts`, `running`, `ledger`, `queues`, `schedules`, `workers`, `seen`, `meta` | hashes of what their name says |
+//! | `events`, `changed` | a stream of what changed, bounded; the channel of the notice |
+//!
+//! Reading order: `scripts/tables.lua`, `graph.lua`, `insert.lua`, `claim.lua`, `settle.lua`; then [`RedisStore`], `link`,
+//! `codec` and `encode` (rows and arguments as bytes), and a file a verb.
+
+mod address;
+mod admin;
+mod claim;
+mod codec;
+mod encode;
+mod insert;
+mod link;
+mod list;
+mod park;
+mod promise;
+mod read;
+mod reply;
+mod scripts;
+mod settings;
+mod settle;
+mod sweep;
+mod watch;
+
+use async_trait::async_trait;
+use longhaul_queue::events::EventPage;
+use longhaul_queue::job::{Claimed, Job, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId};
+use longhaul_queue::store::{
+    CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExtendRequest, Firing, LedgerRow, ListRequest,
+    Page, ProcessInfo, QueueChange, QueueInfo, Renewal, RetryRequest, Save, Schedule, SettleItem, Settled,
+    Swept, UnparkRequest, Unparked, WorkerInfo,
+};
+use longhaul_queue::{Error, Result, State, Store, Timestamp};
+
+pub use address::RedisUrl;
+use link::Link;
+use scripts::Scripts;
+use watch::Watcher;
+
+/// Jobs in a Redis server.
+pub struct RedisStore {
+    link: Link,
+    scripts: Scripts,
+    watcher: Watcher,
+    durability: String,
+}
+
+impl RedisStore {
+    /// Connects, and refuses a server that may drop keys.
+    pub async fn connect(url: &RedisUrl) -> Result<Self> {
+        let client = redis::Client::open(url.server.as_str())
+            .map_err(|error| Error::invalid(format!("store URL is no Redis URL: {error}")))?;
+        let link = Link::open(client.clone(), url.prefix()).await?;
+        let durability = promise::durability(&link, url.allow_eviction).await?;
+        let watcher =
+            Watcher::start(client, link.key("changed")).await.map_err(|error| link::failed(&error))?;
+        Ok(Self { link, scripts: Scripts::new(), watcher, durability })
+    }
+}
+
+#[async_trait]
+impl Store for RedisStore {
+    fn caps(&self) -> Caps {
+        Caps {
+            name: "redis",
+            durability: self.durability.clone(),
+            transactional_enqueue: false,
+            shared: true,
+        }
+    }
+
+    fn watch(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.watcher.receiver()
+    }
+
+    async fn insert(&self, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {
+        insert::insert(self, &jobs, now).await
+    }
+
+    async fn get(&self, ids: Vec<JobId>) -> Result<Vec<JobDetail>> {
+        read::get(self, &ids).await
+    }
+
+    async fn list(&self, request: ListRequest) -> Result<Page<Job>> {
+        list::list(self, &request).await
+    }
+
+    async fn counts(&self) -> Result<Vec<Count>> {
+        read::counts(self).await
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
+        claim::claim(self, request).await
+    }
+
+    async fn extend(&self, request: ExtendRequest) -> Result<Vec<Renewal>> {
+        claim::extend(self, request).await
+    }
+
+    async fn save(&self, lease: Lease, save: Save, now: Timestamp) -> Result<()> {
+        claim::save(self, lease, save, now).await
+    }
+
+    async fn settle(&self, items: Vec<SettleItem>, now: Timestamp) -> Result<Vec<Settled>> {
+        settle::settle(self, items, now).await
+    }
+
+    async fn unpark(&self, request: UnparkRequest) -> Result<Unparked> {
+        park::unpark(self, request).await
+    }
+
+    async fn cancel(&self, ids: Vec<JobId>, now: Timestamp) -> Result<Vec<CancelReply>> {
+        admin::cancel(self, &ids, now).await
+    }
+
+    async fn cancelling(&self, worker: WorkerId) -> Result<Vec<JobId>> {
+        admin::cancelling(self, &worker).await
+    }
+
+    async fn retry(&self, request: RetryRequest) -> Result<Vec<Result<State>>> {
+        admin::retry(self, &request).await
+    }
+
+    async fn unhold(&self, id: JobId, now: Timestamp) -> Result<State> {
+        admin::unhold(self, id, now).await
+    }
+
+    async fn run_now(&self, id: JobId, now: Timestamp) -> Result<State> {
+        admin::run_now(self, id, now).await
+    }
+
+    async fn results(&self, process_id: ProcessId, after: i64, limit: usize) -> Result<Page<JobResult>> {
+        read::results(self, &process_id, after, limit).await
+    }
+
+    async fn delete(&self, ids: Vec<JobId>) -> Result<Deleted> {
+        admin::delete(self, &ids).await
+    }
+
+    async fn promote_due(&self, now: Timestamp, limit: usize) -> Result<Swept> {
+        sweep::promote(self, now, limit).await
+    }
+
+    async fn rescue_expired(&self, now: Timestamp, limit: usize) -> Result<Swept> {
+        sweep::rescue(self, now, limit).await
+    }
+
+    async fn prune(&self, now: Timestamp, limit: usize) -> Result<Swept> {
+        sweep::prune(self, now, limit).await
+    }
+
+    async fn queues(&self) -> Result<Vec<QueueInfo>> {
+        settings::queues(self).await
+    }
+
+    async fn set_queue(&self, change: QueueChange) -> Result<()> {
+        settings::set_queue(self, change).await
+    }
+
+    async fn processes(&self, after: Option<ProcessId>, limit: usize) -> Result<Vec<ProcessInfo>> {
+        settings::processes(self, after, limit).await
+    }
+
+    async fn process(&self, id: ProcessId) -> Result<Option<ProcessInfo>> {
+        settings::process(self, id).await
+    }
+
+    async fn seal(&self, id: ProcessId, sealed: bool, now: Timestamp) -> Result<()> {
+        settings::seal(self, &id, sealed, now).await
+    }
+
+    async fn schedules(&self) -> Result<Vec<Schedule>> {
+        settings::schedules(self).await
+    }
+
+    async fn put_schedule(&self, schedule: Schedule) -> Result<()> {
+        settings::put_schedule(self, &schedule).await
+    }
+
+    async fn delete_schedule(&self, name: String) -> Result<bool> {
+        settings::delete_schedule(self, &name).await
+    }
+
+    async fn fire(&self, firing: Firing, now: Timestamp) -> Result<bool> {
+        insert::fire(self, firing, now).await
+    }
+
+    async fn beat(&self, worker: WorkerInfo) -> Result<()> {
+        settings::beat(self, &worker).await
+    }
+
+    async fn workers(&self, now: Timestamp) -> Result<Vec<WorkerInfo>> {
+        settings::workers(self, now).await
+    }
+
+    async fn events(&self, after: Option<u64>, limit: usize) -> Result<EventPage> {
+        read::events(self, after, limit).await
+    }
+
+    async fn ledger(&self) -> Result<Vec<LedgerRow>> {
+        read::ledger(self).await
+    }
+}

@@ -1,0 +1,174 @@
+//! Everything that only looks, except lists.
+
+use longhaul_queue::events::{Change, Event, EventPage};
+use longhaul_queue::job::{JobDetail, JobId, JobResult, ProcessId};
+use longhaul_queue::limits::PAGE_MAX;
+use longhaul_queue::store::{Count, LedgerRow, Page};
+use longhaul_queue::{Result, State, Timestamp};
+use redis::Value;
+
+use super::RedisStore;
+use super::codec::{self, Reader, Row, corrupt, text};
+use super::list::{Place, walk};
+use super::reply;
+
+pub(super) async fn get(store: &RedisStore, ids: &[JobId]) -> Result<Vec<JobDetail>> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let args = ids.iter().map(|id| id.as_bytes().to_vec()).collect();
+    let found = reply::list(store.link.run(&store.scripts.get, Timestamp::default(), args).await?)?;
+    found.into_iter().map(detail).collect()
+}
+
+fn detail(value: Value) -> Result<JobDetail> {
+    let [seq, row, fields, edges, log] = reply::fixed(value)?;
+    let Row { mut job, payload, .. } = Row::read(reply::int(&seq)?, reply::bytes(&row)?)?;
+    let [long, options, data, result, error, park, runs, progress, after] = reply::fixed(fields)?;
+    job.options = codec::options(reply::maybe(&options)?)?;
+    job.error = reply::maybe(&error)?.map(codec::error).transpose()?;
+    job.park = reply::maybe(&park)?.map(codec::park).transpose()?;
+    let edges = codec::edges(&reply::pairs(edges)?)?;
+    let line = |line: Value| codec::from_json("a log line", reply::bytes(&line)?);
+    Ok(JobDetail {
+        job,
+        payload: reply::maybe(&long)?.map(codec::json).transpose()?.unwrap_or(payload),
+        data: reply::maybe(&data)?.map(codec::json).transpose()?,
+        result: reply::maybe(&result)?.map(codec::json).transpose()?,
+        depends_on: edges.into_iter().map(|edge| edge.status).collect(),
+        after_process: reply::maybe(&after)?.map(text).transpose()?.map(ProcessId::new),
+        runs: reply::maybe(&runs)?.map(codec::runs).transpose()?.unwrap_or_default(),
+        progress: reply::maybe(&progress)?.map(|text| codec::from_json("progress", text)).transpose()?,
+        log: reply::list(log)?.into_iter().map(line).collect::<Result<_>>()?,
+    })
+}
+
+/// Where jobs are counted.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Lane {
+    pub(super) queue: String,
+    pub(super) kind: String,
+    pub(super) state: State,
+}
+
+/// The counters of a hash whose fields end with a lane.
+pub(super) fn lane_counts(fields: Value) -> Result<Vec<(Lane, u64)>> {
+    let mut counts = Vec::new();
+    for (name, value) in reply::pairs(fields)? {
+        counts.push((lane(&text(&name)?)?, codec::from_json("a count", &value)?));
+    }
+    counts.sort_unstable();
+    Ok(counts)
+}
+
+fn lane(name: &str) -> Result<Lane> {
+    let mut parts = name.split('\u{1f}');
+    let (Some(queue), Some(kind), Some(number), None) = (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return Err(corrupt("a counter"));
+    };
+    let state = codec::state(number.parse().map_err(|_| corrupt("a counter"))?)?;
+    Ok(Lane { queue: queue.to_owned(), kind: kind.to_owned(), state })
+}
+
+async fn hash(store: &RedisStore, name: &str) -> Result<Value> {
+    let mut command = redis::cmd("HGETALL");
+    command.arg(store.link.key(name));
+    store.link.ask(&command).await.map(Value::Array)
+}
+
+pub(super) async fn counts(store: &RedisStore) -> Result<Vec<Count>> {
+    let counts = lane_counts(hash(store, "counts").await?)?;
+    let count = |(Lane { queue, kind, state }, jobs)| Count { queue, kind, state, jobs };
+    Ok(counts.into_iter().map(count).collect())
+}
+
+pub(super) async fn ledger(store: &RedisStore) -> Result<Vec<LedgerRow>> {
+    let mut rows = Vec::new();
+    for (name, value) in reply::pairs(hash(store, "ledger").await?)? {
+        let name = text(&name)?;
+        let (day, rest) = name.split_once('\u{1f}').ok_or_else(|| corrupt("the ledger"))?;
+        let Lane { queue, kind, state } = lane(rest)?;
+        let day = day.parse().map_err(|_| corrupt("the ledger"))?;
+        rows.push(LedgerRow { day, queue, kind, state, jobs: codec::from_json("the ledger", &value)? });
+    }
+    rows.sort_unstable();
+    Ok(rows)
+}
+
+pub(super) async fn results(
+    store: &RedisStore,
+    process: &ProcessId,
+    after: i64,
+    limit: usize,
+) -> Result<Page<JobResult>> {
+    let limit = limit.clamp(1, PAGE_MAX);
+    let index = format!(":pe:{process}");
+    let place = Place { index: &index, cursor: Some(after), newest_first: false };
+    // One more, to know whether there is another page.
+    let mut seen = walk(store, &place, limit + 1, "x").await?;
+    let more = seen.len() > limit;
+    seen.truncate(limit);
+    let next = seen.last().map(|seen| seen.row.job.seq).filter(|_| more);
+    let items = seen
+        .into_iter()
+        .map(|seen| {
+            let job = seen.row.job;
+            let result = seen.value.as_deref().map(codec::json).transpose()?;
+            let (id, seq, kind, state) = (job.id, job.seq, job.kind, job.state);
+            Ok(JobResult { id, seq, kind, state, result, error: job.error })
+        })
+        .collect::<Result<_>>()?;
+    Ok(Page { items, next, partial: false })
+}
+
+pub(super) async fn events(store: &RedisStore, after: Option<u64>, limit: usize) -> Result<EventPage> {
+    let limit = limit.clamp(1, PAGE_MAX);
+    let key = store.link.key("events");
+    let Some(after) = after else {
+        let mut command = redis::cmd("XREVRANGE");
+        command.arg(key).arg("+").arg("-").arg("COUNT").arg(limit);
+        let newest: Vec<Value> = store.link.ask(&command).await?;
+        let events = newest.into_iter().rev().map(event).collect::<Result<_>>()?;
+        return Ok(EventPage { events, resync: false });
+    };
+    let mut commands = redis::pipe();
+    commands.atomic().cmd("XRANGE").arg(&key).arg("-").arg("+").arg("COUNT").arg(1);
+    let from = format!("({after}-0");
+    commands.cmd("XRANGE").arg(&key).arg(from).arg("+").arg("COUNT").arg(limit);
+    let [oldest, found]: [Vec<Value>; 2] =
+        store.link.ask_all::<Vec<Vec<Value>>>(&commands).await?.try_into().map_err(|_| corrupt("events"))?;
+    let oldest = oldest.into_iter().next().map(event).transpose()?;
+    let resync = oldest.is_some_and(|oldest| oldest.id > after.saturating_add(1));
+    Ok(EventPage { events: found.into_iter().map(event).collect::<Result<_>>()?, resync })
+}
+
+/// An entry of the stream of events.
+fn event(entry: Value) -> Result<Event> {
+    let [id, fields] = reply::fixed(entry)?;
+    let id = text(reply::bytes(&id)?)?;
+    let id = id.split('-').next().and_then(|id| id.parse().ok()).ok_or_else(|| corrupt("an event"))?;
+    let (mut at, mut more, mut changes) = (Timestamp::default(), 0, Vec::new());
+    for (name, value) in reply::pairs(fields)? {
+        match name.as_slice() {
+            b"at" => at = Timestamp::from_millis(codec::from_json::<f64>("an event", &value)? as i64),
+            b"more" => more = codec::from_json("an event", &value)?,
+            b"changes" => changes = self::changes(&value)?,
+            _ => {}
+        }
+    }
+    Ok(Event { id, at, changes, more })
+}
+
+fn changes(bytes: &[u8]) -> Result<Vec<Change>> {
+    let mut reader = Reader::new(bytes);
+    let mut changes = Vec::new();
+    while !reader.is_empty() {
+        let (job_id, state) = (reader.id()?, reader.state()?);
+        let (queue, kind, process) = (reader.name()?, reader.name()?, reader.name()?);
+        let progress = reader.long()?.map(|text| codec::from_json("progress", text)).transpose()?;
+        let process_id = (!process.is_empty()).then(|| ProcessId::new(process));
+        changes.push(Change { job_id, queue, kind, process_id, state, progress });
+    }
+    Ok(changes)
+}

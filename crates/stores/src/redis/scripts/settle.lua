@@ -1,0 +1,70 @@
+-- ARGV: now, mode, number of items, items; each item with its follow-up jobs. When a signal waits for a park among them,
+-- nothing is written and the answer names it, so that Rust can judge what it does and ask again. Mode `rescue` takes
+-- leases away; there, the row as Rust judged it stands before each item.
+
+local mode, count = arg(), tonumber(arg())
+
+local function held(s)
+  local r = job(s.seq)
+  if not r or r[STATE] ~= RUNNING or r[FENCE] ~= s.fence then return nil end
+  -- Somebody renewed it, or it has made progress since the rescuer looked.
+  if mode == 'rescue' and r.text ~= s.seen then return nil end
+  return r
+end
+
+local items, seqs, waiting = {}, {}, {}
+for i = 1, count do
+  local seen = mode == 'rescue' and arg()
+  local s = read_item()
+  s.seen = seen
+  s.jobs = s.follow_ups > 0 and read_jobs(s.follow_ups) or nil
+  items[i], seqs[i] = s, s.seq
+end
+load(seqs)
+
+-- A signal that came before the park. One that Rust was told of is in the item already, which parks no more.
+for i = 1, count do
+  local s = items[i]
+  local r = s.state == PARKED and s.park and held(s)
+  if r and not flag(r, CANCEL) then
+    local key = string.sub(s.park, 3, 2 + read('>H', s.park))
+    local signal = call('HGET', T .. ':signals', key)
+    if signal and read('>d', signal) > NOW then
+      waiting[#waiting + 1] = {i, string.sub(signal, 9), field(r, OPTIONS, 'o') or ''}
+    end
+  end
+end
+if #waiting > 0 then return {'signals', waiting} end
+
+local replies = {}
+for i = 1, count do
+  local s = items[i]
+  local r = held(s)
+  local refused
+  if not r then
+    replies[i] = {'lost'}
+  else
+    local cancelled = flag(r, CANCEL) and s.state < SUCCEEDED
+    if cancelled then
+      under_cancel(s)
+    elseif s.invalid then
+      refused = {'check'}
+    end
+    -- Follow-ups first: they belong to the process before this job's end could complete it. What the handler planned
+    -- before it was cancelled is not to happen.
+    if not refused and s.jobs and not cancelled then
+      local inserted
+      refused, inserted = plan(s.jobs)
+      if not refused then carry_out(s.jobs, inserted) end
+    end
+    if refused then
+      replies[i] = refused
+    else
+      if cancelled and mode ~= 'rescue' then s.run_outcome = OUTCOME_CANCEL end
+      note_run(r, s)
+      replies[i] = apply(r, s)
+    end
+  end
+end
+finish()
+return {'settled', replies}

@@ -1,0 +1,134 @@
+//! Settle: what Rust judged, written by one script under the fence. A signal that came before its park is the one thing
+//! that the judgement needs and only the server knows: the script names it and writes nothing, and the call is repeated
+//! with a settlement that has taken it in.
+
+use longhaul_queue::job::{JobOptions, Wake};
+use longhaul_queue::state::{Event, Policy, Settlement, Spent, settle as judge};
+use longhaul_queue::store::{SettleItem, Settled, Signal};
+use longhaul_queue::{Error, Result, Timestamp};
+use redis::Value;
+
+use super::RedisStore;
+use super::codec::{self, corrupt};
+use super::encode::{Args, Item, WakeField};
+use super::insert::{job_args, refusal};
+use super::reply;
+
+/// Where no caller gives a random number, so that all stores agree.
+pub(super) const JITTER_MEAN: f64 = 0.5;
+/// Times that a call is repeated because something changed between judging and writing.
+pub(super) const TRIES_MAX: usize = 20;
+
+/// An item with what a waiting signal has made of it.
+struct Judged {
+    item: SettleItem,
+    /// Jobs that cannot be stored whatever the server says.
+    refused: Option<Error>,
+    settlement: Settlement,
+    wake: WakeField,
+}
+
+impl Judged {
+    fn new(item: SettleItem) -> Self {
+        let settlement = item.settlement.clone();
+        let wake = WakeField::after(settlement.outcome);
+        Self { item, refused: None, settlement, wake }
+    }
+
+    fn take_signal(&mut self, signal: Signal, options: &JobOptions, now: Timestamp) {
+        let parked = &self.item.settlement;
+        let (woken, wake) = wake_with(options, parked.spent, signal, now, JITTER_MEAN);
+        // The park came first, if only for a moment: what it wrote stays.
+        let run_at = woken.run_at.or(parked.run_at);
+        let (data, usage) = (parked.data.clone(), parked.usage.clone());
+        self.settlement = Settlement { run_at, data, usage, ..woken };
+        self.wake = wake;
+    }
+
+    fn put(&mut self, args: &mut Args, now: Timestamp) -> Result<()> {
+        let follow_ups = match job_args(&self.item.follow_ups, now) {
+            Ok(jobs) => jobs.into_iter().skip(1).collect(),
+            Err(error) => {
+                self.refused = Some(error);
+                Vec::new()
+            }
+        };
+        let lease = &self.item.lease;
+        let count = if self.refused.is_some() { 0 } else { self.item.follow_ups.len() };
+        let item = Item {
+            wake: self.wake.clone(),
+            outcome: self.item.settlement.outcome,
+            follow_ups: count,
+            invalid: self.refused.is_some(),
+            ..Item::of(lease.seq, lease.fence, &self.settlement)
+        };
+        item.put(args)?;
+        args.extend(follow_ups);
+        Ok(())
+    }
+}
+
+/// What a signal does to a parked job.
+pub(super) fn wake_with(
+    options: &JobOptions,
+    spent: Spent,
+    signal: Signal,
+    now: Timestamp,
+    jitter: f64,
+) -> (Settlement, WakeField) {
+    let policy = Policy::default().with(options);
+    match signal.into_event() {
+        Ok(event) => (judge(event, spent, &policy, now, jitter), WakeField::Clear),
+        Err(value) => {
+            let resumed = judge(Event::Release, spent, &policy, now, jitter);
+            (Settlement { run_at: Some(now), ..resumed }, WakeField::Set(Wake::Signal(value)))
+        }
+    }
+}
+
+pub(super) async fn settle(store: &RedisStore, items: Vec<SettleItem>, now: Timestamp) -> Result<Vec<Settled>> {
+    if items.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut judged: Vec<Judged> = items.into_iter().map(Judged::new).collect();
+    for _ in 0..TRIES_MAX {
+        let mut args: Args = vec![b"settle".to_vec(), judged.len().to_string().into_bytes()];
+        for item in &mut judged {
+            item.put(&mut args, now)?;
+        }
+        let (head, mut rest) = reply::headed(store.link.run(&store.scripts.settle, now, args).await?)?;
+        let values = reply::list(rest.pop().unwrap_or(Value::Nil))?;
+        if head == "settled" {
+            return values.into_iter().zip(judged).map(|(value, item)| settled(value, item)).collect();
+        }
+        for value in values {
+            let [index, signal, options] = reply::fixed(value)?;
+            let index = usize::try_from(reply::int(&index)?).ok().and_then(|index| index.checked_sub(1));
+            let item = index.and_then(|index| judged.get_mut(index)).ok_or_else(|| corrupt("an answer"))?;
+            let signal = codec::from_json("a signal", reply::bytes(&signal)?)?;
+            item.take_signal(signal, &codec::options(Some(reply::bytes(&options)?))?, now);
+        }
+    }
+    Err(too_busy())
+}
+
+/// Others change the same jobs faster than this call can judge them.
+pub(super) fn too_busy() -> Error {
+    Error::Unavailable("other calls changed the same jobs too often meanwhile".to_owned())
+}
+
+fn settled(value: Value, item: Judged) -> Result<Settled> {
+    if let Value::Int(number) = value {
+        let number = u8::try_from(number).map_err(|_| corrupt("an answer"))?;
+        return Ok(Settled::Applied(codec::state(number)?));
+    }
+    let (head, rest) = reply::headed(value)?;
+    match head.as_str() {
+        "lost" => Ok(Settled::LostLease),
+        "check" => {
+            let error = item.settlement.check().err().or(item.refused);
+            Ok(Settled::Refused(error.ok_or_else(|| corrupt("an answer"))?))
+        }
+        _ => Ok(Settled::Refused(refusal(&head, &rest))),
+    }
+}

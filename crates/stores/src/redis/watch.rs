@@ -1,0 +1,78 @@
+//! Hears of changes: one connection of its own that listens to the channel on which every writing script says so. It is
+//! made again when it breaks, and whatever was missed meanwhile counts as a change.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use redis::{Client, RedisResult};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tracing::warn;
+
+const DELAY_MIN: Duration = Duration::from_millis(20);
+const DELAY_MAX: Duration = Duration::from_secs(2);
+
+/// Listens until it is dropped.
+pub(super) struct Watcher {
+    changes: watch::Sender<u64>,
+    task: JoinHandle<()>,
+}
+
+impl Watcher {
+    /// Starts to listen; the first subscription is made before this returns, so that no change after it is missed.
+    pub(super) async fn start(client: Client, channel: String) -> RedisResult<Self> {
+        let changes = watch::Sender::new(0);
+        let subscription = subscribe(&client, &channel).await?;
+        let task = tokio::spawn(listen(client, channel, subscription, changes.clone()));
+        Ok(Self { changes, task })
+    }
+
+    pub(super) fn receiver(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn subscribe(client: &Client, channel: &str) -> RedisResult<redis::aio::PubSub> {
+    let mut subscription = client.get_async_pubsub().await?;
+    subscription.subscribe(channel).await?;
+    Ok(subscription)
+}
+
+async fn listen(
+    client: Client,
+    channel: String,
+    mut subscription: redis::aio::PubSub,
+    changes: watch::Sender<u64>,
+) {
+    loop {
+        {
+            let mut messages = subscription.on_message();
+            while messages.next().await.is_some() {
+                changes.send_modify(|number| *number += 1);
+            }
+        }
+        subscription = again(&client, &channel).await;
+        changes.send_modify(|number| *number += 1);
+    }
+}
+
+/// Subscribes again, however long it takes: without it, everybody still polls.
+async fn again(client: &Client, channel: &str) -> redis::aio::PubSub {
+    let mut delay = DELAY_MIN;
+    loop {
+        match subscribe(client, channel).await {
+            Ok(subscription) => return subscription,
+            Err(error) => {
+                warn!(%error, retry_in_ms = delay.as_millis(), "cannot listen to Redis for changes");
+                tokio::time::sleep(delay).await;
+                delay = (delay * 2).min(DELAY_MAX);
+            }
+        }
+    }
+}

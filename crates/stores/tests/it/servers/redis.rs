@@ -1,0 +1,92 @@
+//! Redis for the tests: one server for all of them, each test with a key prefix of its own; and servers of a test's own,
+//! which it may kill.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use longhaul_stores::redis::{RedisStore, RedisUrl};
+use tempfile::TempDir;
+
+use super::{free_port, need, wait_for_port};
+
+/// A running server. It ends with this value, and with this process however that ends: the shell that started it waits
+/// for the end of its input.
+pub(crate) struct RedisServer {
+    pub(crate) port: u16,
+    folder: PathBuf,
+    settings: Vec<String>,
+    shell: Child,
+    _guard: Option<TempDir>,
+}
+
+impl RedisServer {
+    /// A server with these settings on top, such as `--appendonly yes`.
+    pub(crate) fn start(settings: &[&str]) -> Self {
+        need("redis-server", "redis-server");
+        let guard = tempfile::tempdir().expect("a temporary folder");
+        let folder = guard.path().to_owned();
+        let settings: Vec<String> = settings.iter().map(|&text| text.to_owned()).collect();
+        let port = free_port();
+        let shell = spawn(port, &folder, &settings);
+        Self { port, folder, settings, shell, _guard: Some(guard) }
+    }
+
+    /// Ends the server like a power cut of the process: SIGKILL, no last words.
+    pub(crate) fn kill(&mut self) {
+        drop(self.shell.stdin.take());
+        self.shell.wait().expect("the server ends");
+    }
+
+    /// Starts it again on the same port with what its files hold.
+    pub(crate) fn restart(&mut self) {
+        self.shell = spawn(self.port, &self.folder, &self.settings);
+    }
+
+    /// The URL of an installation of its own on this server.
+    pub(crate) fn url(&self, parameters: &str) -> RedisUrl {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let url = format!("redis://127.0.0.1:{}?name=test-{number}{parameters}", self.port);
+        url.parse().expect("a Redis URL")
+    }
+
+    /// A connection beside the store's.
+    pub(crate) async fn connection(&self) -> redis::aio::MultiplexedConnection {
+        let client = redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).expect("a URL");
+        client.get_multiplexed_async_connection().await.expect("the server answers")
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn spawn(port: u16, folder: &Path, settings: &[String]) -> Child {
+    let script = r#""$@" >/dev/null 2>&1 & server=$!; read _; kill -9 $server; wait $server 2>/dev/null"#;
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh", "redis-server", "--bind", "127.0.0.1", "--save", ""]);
+    command.arg("--port").arg(port.to_string()).arg("--dir").arg(folder).args(settings);
+    let shell = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("a shell starts");
+    wait_for_port(port);
+    shell
+}
+
+/// The server that all tests share.
+pub(crate) fn shared() -> &'static RedisServer {
+    static SERVER: OnceLock<RedisServer> = OnceLock::new();
+    SERVER.get_or_init(|| RedisServer::start(&["--appendonly", "no"]))
+}
+
+/// A store on the shared server, empty.
+pub(crate) async fn store() -> RedisStore {
+    connect(&shared().url("")).await
+}
+
+/// A store that must open.
+pub(crate) async fn connect(url: &RedisUrl) -> RedisStore {
+    RedisStore::connect(url).await.expect("the store opens")
+}
