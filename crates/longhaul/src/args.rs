@@ -57,9 +57,14 @@ Settings come from flags, then LONGHAUL_SECTION__KEY, then longhaul.toml, then d
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// Where jobs are kept: sqlite://PATH or memory://. Default sqlite://.longhaul/longhaul.db.
+    /// Where jobs are kept: sqlite://PATH, redis://HOST, postgres://USER@HOST/DATABASE or memory://. Default
+    /// sqlite://.longhaul/longhaul.db.
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) store: Option<String>,
+    /// Where sheets and the like keep what is their own, beside a store that is a server: sqlite://PATH. Default
+    /// sqlite://.longhaul/data.db.
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) data: Option<String>,
     /// A running server to talk to instead of opening the store; its token is taken from LONGHAUL_TOKEN.
     #[arg(long, global = true, value_name = "URL", conflicts_with = "store")]
     pub(crate) server: Option<String>,
@@ -98,6 +103,7 @@ impl Global {
         let mut flags = Vec::new();
         let mut push = |key, flag, value: Option<String>| flags.extend(value.map(|value| (key, flag, value)));
         push("store.url", "--store", self.store.clone());
+        push("store.data", "--data", self.data.clone());
         push("store.server", "--server", self.server.clone());
         push("llm.profile", "--profile", self.profile.clone());
         push("output.format", "--output", self.output.map(name_of));

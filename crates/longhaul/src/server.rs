@@ -102,6 +102,6 @@ fn measured(app: &App) -> Result<Vec<PathBuf>> {
         StoreUrl::Sqlite(path) => {
             ["", "-wal"].map(|end| PathBuf::from(format!("{}{end}", path.display()))).into()
         }
-        StoreUrl::Memory => Vec::new(),
+        StoreUrl::Redis(_) | StoreUrl::Postgres(_) | StoreUrl::Memory => Vec::new(),
     })
 }

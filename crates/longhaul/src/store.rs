@@ -16,10 +16,17 @@ use crate::remote::{Server, TOKEN_NAME};
 
 /// Reads a store URL.
 pub(crate) fn parse_url(url: &str) -> Result<StoreUrl, String> {
-    if url.starts_with("redis://") || url.starts_with("postgres://") {
-        return Err("this build has no such store; use sqlite://PATH".to_owned());
-    }
     url.parse().map_err(|error: longhaul_queue::Error| error.to_string())
+}
+
+/// Reads the URL of the file where slices keep what is their own.
+pub(crate) fn parse_data(url: &str) -> Result<PathBuf, String> {
+    match parse_url(url)? {
+        StoreUrl::Sqlite(path) => Ok(path),
+        StoreUrl::Redis(_) | StoreUrl::Postgres(_) | StoreUrl::Memory => {
+            Err("expected sqlite://PATH".to_owned())
+        }
+    }
 }
 
 /// Reads the address of a server; an empty text is none.
@@ -49,15 +56,19 @@ pub(crate) enum Missing {
 }
 
 /// Opens the store of `settings`.
-pub(crate) fn open(settings: &Settings, missing: Missing) -> Result<Arc<dyn Store>> {
+pub(crate) async fn open(settings: &Settings, missing: Missing) -> Result<Arc<dyn Store>> {
     if let Some(url) = server(settings)? {
         return Ok(Arc::new(Server::new(url, environment(TOKEN_NAME))?));
     }
-    Ok(open_with_data(settings, missing)?.0)
+    Ok(open_with_data(settings, missing).await?.0)
 }
 
-/// Opens the store of `settings`, with the data store where slices keep what is their own; one in memory has none.
-pub(crate) fn open_with_data(settings: &Settings, missing: Missing) -> Result<(Arc<dyn Store>, Option<Db>)> {
+/// Opens the store of `settings`, with the data store where slices keep what is their own: the same file where the store is one,
+/// and another beside a server. A store in memory has none.
+pub(crate) async fn open_with_data(
+    settings: &Settings,
+    missing: Missing,
+) -> Result<(Arc<dyn Store>, Option<Db>)> {
     let url = location(settings)?;
     if let StoreUrl::Sqlite(path) = &url
         && missing == Missing::Refuse
@@ -65,20 +76,26 @@ pub(crate) fn open_with_data(settings: &Settings, missing: Missing) -> Result<(A
         refuse_missing(settings, path)?;
     }
     let options = SqliteOptions { create: missing == Missing::Create, ..options(settings)? };
-    let opened = || -> longhaul_queue::Result<(Arc<dyn Store>, Option<Db>)> {
-        let StoreUrl::Sqlite(path) = &url else {
-            return Ok((longhaul_stores::connect(&url, options)?, None));
-        };
-        let store = SqliteStore::open(path, options)?;
-        let data = store.db().clone();
-        Ok((Arc::new(store), Some(data)))
+    let opened = match &url {
+        StoreUrl::Sqlite(path) => SqliteStore::open(path, options).map(|store| {
+            let data = store.db().clone();
+            (Arc::new(store) as Arc<dyn Store>, Some(data))
+        }),
+        StoreUrl::Redis(_) | StoreUrl::Postgres(_) => {
+            let store = longhaul_stores::connect(&url, options).await.with_context(|| source(settings))?;
+            let path = settings.read("store.data", parse_data)?;
+            let data = Db::open(&path, self::options(settings)?)
+                .with_context(|| format!("the data beside the store, {}", path.display()))?;
+            Ok((store, Some(data)))
+        }
+        StoreUrl::Memory => longhaul_stores::connect(&url, options).await.map(|store| (store, None)),
     };
-    opened().with_context(|| source(settings))
+    opened.with_context(|| source(settings))
 }
 
 /// Opens another store than that of `settings`, made if need be, and otherwise as they say.
-pub(crate) fn connect(settings: &Settings, url: &StoreUrl) -> Result<Arc<dyn Store>> {
-    Ok(longhaul_stores::connect(url, options(settings)?)?)
+pub(crate) async fn connect(settings: &Settings, url: &StoreUrl) -> Result<Arc<dyn Store>> {
+    Ok(longhaul_stores::connect(url, options(settings)?).await?)
 }
 
 /// Where the store of `settings` is, if it is opened here.
@@ -92,12 +109,14 @@ pub(crate) fn location(settings: &Settings) -> Result<StoreUrl> {
     settings.read("store.url", parse_url)
 }
 
-/// The folder of the store, where files that belong to it stand too; `None` for one in memory.
+/// The folder of the store, or of what is kept beside one that is a server, where other files stand too; `None` for one in memory.
 pub(crate) fn folder(settings: &Settings) -> Result<Option<PathBuf>> {
-    Ok(match location(settings)? {
-        StoreUrl::Sqlite(path) => Some(path.parent().unwrap_or(Path::new(".")).to_owned()),
-        StoreUrl::Memory => None,
-    })
+    let path = match location(settings)? {
+        StoreUrl::Sqlite(path) => path,
+        StoreUrl::Redis(_) | StoreUrl::Postgres(_) => settings.read("store.data", parse_data)?,
+        StoreUrl::Memory => return Ok(None),
+    };
+    Ok(Some(path.parent().unwrap_or(Path::new(".")).to_owned()))
 }
 
 fn options(settings: &Settings) -> Result<SqliteOptions> {

@@ -154,7 +154,10 @@ fn row(number: usize, now: f64) -> Vec<u8> {
 async fn used(connection: &mut MultiplexedConnection) -> RedisResult<(f64, f64)> {
     let info: String = redis::cmd("INFO").arg("cpu").query_async(connection).await?;
     let of = |name: &str| {
-        info.lines().find_map(|line| line.strip_prefix(name)).and_then(|text| text.trim().parse().ok()).unwrap_or(0.0)
+        info.lines()
+            .find_map(|line| line.strip_prefix(name))
+            .and_then(|text| text.trim().parse().ok())
+            .unwrap_or(0.0)
     };
     let server: f64 = of("used_cpu_user:") + of("used_cpu_sys:");
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
@@ -178,7 +181,11 @@ async fn raw(connection: &mut MultiplexedConnection, payload: &str) -> RedisResu
     }
     let bulk = rate(start);
     let after = used(connection).await?;
-    println!("  bulk: server {:.1} us, client {:.1} us", (after.0 - before.0) / JOBS as f64, (after.1 - before.1) / JOBS as f64);
+    println!(
+        "  bulk: server {:.1} us, client {:.1} us",
+        (after.0 - before.0) / JOBS as f64,
+        (after.1 - before.1) / JOBS as f64
+    );
     redis::cmd("XGROUP").arg(&["CREATE", "raw", "g", "0"]).query_async::<()>(connection).await?;
     let start = Instant::now();
     let before = used(connection).await?;
@@ -194,7 +201,11 @@ async fn raw(connection: &mut MultiplexedConnection, payload: &str) -> RedisResu
         pipe.query_async::<()>(connection).await?;
     }
     let after = used(connection).await?;
-    println!("  drain: server {:.1} us, client {:.1} us", (after.0 - before.0) / JOBS as f64, (after.1 - before.1) / JOBS as f64);
+    println!(
+        "  drain: server {:.1} us, client {:.1} us",
+        (after.0 - before.0) / JOBS as f64,
+        (after.1 - before.1) / JOBS as f64
+    );
     Ok((bulk, rate(start)))
 }
 
@@ -236,7 +247,11 @@ async fn ours(connection: &mut MultiplexedConnection, payload: &str, drop: bool)
     }
     let bulk = rate(start);
     let after = used(connection).await?;
-    println!("  bulk: server {:.1} us, client {:.1} us", (after.0 - before.0) / JOBS as f64, (after.1 - before.1) / JOBS as f64);
+    println!(
+        "  bulk: server {:.1} us, client {:.1} us",
+        (after.0 - before.0) / JOBS as f64,
+        (after.1 - before.1) / JOBS as f64
+    );
     let start = Instant::now();
     let before = used(connection).await?;
     let mut settled = 0;
@@ -258,7 +273,11 @@ async fn ours(connection: &mut MultiplexedConnection, payload: &str, drop: bool)
         settled += call.invoke_async::<Vec<Value>>(connection).await?.len();
     }
     let after = used(connection).await?;
-    println!("  drain: server {:.1} us, client {:.1} us", (after.0 - before.0) / JOBS as f64, (after.1 - before.1) / JOBS as f64);
+    println!(
+        "  drain: server {:.1} us, client {:.1} us",
+        (after.0 - before.0) / JOBS as f64,
+        (after.1 - before.1) / JOBS as f64
+    );
     Ok((bulk, rate(start)))
 }
 

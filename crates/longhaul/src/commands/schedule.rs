@@ -19,7 +19,11 @@ const RUNS_SHOWN: usize = 3;
 /// Runs the command.
 pub(crate) async fn run(app: &App, command: &ScheduleCommand) -> Result<Code> {
     // A schedule may be the first thing that a new store gets.
-    let queue = if matches!(command, ScheduleCommand::Add(_)) { app.queue_or_new().await? } else { app.queue().await? };
+    let queue = if matches!(command, ScheduleCommand::Add(_)) {
+        app.queue_or_new().await?
+    } else {
+        app.queue().await?
+    };
     match command {
         ScheduleCommand::Ls => ls(app, &queue).await,
         ScheduleCommand::Add(args) => add(app, &queue, args).await,

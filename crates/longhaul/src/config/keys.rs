@@ -27,12 +27,18 @@ pub(crate) struct Key {
 }
 
 /// Every setting. `init` writes them, `config show` lists them, and anything else is refused by name.
-pub(crate) const KEYS: [Key; 34] = [
+pub(crate) const KEYS: [Key; 35] = [
     Key {
         name: "store.url",
         default: "sqlite://.longhaul/longhaul.db",
-        about: "where jobs are kept: sqlite://PATH or memory://",
+        about: "where jobs are kept: sqlite://PATH, redis://HOST, postgres://USER@HOST/DATABASE or memory://",
         check: |text| crate::store::parse_url(text).map(drop),
+    },
+    Key {
+        name: "store.data",
+        default: "sqlite://.longhaul/data.db",
+        about: "where sheets and the like keep what is their own, beside a store that is a server: sqlite://PATH",
+        check: |text| crate::store::parse_data(text).map(drop),
     },
     Key {
         name: "store.server",

@@ -194,7 +194,15 @@ impl<'a> Item<'a> {
     /// For a settlement as it is.
     pub(super) fn of(seq: i64, fence: u64, settlement: &'a Settlement) -> Self {
         let outcome = settlement.outcome;
-        Self { seq, fence, settlement, wake: WakeField::after(outcome), outcome, follow_ups: 0, invalid: false }
+        Self {
+            seq,
+            fence,
+            settlement,
+            wake: WakeField::after(outcome),
+            outcome,
+            follow_ups: 0,
+            invalid: false,
+        }
     }
 
     /// Adds it as `read_item` in `scripts/settlement.lua` takes it.

@@ -45,7 +45,7 @@ fn block(context: &JobContext, payload: &Block) -> Result<u64, Failure> {
 }
 
 /// The worker that is blocked: one thread runs its claims, its handler and its settlements. It runs no rescuer.
-pub(super) fn hold(app: &App, args: &HoldArgs) -> Result<Code> {
+pub(super) async fn hold(app: &App, args: &HoldArgs) -> Result<Code> {
     let queue = app.queue().await?;
     let options = WorkerOptions {
         concurrency: 1,
