@@ -73,7 +73,10 @@ impl Server {
     }
 
     pub(crate) fn url_text(&self, schema: &str) -> String {
-        format!("postgres://longhaul@127.0.0.1:{}/postgres?schema={schema}&connections=4", self.port)
+        let port = self.port;
+        format!(
+            "postgres://longhaul@127.0.0.1:{port}/postgres?schema={schema}&connections=4&application_name={schema}"
+        )
     }
 
     /// A schema that nobody else uses.
