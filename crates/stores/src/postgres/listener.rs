@@ -151,7 +151,7 @@ impl Ear {
         loop {
             match poll_fn(|context| connection.poll_message(context)).await {
                 Some(Ok(AsyncMessage::Notification(heard))) if heard.payload() != self.name => {
-                    bump(&self.changes)
+                    bump(&self.changes);
                 }
                 Some(Ok(_)) => {}
                 Some(Err(_)) | None => return,
