@@ -174,6 +174,10 @@ impl Db {
         &self.durability
     }
 
+    pub(super) fn schema(&self) -> &str {
+        self.pool.url().schema()
+    }
+
     pub(super) fn watch(&self) -> watch::Receiver<u64> {
         self.listener.watch()
     }
@@ -223,7 +227,7 @@ impl Db {
             };
         }
         let error = match outcome {
-            Ok(value) => match tx.commit().await {
+            Ok(value) => match tx.commit(&self.listener).await {
                 Ok(told) => {
                     self.committed(told);
                     return Some(Ok(value));
@@ -265,7 +269,7 @@ impl Db {
     /// What follows a commit.
     fn committed(&self, told: Told) {
         if told.changed {
-            self.listener.tell();
+            self.listener.tell(told.notified);
         }
         if told.rows > 0
             && self.unfolded.fetch_add(told.rows, Ordering::Relaxed) + told.rows >= FOLD_AFTER_ROWS
@@ -286,6 +290,8 @@ impl Db {
 pub(super) struct Told {
     /// Others should look.
     pub(super) changed: bool,
+    /// Other stores have been told.
+    pub(super) notified: bool,
     /// Counter rows added.
     pub(super) rows: usize,
 }
@@ -329,19 +335,21 @@ async fn migrate(client: &Client, url: &PostgresUrl, keys: Keys, create: bool) -
 /// The version of the schema; `None` when there is none. Refuses one that a newer program has made.
 async fn found(client: &Client, url: &PostgresUrl) -> Result<Option<usize>> {
     let sql = |error: tokio_postgres::Error| from_sql(&error);
-    let table = format!("{}.lh_schema", url.schema());
-    let exists = "SELECT to_regclass($1) IS NOT NULL";
-    if !client.query_one(exists, &[&table]).await.map_err(sql)?.get::<_, bool>(0) {
+    // Asked of the catalogue's rows: names are cached, and somebody else may just have made this one.
+    let exists = "SELECT EXISTS (SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+             WHERE n.nspname = $1 AND c.relname = 'lh_schema')";
+    let schema = url.schema();
+    if !client.query_one(exists, &[&schema]).await.map_err(sql)?.get::<_, bool>(0) {
         return Ok(None);
     }
-    let row = client.query_opt("SELECT version FROM lh_schema", &[]).await.map_err(sql)?;
+    let version = format!("SELECT version FROM {schema}.lh_schema");
+    let row = client.query_opt(version.as_str(), &[]).await.map_err(sql)?;
     let version = row.map_or(0, |row| row.get::<_, i64>(0));
     let known = MIGRATIONS.len();
     match usize::try_from(version) {
         Ok(version) if version <= known => Ok(Some(version)),
         _ => Err(Error::invalid(format!(
-            "schema {} of {} has version {version}, this program knows up to {known}; upgrade longhaul",
-            url.schema(),
+            "schema {schema} of {} has version {version}, this program knows up to {known}; upgrade longhaul",
             url.place()
         ))),
     }

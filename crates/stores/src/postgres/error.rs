@@ -49,7 +49,7 @@ pub(super) fn is_connection_lost(error: &tokio_postgres::Error) -> bool {
 }
 
 fn is_io(error: &tokio_postgres::Error) -> bool {
-    std::error::Error::source(error).is_some_and(|source| source.is::<std::io::Error>())
+    std::error::Error::source(error).is_some_and(<dyn std::error::Error>::is::<std::io::Error>)
 }
 
 /// What a caller may do about it.

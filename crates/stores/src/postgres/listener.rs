@@ -1,10 +1,11 @@
-//! Wake by notification, be correct by polling. One connection of a store listens to the others and tells them of this
-//! one's changes: after the commit, and many commits in one NOTIFY. A NOTIFY inside each transaction would make all of
-//! them commit one after another, because Postgres orders notifications under one lock.
+//! Wake by notification, be correct by polling. One connection of a store listens to the others. What this one has
+//! changed is told after the commit, on the same trip to the server: a NOTIFY inside the transaction would make all
+//! transactions commit one after another, because Postgres orders notifications under one lock. In a rush the listening
+//! connection tells of many commits at once.
 
 use std::future::poll_fn;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::AbortHandle;
@@ -24,6 +25,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(5);
 pub(super) struct Listener {
     changes: watch::Sender<u64>,
     wanted: Arc<Notify>,
+    notify: String,
+    last_at: Mutex<Option<Instant>>,
     task: AbortHandle,
 }
 
@@ -33,28 +36,43 @@ impl Listener {
         let changes = watch::Sender::new(0);
         let wanted = Arc::new(Notify::new());
         let (begun, has_begun) = oneshot::channel();
+        let name = format!("{:016x}", fastrand::u64(..));
+        let notify = format!("NOTIFY {channel}, '{name}'");
         let mut ear = Ear {
             begun: Some(begun),
             url,
             channel,
-            name: format!("{:016x}", fastrand::u64(..)),
+            name,
+            notify: notify.clone(),
             changes: changes.clone(),
             wanted: Arc::clone(&wanted),
         };
         let task = tokio::spawn(async move { ear.run().await }).abort_handle();
         // Without an answer the connection broke at once, and is being made anew.
         let _ = has_begun.await;
-        Self { changes, wanted, task }
+        Self { changes, wanted, notify, last_at: Mutex::new(None), task }
     }
 
     pub(super) fn watch(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
+    /// What a commit should send along to tell other stores; `None` when one did so a moment ago.
+    pub(super) fn notice(&self) -> Option<&str> {
+        let mut last_at = self.last_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if last_at.is_some_and(|last_at| last_at.elapsed() < NOTIFY_GAP) {
+            return None;
+        }
+        *last_at = Some(Instant::now());
+        Some(&self.notify)
+    }
+
     /// This store has changed something: those who watch it here know at once, others soon.
-    pub(super) fn tell(&self) {
+    pub(super) fn tell(&self, notified: bool) {
         bump(&self.changes);
-        self.wanted.notify_one();
+        if !notified {
+            self.wanted.notify_one();
+        }
     }
 }
 
@@ -75,6 +93,7 @@ struct Ear {
     channel: String,
     /// Marks this store's own notifications, of which it need not be told.
     name: String,
+    notify: String,
     changes: watch::Sender<u64>,
     wanted: Arc<Notify>,
 }
@@ -114,13 +133,12 @@ impl Ear {
             }
             loop {
                 self.wanted.notified().await;
-                let notify = format!("NOTIFY {}, '{}'", self.channel, self.name);
-                if client.batch_execute(&notify).await.is_err() {
+                tokio::time::sleep(NOTIFY_GAP).await;
+                if client.batch_execute(&self.notify).await.is_err() {
                     // It goes out with the next connection.
                     self.wanted.notify_one();
                     return true;
                 }
-                tokio::time::sleep(NOTIFY_GAP).await;
             }
         };
         tokio::select! {
@@ -133,7 +151,7 @@ impl Ear {
         loop {
             match poll_fn(|context| connection.poll_message(context)).await {
                 Some(Ok(AsyncMessage::Notification(heard))) if heard.payload() != self.name => {
-                    bump(&self.changes)
+                    bump(&self.changes);
                 }
                 Some(Ok(_)) => {}
                 Some(Err(_)) | None => return,

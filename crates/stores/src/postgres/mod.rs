@@ -29,6 +29,7 @@ mod settings;
 mod settle;
 mod sweep;
 mod totals;
+mod transaction;
 mod tx;
 mod unique;
 mod updates;
@@ -45,7 +46,7 @@ use longhaul_queue::store::{
     Page, ProcessInfo, QueueChange, QueueInfo, Renewal, RetryRequest, Save, Schedule, SettleItem, Settled,
     Swept, UnparkRequest, Unparked, WorkerInfo,
 };
-use longhaul_queue::{Error, Result, State, Store, Timestamp};
+use longhaul_queue::{Result, State, Store, Timestamp};
 use tokio::sync::watch;
 
 pub use db::PostgresOptions;

@@ -10,6 +10,7 @@ use tokio_postgres::{Client, Row};
 
 use super::db::{Keys, Told, gone};
 use super::error::{DbResult, corrupt};
+use super::listener::Listener;
 use super::pool::{Pooled, Statements};
 use super::rows::{from_text, state_number, to_text};
 use super::{process, totals};
@@ -177,14 +178,14 @@ impl<'a> Tx<'a> {
         Ok(())
     }
 
-    /// Writes all bookkeeping. The statement is returned unsent where there is nothing to write.
+    /// Writes all bookkeeping, in a transaction that a caller will commit.
     pub(super) async fn write_bookkeeping(&mut self) -> DbResult<Told> {
         self.drop_empty_processes().await?;
         let Some(books) = Books::of(&self.changes, self.now)? else {
-            return Ok(Told { changed: self.changed, rows: 0 });
+            return Ok(Told { changed: self.changed, ..Told::default() });
         };
         books.write(self).await?;
-        Ok(Told { changed: self.changed || books.news.is_some(), rows: books.what.len() })
+        Ok(Told { changed: self.changed || books.news.is_some(), rows: books.what.len(), notified: false })
     }
 
     async fn drop_empty_processes(&mut self) -> DbResult<()> {
@@ -204,27 +205,35 @@ impl<'a> Tx<'a> {
         Ok(())
     }
 
-    /// Writes the bookkeeping and commits, in one trip to the server.
-    pub(super) async fn commit(&mut self) -> DbResult<Told> {
+    /// Writes the bookkeeping, commits and tells other stores, in one trip to the server.
+    pub(super) async fn commit(&mut self, listener: &Listener) -> DbResult<Told> {
         self.drop_empty_processes().await?;
         let books = Books::of(&self.changes, self.now)?;
-        let told = Told {
-            changed: self.changed || books.as_ref().is_some_and(|books| books.news.is_some()),
-            rows: books.as_ref().map_or(0, |books| books.what.len()),
-        };
-        match books {
-            None => self.client()?.batch_execute("COMMIT").await?,
-            Some(books) => {
-                let (client, statements) = self.parts()?;
-                // Prepared beforehand, or the commit would overtake the statement.
-                statements.get(client, BOOK).await?;
-                let (written, committed) = tokio::join!(books.write(self), client.batch_execute("COMMIT"));
-                written?;
-                committed?;
-            }
+        let changed = self.changed || books.as_ref().is_some_and(|books| books.news.is_some());
+        let notice = if changed { listener.notice() } else { None };
+        let (client, statements) = self.parts()?;
+        if books.is_some() {
+            // Prepared beforehand, or the commit would overtake the statement.
+            statements.get(client, BOOK).await?;
         }
+        let book = async {
+            match &books {
+                Some(books) => books.write(self).await,
+                None => Ok(()),
+            }
+        };
+        let notify = async {
+            match notice {
+                // Whoever is not told finds out by polling.
+                Some(notice) => client.batch_execute(notice).await.is_ok(),
+                None => false,
+            }
+        };
+        let (written, committed, notified) = tokio::join!(book, client.batch_execute("COMMIT"), notify);
+        written?;
+        committed?;
         self.rests();
-        Ok(told)
+        Ok(Told { changed, notified, rows: books.map_or(0, |books| books.what.len()) })
     }
 
     /// The connection is free for others.

@@ -73,7 +73,10 @@ impl Server {
     }
 
     pub(crate) fn url_text(&self, schema: &str) -> String {
-        format!("postgres://longhaul@127.0.0.1:{}/postgres?schema={schema}&connections=4", self.port)
+        let port = self.port;
+        format!(
+            "postgres://longhaul@127.0.0.1:{port}/postgres?schema={schema}&connections=4&application_name={schema}"
+        )
     }
 
     /// A schema that nobody else uses.
@@ -82,11 +85,16 @@ impl Server {
         format!("t{}_{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// The server, without a schema.
+    pub(crate) fn plain_url(&self) -> String {
+        format!("postgres://longhaul@127.0.0.1:{}/postgres", self.port)
+    }
+
     /// A connection beside those of a store.
     pub(crate) async fn connect(&self) -> tokio_postgres::Client {
-        let url = format!("postgres://longhaul@127.0.0.1:{}/postgres", self.port);
-        let (client, connection) =
-            tokio_postgres::connect(&url, tokio_postgres::NoTls).await.expect("Postgres answers");
+        let (client, connection) = tokio_postgres::connect(&self.plain_url(), tokio_postgres::NoTls)
+            .await
+            .expect("Postgres answers");
         tokio::spawn(connection);
         client
     }

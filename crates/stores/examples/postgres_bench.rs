@@ -1,0 +1,365 @@
+//! How fast the Postgres store is on this machine, beside the raw limit of the same server measured in the same run: one
+//! table, one index, no engine. Read the ratios: the machine's own speed changes from minute to minute.
+//!
+//! ```text
+//! cargo run --release -p longhaul-stores --example postgres_bench [JOBS] [REPETITIONS] [DEPTH]
+//! ```
+//!
+//! It starts a server of its own, with its usual durable commits, in the temporary folder (`TMPDIR`): use a real disk.
+
+#[path = "../tests/it/servers/postgres.rs"]
+#[allow(dead_code, reason = "the tests use more of it")]
+mod server;
+
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use longhaul_queue::{
+    Clock, Failure, JobContext, Json, NewJob, Queue, Shutdown, SystemClock, Worker, WorkerOptions,
+};
+use longhaul_stores::postgres::{PostgresOptions, PostgresStore};
+use server::Server;
+use tokio_postgres::binary_copy::BinaryCopyInWriter;
+use tokio_postgres::types::Type;
+use tokio_postgres::{AsyncMessage, Client, NoTls};
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+const PAYLOAD_BYTES: usize = 200;
+const BULK: usize = 1_000;
+const RAW_CLAIM: usize = 500;
+const CONCURRENCY: usize = 500;
+const CALLERS: usize = 64;
+const PICKUPS: usize = 200;
+/// Between two jobs of a pickup: long enough that the queue is idle again.
+const GAP: Duration = Duration::from_millis(20);
+
+const RAW_TABLE: &str =
+    "CREATE TABLE raw_jobs (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, queue text NOT NULL,
+         priority integer NOT NULL, run_at bigint NOT NULL, state smallint NOT NULL, payload text NOT NULL);
+     CREATE INDEX raw_ready ON raw_jobs (queue, priority, run_at, id) WHERE state = 0";
+const RAW_CLAIM_SQL: &str = "UPDATE raw_jobs SET state = 1 WHERE id IN (
+         SELECT id FROM raw_jobs WHERE queue = $1 AND state = 0 ORDER BY priority, run_at, id LIMIT $2
+         FOR UPDATE SKIP LOCKED)
+     RETURNING id, payload";
+
+#[tokio::main]
+async fn main() -> Outcome<()> {
+    let number = |index: usize, default: usize| {
+        std::env::args().nth(index).and_then(|text| text.parse().ok()).unwrap_or(default)
+    };
+    let (jobs, repetitions, depth) = (number(1, 50_000), number(2, 3), number(3, 0));
+    let server = Server::start("max_wal_size=4GB shared_buffers=512MB");
+    println!("{jobs} jobs of {PAYLOAD_BYTES} bytes, {repetitions} repetitions, the median counts");
+    let mut rates: Vec<(&str, Vec<f64>, Vec<f64>)> =
+        ["bulk, 1000 a call", "drain", "enqueue, 1 caller", "enqueue, 64 callers"]
+            .map(|name| (name, Vec::new(), Vec::new()))
+            .into();
+    for _ in 0..repetitions {
+        let raw = raw_rates(&server, jobs).await?;
+        let ours = our_rates(&server, jobs).await?;
+        for ((row, raw), ours) in rates.iter_mut().zip(raw).zip(ours) {
+            row.1.push(ours);
+            row.2.push(raw);
+        }
+    }
+    for (name, mut ours, mut raw) in rates {
+        let (ours, raw) = (median(&mut ours), median(&mut raw));
+        println!("{name:<22} {ours:>9.0}/s   raw {raw:>9.0}/s   {:.2}", ours / raw);
+    }
+    let raw = raw_pickups(&server).await?;
+    for (name, ours) in [
+        ("same store", our_pickups(&server, true).await?),
+        ("other store", our_pickups(&server, false).await?),
+    ] {
+        for percent in [50, 99] {
+            let (ours, raw) = (percentile(&ours, percent), percentile(&raw, percent));
+            println!("pickup, {name}, p{percent}: {ours:.2} ms   raw NOTIFY {raw:.2} ms   {:.2}", ours / raw);
+        }
+    }
+    if depth > 0 {
+        at_depth(&server, depth).await?;
+    }
+    Ok(())
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+fn percentile(values: &[f64], percent: usize) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1))).copied().unwrap_or(0.0)
+}
+
+fn per_second(jobs: usize, since: Instant) -> f64 {
+    f64::from(u32::try_from(jobs).unwrap_or(u32::MAX)) / since.elapsed().as_secs_f64()
+}
+
+fn payload() -> Outcome<Json> {
+    Ok(Json::of(&"x".repeat(PAYLOAD_BYTES - 2))?)
+}
+
+// Raw.
+
+async fn raw_rates(server: &Server, jobs: usize) -> Outcome<[f64; 4]> {
+    let client = server.connect().await;
+    client.batch_execute(&format!("DROP TABLE IF EXISTS raw_jobs; {RAW_TABLE}")).await?;
+    let bulk = raw_bulk(&client, jobs).await?;
+    let drain = raw_drain(&client, jobs).await?;
+    let (one, many) = (raw_singles(server, 1).await?, raw_singles(server, CALLERS).await?);
+    Ok([bulk, drain, one, many])
+}
+
+async fn raw_bulk(client: &Client, jobs: usize) -> Outcome<f64> {
+    let payload = payload()?;
+    let types = [Type::TEXT, Type::INT4, Type::INT8, Type::INT2, Type::TEXT];
+    let since = Instant::now();
+    for first in (0..jobs).step_by(BULK) {
+        let sink = client
+            .copy_in("COPY raw_jobs (queue, priority, run_at, state, payload) FROM STDIN BINARY")
+            .await?;
+        let mut writer = pin!(BinaryCopyInWriter::new(sink, &types));
+        for _ in first..jobs.min(first + BULK) {
+            writer.as_mut().write(&[&"bulk", &0_i32, &1_i64, &0_i16, &payload.as_str()]).await?;
+        }
+        writer.finish().await?;
+    }
+    Ok(per_second(jobs, since))
+}
+
+async fn raw_drain(client: &Client, jobs: usize) -> Outcome<f64> {
+    let claim = client.prepare(RAW_CLAIM_SQL).await?;
+    let delete = client.prepare("DELETE FROM raw_jobs WHERE id = ANY ($1)").await?;
+    let since = Instant::now();
+    let mut drained = 0;
+    let limit = i64::try_from(RAW_CLAIM)?;
+    while drained < jobs {
+        let rows = client.query(&claim, &[&"bulk", &limit]).await?;
+        let ids: Vec<i64> = rows
+            .iter()
+            .map(|row| row.get::<_, &str>(1).len())
+            .zip(&rows)
+            .map(|(_, row)| row.get(0))
+            .collect();
+        if ids.is_empty() {
+            break;
+        }
+        client.execute(&delete, &[&ids]).await?;
+        drained += ids.len();
+    }
+    Ok(per_second(drained, since))
+}
+
+async fn raw_singles(server: &Server, callers: usize) -> Outcome<f64> {
+    let each = 2_000 / callers;
+    let payload = payload()?;
+    let mut clients = Vec::new();
+    for _ in 0..callers {
+        clients.push(server.connect().await);
+    }
+    let since = Instant::now();
+    let callers: Vec<_> = clients
+        .into_iter()
+        .map(|client| {
+            let payload = payload.clone();
+            tokio::spawn(async move {
+                let sql = "INSERT INTO raw_jobs (queue, priority, run_at, state, payload) VALUES ('single', 0, 1, 0, $1)";
+                let insert = client.prepare(sql).await?;
+                for _ in 0..each {
+                    client.execute(&insert, &[&payload.as_str()]).await?;
+                }
+                Ok::<_, tokio_postgres::Error>(())
+            })
+        })
+        .collect();
+    let count = callers.len() * each;
+    for caller in callers {
+        caller.await??;
+    }
+    Ok(per_second(count, since))
+}
+
+/// From just before the insert to the committed claim of whoever was notified.
+async fn raw_pickups(server: &Server) -> Outcome<Vec<f64>> {
+    let (mut heard_sender, mut heard) = tokio::sync::mpsc::channel::<()>(16);
+    let (listener, mut connection) = tokio_postgres::connect(&server.plain_url(), NoTls).await?;
+    let hearing = tokio::spawn(async move {
+        while let Some(Ok(message)) = std::future::poll_fn(|context| connection.poll_message(context)).await {
+            if matches!(message, AsyncMessage::Notification(_)) && heard_sender.send(()).await.is_err() {
+                return;
+            }
+            heard_sender = heard_sender.clone();
+        }
+    });
+    let producer = server.connect().await;
+    producer.batch_execute("TRUNCATE raw_jobs").await?;
+    listener.batch_execute("LISTEN raw").await?;
+    let claim = listener.prepare(RAW_CLAIM_SQL).await?;
+    let payload = payload()?;
+    let mut waits = Vec::new();
+    for _ in 0..PICKUPS {
+        tokio::time::sleep(GAP).await;
+        let since = Instant::now();
+        let text = format!(
+            "BEGIN; INSERT INTO raw_jobs (queue, priority, run_at, state, payload) VALUES ('bulk', 0, 1, 0, '{}'); NOTIFY raw; COMMIT",
+            payload.as_str()
+        );
+        let produce = producer.batch_execute(&text);
+        let consume = async {
+            heard.recv().await;
+            listener.query(&claim, &[&"bulk", &1_i64]).await
+        };
+        let (produced, claimed) = tokio::join!(produce, async {
+            let rows = consume.await;
+            (rows, since.elapsed())
+        });
+        produced?;
+        claimed.0?;
+        waits.push(claimed.1.as_secs_f64() * 1000.0);
+    }
+    hearing.abort();
+    Ok(waits)
+}
+
+// Ours.
+
+async fn open(server: &Server, schema: &str) -> Outcome<Queue> {
+    let store = PostgresStore::open(&server.url(schema), PostgresOptions::default()).await?;
+    Ok(Queue::new(Arc::new(store)))
+}
+
+async fn our_rates(server: &Server, jobs: usize) -> Outcome<[f64; 4]> {
+    let schema = Server::schema();
+    let queue = open(server, &schema).await?;
+    let bulk = our_bulk(&queue, jobs).await?;
+    let drain = our_drain(&queue, None).await?;
+    let one = our_singles(&queue, 1).await?;
+    let many = our_singles(&queue, CALLERS).await?;
+    let client = server.connect().await;
+    client.batch_execute(&format!("DROP SCHEMA {schema} CASCADE")).await?;
+    Ok([bulk, drain, one, many])
+}
+
+async fn our_bulk(queue: &Queue, jobs: usize) -> Outcome<f64> {
+    let payload = payload()?;
+    let since = Instant::now();
+    for first in (0..jobs).step_by(BULK) {
+        let new = (first..jobs.min(first + BULK)).map(|_| NewJob::new("noop", payload.clone()));
+        queue.enqueue_many(new.collect()).await?;
+    }
+    Ok(per_second(jobs, since))
+}
+
+/// Claims, runs a no-op and settles with the result stored, until nothing is left or `limit` jobs have run.
+async fn our_drain(queue: &Queue, limit: Option<usize>) -> Outcome<f64> {
+    let shutdown = Shutdown::new();
+    let options = WorkerOptions {
+        concurrency: CONCURRENCY,
+        until_empty: limit.is_none(),
+        // Nothing here waits for a time; the sweeps would be measured as well.
+        maintenance: None,
+        ..WorkerOptions::default()
+    };
+    let mut worker = Worker::new(queue.clone(), options);
+    let (count, stop) = (Arc::new(AtomicUsize::new(0)), shutdown.clone());
+    worker.handle("noop", move |_context: JobContext, _payload: Json| {
+        if limit.is_some_and(|limit| count.fetch_add(1, Ordering::Relaxed) + 1 == limit) {
+            stop.drain();
+        }
+        async move { Ok::<_, Failure>(()) }
+    });
+    let since = Instant::now();
+    let report = worker.run(shutdown).await?;
+    Ok(per_second(usize::try_from(report.done)?, since))
+}
+
+async fn our_singles(queue: &Queue, callers: usize) -> Outcome<f64> {
+    let each = 2_000 / callers;
+    let payload = payload()?;
+    let since = Instant::now();
+    let callers: Vec<_> = (0..callers)
+        .map(|_| {
+            let (queue, payload) = (queue.clone(), payload.clone());
+            tokio::spawn(async move {
+                for _ in 0..each {
+                    queue.enqueue(NewJob::new("noop", payload.clone())).await?;
+                }
+                Ok::<_, longhaul_queue::Error>(())
+            })
+        })
+        .collect();
+    let count = callers.len() * each;
+    for caller in callers {
+        caller.await??;
+    }
+    Ok(per_second(count, since))
+}
+
+/// From just before the enqueue to the start of the handler, in milliseconds.
+async fn our_pickups(server: &Server, same: bool) -> Outcome<Vec<f64>> {
+    let schema = Server::schema();
+    let queue = open(server, &schema).await?;
+    let producer = if same { queue.clone() } else { open(server, &schema).await? };
+    let starts = Arc::new(Mutex::new(Vec::new()));
+    let shutdown = Shutdown::new();
+    let options = WorkerOptions { concurrency: 10, maintenance: None, ..WorkerOptions::default() };
+    let mut worker = Worker::new(queue, options);
+    let seen = Arc::clone(&starts);
+    worker.handle("noop", move |_context: JobContext, _payload: Json| {
+        seen.lock().unwrap_or_else(PoisonError::into_inner).push(Instant::now());
+        async move { Ok::<_, Failure>(()) }
+    });
+    let stop = shutdown.clone();
+    let running = tokio::spawn(async move { worker.run(shutdown).await });
+    let payload = payload()?;
+    let mut stamps = Vec::new();
+    for number in 0..PICKUPS {
+        tokio::time::sleep(GAP).await;
+        stamps.push(Instant::now());
+        producer.enqueue(NewJob::new("noop", payload.clone())).await?;
+        let deadline = SystemClock.now() + Duration::from_secs(10);
+        while starts.lock().unwrap_or_else(PoisonError::into_inner).len() <= number
+            && SystemClock.now() < deadline
+        {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    stop.drain();
+    running.await??;
+    let starts = starts.lock().unwrap_or_else(PoisonError::into_inner);
+    Ok(starts
+        .iter()
+        .zip(&stamps)
+        .map(|(start, stamp)| start.duration_since(*stamp).as_secs_f64() * 1000.0)
+        .collect())
+}
+
+/// The first jobs of a long queue, against the first of a short one.
+async fn at_depth(server: &Server, depth: usize) -> Outcome<()> {
+    let mut rates = Vec::new();
+    for depth in [20_000, depth] {
+        let client = server.connect().await;
+        client.batch_execute(&format!("DROP TABLE IF EXISTS raw_jobs; {RAW_TABLE}")).await?;
+        raw_bulk(&client, depth).await?;
+        let raw = raw_drain(&client, 20_000).await?;
+        let schema = Server::schema();
+        let queue = open(server, &schema).await?;
+        our_bulk(&queue, depth).await?;
+        let ours = our_drain(&queue, Some(20_000)).await?;
+        println!("drain at {depth} queued   {ours:.0}/s   raw {raw:.0}/s   {:.2}", ours / raw);
+        let size = format!("SELECT pg_total_relation_size('{schema}.lh_jobs')");
+        let bytes: i64 = client.query_one(&size, &[]).await?.get(0);
+        println!("  {} bytes a job", bytes / i64::try_from(depth)?);
+        rates.push((ours, raw));
+    }
+    if let [(ours_short, raw_short), (ours_long, raw_long)] = rates[..] {
+        let (ours, raw) = (ours_long / ours_short, raw_long / raw_short);
+        println!("drain against the shorter   {ours:.2}   raw {raw:.2}   {:.2}", ours / raw);
+    }
+    Ok(())
+}

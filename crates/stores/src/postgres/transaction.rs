@@ -1,0 +1,93 @@
+//! Transactional enqueue: a caller's own rows and jobs in the caller's own transaction.
+
+use longhaul_queue::store::Enqueued;
+use longhaul_queue::{Error, NewJob, Queue, Result, Timestamp};
+use tokio_postgres::{Client, Transaction};
+
+use super::PostgresStore;
+use super::db::Db;
+use super::error::{DbResult, corrupt, from_sql};
+use super::insert;
+use super::tx::Tx;
+
+impl PostgresStore {
+    /// Enqueues jobs in a caller's transaction on the same database: both are stored with its commit, or neither.
+    /// Workers are woken by the commit. After a refusal nothing of the submission remains, and the transaction may go
+    /// on.
+    ///
+    /// The transaction must be `READ COMMITTED`, which is Postgres's default. From here until it ends nobody else can
+    /// enqueue, and with dependencies or unique keys nobody else can work at all: enqueue last, then commit.
+    ///
+    /// ```no_run
+    /// # use longhaul_stores::postgres::PostgresStore;
+    /// # use longhaul_queue::{Clock, Json, NewJob, SystemClock};
+    /// # async fn example(client: &mut tokio_postgres::Client, store: &PostgresStore) -> Result<(), Box<dyn std::error::Error>> {
+    /// let transaction = client.transaction().await?;
+    /// transaction.execute("INSERT INTO orders (id) VALUES (7)", &[]).await?;
+    /// let job = NewJob::new("ship", Json::of(&7)?);
+    /// store.insert_with(&transaction, vec![job], SystemClock.now()).await?;
+    /// transaction.commit().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn insert_with(
+        &self,
+        transaction: &Transaction<'_>,
+        jobs: Vec<NewJob>,
+        now: Timestamp,
+    ) -> Result<Vec<Enqueued>> {
+        let jobs = Queue::prepare_jobs(jobs, &self.db.limits, now)?;
+        let client = transaction.client();
+        let sql = |error: tokio_postgres::Error| from_sql(&error);
+        let path = search_path(client).await?;
+        client.batch_execute("SAVEPOINT longhaul_insert").await.map_err(sql)?;
+        match insert_in(&self.db, client, &jobs, now, &path).await {
+            Ok(enqueued) => {
+                client.batch_execute("RELEASE longhaul_insert").await.map_err(sql)?;
+                Ok(enqueued)
+            }
+            Err(error) => {
+                // Takes the changed search path back as well.
+                let undo = "ROLLBACK TO longhaul_insert; RELEASE longhaul_insert";
+                client.batch_execute(undo).await.map_err(sql)?;
+                Err(error.into())
+            }
+        }
+    }
+}
+
+/// The caller's search path, of a transaction that sees what others commit while it runs: dependencies and processes
+/// are judged by how they stand now, not by how they stood when it began.
+async fn search_path(client: &Client) -> Result<String> {
+    let sql = "SELECT current_setting('transaction_isolation'), current_setting('search_path')";
+    let row = client.query_one(sql, &[]).await.map_err(|error| from_sql(&error))?;
+    let isolation: String = row.get(0);
+    if isolation != "read committed" {
+        return Err(Error::invalid(format!(
+            "jobs cannot be enqueued in a transaction that is {isolation}; begin it as READ COMMITTED"
+        )));
+    }
+    Ok(row.get(1))
+}
+
+async fn insert_in(
+    db: &Db,
+    client: &Client,
+    jobs: &[NewJob],
+    now: Timestamp,
+    path: &str,
+) -> DbResult<Vec<Enqueued>> {
+    let alone = jobs.iter().any(insert::reaches_out);
+    let set_path = "SELECT set_config('search_path', $1, true)";
+    client.query_one(set_path, &[&db.schema()]).await?;
+    let lock = if alone { "pg_advisory_xact_lock" } else { "pg_advisory_xact_lock_shared" };
+    client.batch_execute(&format!("SELECT {lock}({})", db.keys.rows())).await?;
+    let mut tx = Tx::of_caller(client, db.keys, now, alone);
+    let enqueued = insert::insert(&mut tx, jobs, now).await?;
+    if tx.write_bookkeeping().await?.changed {
+        client.batch_execute(&format!("NOTIFY {}", db.keys.channel())).await?;
+    }
+    let row = client.query_one(set_path, &[&path]).await?;
+    row.try_get::<_, String>(0).map_err(|error| corrupt("the search path", error))?;
+    Ok(enqueued)
+}
