@@ -27,7 +27,7 @@ pub(crate) use llm::{
 };
 pub(crate) use sheet::{SheetCommand, SheetScoreArgs};
 pub(crate) use verify::{
-    CrashArgs, HoldArgs, LeaseArgs, ShareArgs, SharingArgs, SubmitArgs, VerifyArgs, VerifyCommand,
+    CrashArgs, HoldArgs, LeaseArgs, OwnServer, ShareArgs, SharingArgs, SubmitArgs, VerifyArgs, VerifyCommand,
 };
 pub(crate) use work::{BenchArgs, DemoArgs, McpArgs, TokensCommand, UpArgs, WorkArgs};
 

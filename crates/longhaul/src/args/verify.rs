@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use crate::parse;
 
@@ -11,6 +11,7 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   longhaul verify crash --kills 25 --jobs 600
   longhaul verify crash --kills 2000 --jobs 100000 --seed 7 --keep proof
+  longhaul verify crash --own redis --kills 100 --faults 100
   longhaul verify sharing --processes 8 --seconds 60
   longhaul verify lease
 
@@ -55,6 +56,15 @@ pub(crate) enum VerifyCommand {
     Hold(HoldArgs),
 }
 
+/// A server that `verify` can start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OwnServer {
+    /// `redis-server`.
+    Redis,
+    /// Postgres.
+    Postgres,
+}
+
 /// `verify crash`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CrashArgs {
@@ -64,6 +74,13 @@ pub(crate) struct CrashArgs {
     /// So many jobs.
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(20..=90_000))]
     pub(crate) jobs: u32,
+    /// Also break what lies between processes and the server of their store so often: cut all connections, and restart a server
+    /// that was started by --own.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) faults: u32,
+    /// Start a server for the store in a temporary folder: Redis with every write on disk, or Postgres.
+    #[arg(long, value_name = "SERVER", conflicts_with = "store")]
+    pub(crate) own: Option<OwnServer>,
     /// For the random choices; printed, so that a run can be repeated.
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,

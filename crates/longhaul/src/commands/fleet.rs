@@ -29,6 +29,12 @@ impl Stage {
     /// A new store in a temporary folder, in `keep`, or where `--store` says. Jobs of somebody else are never touched:
     /// a store with jobs is refused.
     pub(crate) async fn new(app: &App, keep: Option<&Path>) -> Result<Self> {
+        let url = app.settings.flag("store.url")?.map(str::to_owned);
+        Self::at(app, keep, url).await
+    }
+
+    /// The same on the store at a URL, where one is given.
+    pub(crate) async fn at(app: &App, keep: Option<&Path>, url: Option<String>) -> Result<Self> {
         let temporary = match keep {
             Some(_) => None,
             None => Some(tempfile::Builder::new().prefix("longhaul-").tempdir().context("making a folder")?),
@@ -38,13 +44,15 @@ impl Stage {
             (None, Some(temporary)) => temporary.path().to_owned(),
             (None, None) => return Err(anyhow::anyhow!("there is no folder; this is a bug")),
         };
-        let url = match app.settings.flag("store.url")? {
-            Some(url) => url.to_owned(),
-            None => format!("sqlite://{}", folder.join("longhaul.db").display()),
-        };
+        let url = url.unwrap_or_else(|| format!("sqlite://{}", folder.join("longhaul.db").display()));
         let queue = open(app, &url).await?;
         let exe = std::env::current_exe().context("looking for this program's file")?;
         Ok(Self { folder, temporary, exe, url, queue })
+    }
+
+    /// Has the processes that are yet to be started reach the store by another URL.
+    pub(crate) fn lead_to(&mut self, url: String) {
+        self.url = url;
     }
 
     /// The queue.
@@ -91,7 +99,8 @@ impl Stage {
     pub(crate) fn spawn_with(&self, args: &[&str], log: &str, settings: &[(&str, &str)]) -> Result<Child> {
         let mut command = Command::new(&self.exe);
         command.envs(settings.iter().copied());
-        command.args(["--store", &self.url]).args(args);
+        let data = format!("sqlite://{}", self.path("data.db").display());
+        command.args(["--store", &self.url, "--data", &data]).args(args);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(self.log(log)?);
         // Own group: Ctrl-C in a terminal goes to this process alone, which then ends its children.
         command.process_group(0).kill_on_drop(true);

@@ -12,11 +12,14 @@ use crate::exit::Code;
 
 mod check;
 mod crash;
+mod faults;
 mod journal;
 mod lease;
 mod plan;
+mod proxy;
 mod report;
 mod rows;
+mod server;
 mod sharing;
 mod step;
 mod submit;

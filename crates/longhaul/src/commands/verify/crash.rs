@@ -5,8 +5,10 @@ use std::time::Instant;
 use anyhow::Result;
 
 use super::check::{self, Evidence};
+use super::faults::Faults;
 use super::plan::Plan;
 use super::report::Report;
+use super::server::Server;
 use super::supervisor::{Supervisor, Toll};
 use super::{journal, submit};
 use crate::app::App;
@@ -17,17 +19,33 @@ use crate::exit::Code;
 /// Runs the command.
 pub(super) async fn run(app: &App, args: &CrashArgs) -> Result<Code> {
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
-    let mut stage = Stage::new(app, args.keep.as_deref()).await?;
-    app.out.note(format_args!("seed {seed}: {} jobs, {} kills, {}", args.jobs, args.kills, stage.url()));
+    let server = match args.own {
+        Some(kind) => Some(Server::start(kind).await?),
+        None => None,
+    };
+    let mut stage = match &server {
+        Some(server) => Stage::at(app, args.keep.as_deref(), Some(server.url())).await?,
+        None => Stage::new(app, args.keep.as_deref()).await?,
+    };
+    let faults = if args.faults > 0 { format!(", {} faults", args.faults) } else { String::new() };
+    app.out.note(format_args!(
+        "seed {seed}: {} jobs, {} kills{faults}, {}",
+        args.jobs,
+        args.kills,
+        stage.url()
+    ));
     app.out.note(format_args!("durability: {}", stage.queue().store().caps().durability));
     let started = Instant::now();
     let plan = Plan::draw(args.jobs, seed);
-    let toll = Supervisor::new(app, &stage, &plan, args, seed)?.run().await?;
+    let mut faults = Faults::prepare(args, &mut stage, server).await?;
+    let toll = Supervisor::new(app, &stage, &plan, args, seed)?.run(&mut faults).await?;
     let seconds = started.elapsed().as_secs();
     let mut report = Report::new("crash");
     report.fact("seed", seed);
     report.fact("jobs", u64::from(args.jobs));
     tell(&mut report, &toll);
+    report.fact("connections cut", faults.cuts);
+    report.fact("server restarts", faults.restarts);
     let (lines, torn) = journal::read(&stage.path("journal"))?;
     report.check("the journal is whole", torn);
     report.check("batches were stored whole and once", submit::violations(&stage.path("acks"))?);

@@ -4,31 +4,51 @@
 use std::fmt;
 use std::fs::OpenOptions;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use longhaul_queue::Queue;
 use longhaul_queue::store::How;
 
 use super::journal;
 use super::plan::Plan;
 use crate::app::App;
 use crate::args::SubmitArgs;
-use crate::exit::Code;
+use crate::exit::{Code, code_of};
 
 /// Jobs stored at once: ten groups, so that jobs of one batch depend on each other.
 const BATCH: usize = 100;
+/// Before a store that is away is tried again.
+const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// Runs the command.
 pub(super) async fn run(app: &App, args: &SubmitArgs) -> Result<Code> {
-    let queue = app.queue_or_new().await?;
+    let queue = open(app).await?;
     let jobs = Plan::draw(args.jobs, args.seed).new_jobs(&args.journal)?;
     let mut acks =
         OpenOptions::new().append(true).create(true).open(&args.acks).context("opening the acks")?;
     for (batch, jobs) in jobs.chunks(BATCH).enumerate() {
-        let enqueued = queue.enqueue_many(jobs.to_vec()).await?;
+        let enqueued = loop {
+            match queue.enqueue_many(jobs.to_vec()).await {
+                // It may have taken effect: to repeat it is safe.
+                Err(error) if error.is_transient() => tokio::time::sleep(AGAIN_AFTER).await,
+                answer => break answer?,
+            }
+        };
         let new = enqueued.iter().filter(|enqueued| enqueued.how == How::Inserted).count();
         journal::append(&mut acks, &Ack { batch, new, all: enqueued.len() })?;
     }
     Ok(Code::Ok)
+}
+
+/// The queue, once its store can be reached. Nobody waits for it for ever: whoever started this process ends it.
+async fn open(app: &App) -> Result<Queue> {
+    loop {
+        match app.queue_or_new().await {
+            Err(error) if code_of(&error) == Code::Unreachable => tokio::time::sleep(AGAIN_AFTER).await,
+            answer => return answer,
+        }
+    }
 }
 
 /// An acknowledged batch.

@@ -11,12 +11,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Child;
 use tracing::info;
 
+use super::faults::Faults;
 use super::journal::{LINE_BYTES, Line, What};
 use super::plan::{EXEC, PROCESS, Plan, Planned, STEP};
 use super::rows;
 use crate::app::App;
 use crate::args::CrashArgs;
 use crate::commands::fleet::Stage;
+use crate::exit::Code;
 use crate::progress::{Progress, Status};
 
 mod submitter;
@@ -92,6 +94,8 @@ pub(super) struct Supervisor<'a> {
     /// Size of the journal by which all kills should have happened.
     bytes_of_kills: u64,
     deadline: Instant,
+    /// Whether the store may be away for a while.
+    faults: bool,
     toll: Toll,
 }
 
@@ -126,7 +130,8 @@ impl<'a> Supervisor<'a> {
             pauses: (kills / 25).clamp(u64::from(kills > 0), 8),
             ambushes: 0,
             bytes_of_kills,
-            deadline: Instant::now() + allowed + args.kills * Duration::from_millis(500),
+            deadline: Instant::now() + allowed + (args.kills + 4 * args.faults) * Duration::from_millis(500),
+            faults: false,
             toll: Toll::default(),
         };
         for slot in 0..WORKERS {
@@ -137,7 +142,8 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Kills and pauses until all jobs have ended.
-    pub(super) async fn run(mut self) -> Result<Toll> {
+    pub(super) async fn run(mut self, faults: &mut Faults) -> Result<Toll> {
+        self.faults = faults.left() > 0;
         let mut next = self.next_kill();
         let mut looked_at = Instant::now();
         loop {
@@ -147,8 +153,14 @@ impl<'a> Supervisor<'a> {
                 self.ambush(line);
             }
             let due = self.tail.bytes >= next.at_bytes || Instant::now() >= next.latest;
-            if due && self.toll.workers_killed < self.kills {
-                self.strike().await?;
+            let (kills_left, faults_left) =
+                (self.kills.saturating_sub(self.toll.workers_killed), faults.left());
+            if due && kills_left + faults_left > 0 {
+                if self.random.u64(0..kills_left + faults_left) < faults_left {
+                    faults.strike().await?;
+                } else {
+                    self.strike().await?;
+                }
                 next = self.next_kill();
             }
             if looked_at.elapsed() >= LOOK_EVERY {
@@ -266,7 +278,10 @@ impl<'a> Supervisor<'a> {
                 signal(&slot.child, Signal::CONT);
             }
             if let Some(status) = slot.child.try_wait().context("looking at a worker")? {
-                self.toll.surprises.push(format!("worker {number} ended by itself: {status}"));
+                // Who is started while the server is away says so and ends.
+                if !(self.faults && status.code() == Some(Code::Unreachable as i32)) {
+                    self.toll.surprises.push(format!("worker {number} ended by itself: {status}"));
+                }
                 self.slots[number].child = self.worker(number)?;
             }
         }
@@ -276,7 +291,10 @@ impl<'a> Supervisor<'a> {
     /// Shows how far things are; true at the end.
     async fn look(&mut self) -> Result<bool> {
         let jobs = self.submitter.jobs();
-        let info = self.stage.queue().store().process(ProcessId::from(PROCESS)).await?;
+        let info = match self.stage.queue().store().process(ProcessId::from(PROCESS)).await {
+            Err(error) if error.is_transient() => return Ok(self.is_late("the store could not be read")),
+            answer => answer?,
+        };
         let Some(info) = info else { return Ok(self.is_late("no job was stored")) };
         let failed = info.counts[State::Failed as usize] + info.counts[State::Cancelled as usize];
         let running = info.counts[State::Running as usize];

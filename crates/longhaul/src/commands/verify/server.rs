@@ -1,0 +1,208 @@
+//! A Redis or Postgres server of its own, in a temporary folder and on a free port, that can be killed and started again.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use tempfile::TempDir;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::process::{Child, Command};
+
+use crate::args::OwnServer;
+use crate::exec::die_with_parent;
+use crate::exit::{Code, Failure};
+
+/// How long a server may take until it answers.
+const START_MAX: Duration = Duration::from_secs(60);
+/// Between two looks whether it does.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Where Debian keeps programs of Postgres that are not on the path.
+const POSTGRES_FOLDER: &str = "/usr/lib/postgresql";
+/// Who runs Postgres, which refuses to be run by root.
+const POSTGRES_USER: &str = "postgres";
+
+/// See the module.
+pub(super) struct Server {
+    kind: OwnServer,
+    folder: TempDir,
+    port: u16,
+    child: Child,
+}
+
+impl Server {
+    /// Starts one and waits until it answers.
+    pub(super) async fn start(kind: OwnServer) -> Result<Self> {
+        let folder =
+            tempfile::Builder::new().prefix("longhaul-server-").tempdir().context("making a folder")?;
+        let port = {
+            let free =
+                TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("looking for a free port")?;
+            free.local_addr().context("a port")?.port()
+        };
+        if kind == OwnServer::Postgres {
+            prepare_postgres(folder.path()).await?;
+        }
+        let child = spawn(kind, folder.path(), port)?;
+        let mut server = Self { kind, folder, port, child };
+        server.wait().await?;
+        if kind == OwnServer::Postgres {
+            server.wait_for_postgres().await?;
+        }
+        Ok(server)
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// As `--store` takes it.
+    pub(super) fn url(&self) -> String {
+        match self.kind {
+            OwnServer::Redis => format!("redis://127.0.0.1:{}", self.port),
+            OwnServer::Postgres => format!("postgres://{POSTGRES_USER}@127.0.0.1:{}/postgres", self.port),
+        }
+    }
+
+    /// Ends it as a crash would, and starts it again on what it left on disk.
+    pub(super) async fn restart(&mut self) -> Result<()> {
+        let signal = match self.kind {
+            OwnServer::Redis => Signal::KILL,
+            // Of its many processes only the first knows all others; this one makes it drop everything at once.
+            OwnServer::Postgres => Signal::QUIT,
+        };
+        if let Some(pid) = self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) {
+            kill_process(pid, signal).context("ending the server")?;
+        }
+        self.child.wait().await.context("waiting for the server's end")?;
+        self.child = spawn(self.kind, self.folder.path(), self.port)?;
+        self.wait().await?;
+        if self.kind == OwnServer::Postgres {
+            self.wait_for_postgres().await?;
+        }
+        Ok(())
+    }
+
+    async fn wait(&mut self) -> Result<()> {
+        let started = Instant::now();
+        while TcpStream::connect(self.address()).await.is_err() {
+            if let Some(status) = self.child.try_wait().context("looking at the server")? {
+                bail!(
+                    "the server ended by itself: {status}; its log: {}",
+                    self.folder.path().join("log").display()
+                );
+            }
+            if started.elapsed() > START_MAX {
+                bail!("the server does not answer after {} s", START_MAX.as_secs());
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        Ok(())
+    }
+
+    /// It accepts connections before it lets anybody in: what it left has to be put in order first.
+    async fn wait_for_postgres(&self) -> Result<()> {
+        let started = Instant::now();
+        let program = postgres_program("pg_isready")?;
+        loop {
+            let mut command = Command::new(&program);
+            command.args(["-q", "-h", "127.0.0.1", "-p", &self.port.to_string()]);
+            let is_ready = command.stdin(Stdio::null()).status().await.is_ok_and(|status| status.success());
+            if is_ready {
+                return Ok(());
+            }
+            if started.elapsed() > START_MAX {
+                bail!("Postgres lets nobody in after {} s", START_MAX.as_secs());
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+fn spawn(kind: OwnServer, folder: &Path, port: u16) -> Result<Child> {
+    let port = port.to_string();
+    let mut command = match kind {
+        OwnServer::Redis => {
+            let mut command = Command::new("redis-server");
+            command.args(["--bind", "127.0.0.1", "--port", &port, "--daemonize", "no", "--save", ""]);
+            command.args(["--appendonly", "yes", "--appendfsync", "always", "--dir"]).arg(folder);
+            die_with_parent(&mut command);
+            command
+        }
+        OwnServer::Postgres => {
+            let mut command = as_postgres(&postgres_program("postgres")?);
+            command
+                .args(["-h", "127.0.0.1", "-p", &port, "-k"])
+                .arg(folder)
+                .arg("-D")
+                .arg(folder.join("data"));
+            command
+        }
+    };
+    let log = std::fs::OpenOptions::new().append(true).create(true).open(folder.join("log"));
+    let log = log.context("opening the server's log")?;
+    command.stdin(Stdio::null()).stdout(log.try_clone().context("the server's log")?).stderr(log);
+    command.process_group(0).kill_on_drop(true);
+    command.spawn().map_err(|error| missing(kind, &error).into())
+}
+
+fn missing(kind: OwnServer, error: &std::io::Error) -> Failure {
+    let (program, package) = match kind {
+        OwnServer::Redis => ("redis-server", "redis-server"),
+        OwnServer::Postgres => ("Postgres", "postgresql"),
+    };
+    Failure::new(Code::Config, format!("{program} cannot be started: {error}"))
+        .hint(format!("install it, such as with: apt-get install {package}"))
+}
+
+async fn prepare_postgres(folder: &Path) -> Result<()> {
+    if geteuid().is_root() {
+        let mut command = Command::new("chown");
+        let status = command.arg(POSTGRES_USER).arg(folder).status().await.context("running chown")?;
+        if !status.success() {
+            bail!(
+                "the folder cannot be given to the user {POSTGRES_USER}, who comes with the package postgresql"
+            );
+        }
+    }
+    let mut command = as_postgres(&postgres_program("initdb")?);
+    command.args(["--auth", "trust", "--username", POSTGRES_USER, "--encoding", "UTF8", "--no-locale", "-D"]);
+    let made =
+        command.arg(folder.join("data")).stdin(Stdio::null()).output().await.context("running initdb")?;
+    if !made.status.success() {
+        bail!("initdb failed: {}", String::from_utf8_lossy(&made.stderr));
+    }
+    Ok(())
+}
+
+/// A command of Postgres, run by a user that it accepts, and ended with this process.
+fn as_postgres(program: &Path) -> Command {
+    if !geteuid().is_root() {
+        let mut command = Command::new(program);
+        die_with_parent(&mut command);
+        return command;
+    }
+    let mut command = Command::new("setpriv");
+    command.args([
+        "--pdeathsig",
+        "QUIT",
+        "--reuid",
+        POSTGRES_USER,
+        "--regid",
+        POSTGRES_USER,
+        "--clear-groups",
+    ]);
+    command.arg(program);
+    command
+}
+
+/// The newest of the installed ones, or the one on the path.
+fn postgres_program(name: &str) -> Result<PathBuf> {
+    let folders = std::fs::read_dir(POSTGRES_FOLDER).into_iter().flatten().flatten();
+    let version = |path: &PathBuf| path.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok());
+    let newest = folders.map(|entry| entry.path()).filter(|path| version(path).is_some()).max_by_key(version);
+    let program = newest.map(|folder| folder.join("bin").join(name)).filter(|program| program.exists());
+    Ok(program.unwrap_or_else(|| PathBuf::from(name)))
+}
