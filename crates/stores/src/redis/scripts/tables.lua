@@ -332,7 +332,8 @@ local function flush_processes()
       for at, number in pairs(p.delta) do
         if number ~= 0 and call('HINCRBY', key, at, number) == 0 then call('HDEL', key, at) end
       end
-      if p.seal then call(p.open and 'HSET' or 'HDEL', key, 'open', p.open and 1 or nil) end
+      if p.seal and p.open then call('HSET', key, 'open', 1) end
+      if p.seal and not p.open then call('HDEL', key, 'open') end
       if not p.known then call('ZADD', T .. ':procs', 0, id) end
       p.known = true
     end
