@@ -1,16 +1,18 @@
 //! What every command has at hand: settings, output, and the store when it asks for it.
 
 use std::io::{IsTerminal, Read, Write, stderr, stdin};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use longhaul_queue::limits::Limits;
 use longhaul_queue::store::{Filter, ListRequest};
 use longhaul_queue::{Clock, JobId, Json, Queue, SystemClock, Timestamp};
+use longhaul_stores::StoreUrl;
 use longhaul_stores::sqlite::Db;
 
 use crate::args::Global;
 use crate::config::{Flag, Settings, value_bytes_max};
-use crate::exit::{Code, Failure};
+use crate::exit::{Code, Failure, code_of};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::store::{self, Missing};
@@ -18,6 +20,8 @@ use crate::telemetry::Root;
 
 /// Shortest start of an id that is looked for.
 const PREFIX_MIN: usize = 4;
+/// Before a server that is away is tried again.
+const SERVER_AGAIN: Duration = Duration::from_secs(1);
 
 /// One run of the program.
 pub(crate) struct App {
@@ -60,6 +64,24 @@ impl App {
     pub(crate) async fn queue_with_data(&self, missing: Missing) -> Result<(Queue, Option<Db>)> {
         let (store, data) = store::open_with_data(&self.settings, missing).await?;
         Ok((Queue::new(store).with_limits(self.limits()?), data))
+    }
+
+    /// The same, made if need be, for one who works for long: a server that is away is waited for.
+    pub(crate) async fn queue_for_long(&self) -> Result<(Queue, Option<Db>)> {
+        let is_server =
+            matches!(store::location(&self.settings)?, StoreUrl::Redis(_) | StoreUrl::Postgres(_));
+        let mut told = false;
+        loop {
+            match self.queue_with_data(Missing::Create).await {
+                Err(error) if is_server && code_of(&error) == Code::Unreachable => {
+                    if !std::mem::replace(&mut told, true) {
+                        self.out.warn(format_args!("{error:#}; it is tried again until it answers"));
+                    }
+                    tokio::time::sleep(SERVER_AGAIN).await;
+                }
+                answer => return answer,
+            }
+        }
     }
 
     async fn open(&self, missing: Missing) -> Result<Queue> {

@@ -126,11 +126,25 @@ fn options(settings: &Settings) -> Result<SqliteOptions> {
     Ok(SqliteOptions { durability, ..SqliteOptions::default() })
 }
 
+/// A URL without the password that may stand in it.
+pub(crate) fn shown(url: &str) -> String {
+    let Ok(mut parsed) = Url::parse(url) else { return url.to_owned() };
+    if parsed.password().is_none() || parsed.set_password(Some("***")).is_err() {
+        return url.to_owned();
+    }
+    parsed.into()
+}
+
+/// The URL of the store of `settings`, as it may be shown.
+pub(crate) fn shown_url(settings: &Settings) -> Result<String> {
+    Ok(shown(&settings.get("store.url")?.value))
+}
+
 /// The store and where its name comes from, for errors.
 pub(crate) fn source(settings: &Settings) -> String {
     settings.get("store.url").map_or_else(
         |error| error.to_string(),
-        |setting| format!("the store {} (store.url from {})", setting.value, setting.origin),
+        |setting| format!("the store {} (store.url from {})", shown(&setting.value), setting.origin),
     )
 }
 

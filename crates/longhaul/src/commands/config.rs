@@ -13,6 +13,7 @@ use crate::args::Cli;
 use crate::config::{KEYS, Origin, list, profile_field_about, template};
 use crate::exit::{Code, Failure};
 use crate::output::{Cell, Table, write_stderr, write_stdout};
+use crate::store;
 
 const FILE: &str = "longhaul.toml";
 
@@ -49,7 +50,7 @@ fn lines(app: &App) -> Vec<Line> {
         .iter()
         .map(|setting| Line {
             key: setting.key.to_owned(),
-            value: setting.value.clone(),
+            value: store::shown(&setting.value),
             origin: setting.origin.clone(),
             about: about(setting.key),
         })

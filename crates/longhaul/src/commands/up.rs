@@ -14,14 +14,13 @@ use crate::app::App;
 use crate::args::{UpArgs, WorkArgs};
 use crate::config::{address, tls_files};
 use crate::exit::{Code, Failure};
-use crate::store::Missing;
-use crate::{builtin, models, server};
+use crate::{builtin, models, server, store};
 
 /// Runs the command until it is asked to end.
 pub(crate) async fn run(app: &App, args: &UpArgs) -> Result<Code> {
     let address = listen_at(app, args)?;
     let options = ServerOptions { test_objects: args.seed_test_objects, ..ServerOptions::default() };
-    let (queue, data) = app.queue_with_data(Missing::Create).await?;
+    let (queue, data) = app.queue_for_long().await?;
     let ctx = server::context(app, (&queue, data), options.for_address(address.ip())).await?;
     let tls = tls(app)?;
     let encrypted = tls.is_some();
@@ -140,7 +139,7 @@ fn introduce(app: &App, ctx: &Ctx, address: SocketAddr, encrypted: bool, args: &
     app.out.note(format_args!("OpenAI SDK   base_url={base}/v1"));
     app.out.note(format_args!("Anthropic    base_url={base}"));
     app.out.note(format_args!("MCP          {base}/mcp"));
-    app.out.note(format_args!("store        {}", app.settings.get("store.url")?.value));
+    app.out.note(format_args!("store        {}", store::shown_url(&app.settings)?));
     app.out.note(format_args!("durability   {}", ctx.queue().store().caps().durability));
     let usable: Vec<&str> = ctx
         .catalog

@@ -19,15 +19,14 @@ use crate::args::WorkArgs;
 use crate::config::{Origin, concurrency, lease, list};
 use crate::exec::{Exec, Spawner};
 use crate::exit::{Code, Failure};
-use crate::store::Missing;
-use crate::{builtin, models, parse, server};
+use crate::{builtin, models, parse, server, store};
 
 /// Jobs of a dead worker that run at once where no command is run.
 const SUSPECTS_MAX: usize = 64;
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
-    let (queue, data) = app.queue_with_data(Missing::Create).await?;
+    let (queue, data) = app.queue_for_long().await?;
     let options = options(app, args)?;
     let mut worker = Worker::new(queue.clone(), options.clone());
     let spawner = Spawner::start().context("starting the thread that starts commands")?;
@@ -218,7 +217,7 @@ fn introduce(
         .exec
         .as_ref()
         .map_or_else(|| format!("built-in: {}", builtin::KINDS), |command| format!("sh -c {command:?}"));
-    app.out.note(format_args!("store        {}", app.settings.get("store.url")?.value));
+    app.out.note(format_args!("store        {}", store::shown_url(&app.settings)?));
     app.out.note(format_args!("durability   {}", queue.store().caps().durability));
     app.out.note(format_args!("worker       {} ({} slots)", worker.id(), options.concurrency));
     app.out.note(format_args!("queues       {} (kinds: {kinds})", queues.join(", ")));

@@ -15,6 +15,7 @@ use crate::app::App;
 use crate::args::CrashArgs;
 use crate::commands::fleet::Stage;
 use crate::exit::Code;
+use crate::store;
 
 /// Runs the command.
 pub(super) async fn run(app: &App, args: &CrashArgs) -> Result<Code> {
@@ -32,7 +33,7 @@ pub(super) async fn run(app: &App, args: &CrashArgs) -> Result<Code> {
         "seed {seed}: {} jobs, {} kills{faults}, {}",
         args.jobs,
         args.kills,
-        stage.url()
+        store::shown(stage.url())
     ));
     app.out.note(format_args!("durability: {}", stage.queue().store().caps().durability));
     let started = Instant::now();

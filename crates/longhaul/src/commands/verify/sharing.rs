@@ -12,6 +12,7 @@ use crate::app::App;
 use crate::args::SharingArgs;
 use crate::commands::fleet::Stage;
 use crate::exit::Code;
+use crate::store;
 
 mod caller;
 
@@ -34,7 +35,12 @@ struct Shared {
 /// Runs the command.
 pub(super) async fn run(app: &App, args: &SharingArgs) -> Result<Code> {
     let mut stage = Stage::new(app, args.keep.as_deref()).await?;
-    app.out.note(format_args!("{} processes on {} for {} s", args.processes, stage.url(), args.seconds));
+    app.out.note(format_args!(
+        "{} processes on {} for {} s",
+        args.processes,
+        store::shown(stage.url()),
+        args.seconds
+    ));
     let mut children = Vec::new();
     for number in 0..args.processes {
         let (seconds, place) = (args.seconds.to_string(), number.to_string());

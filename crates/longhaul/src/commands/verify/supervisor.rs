@@ -18,7 +18,6 @@ use super::rows;
 use crate::app::App;
 use crate::args::CrashArgs;
 use crate::commands::fleet::Stage;
-use crate::exit::Code;
 use crate::progress::{Progress, Status};
 
 mod submitter;
@@ -94,8 +93,6 @@ pub(super) struct Supervisor<'a> {
     /// Size of the journal by which all kills should have happened.
     bytes_of_kills: u64,
     deadline: Instant,
-    /// Whether the store may be away for a while.
-    faults: bool,
     toll: Toll,
 }
 
@@ -131,7 +128,6 @@ impl<'a> Supervisor<'a> {
             ambushes: 0,
             bytes_of_kills,
             deadline: Instant::now() + allowed + (args.kills + 4 * args.faults) * Duration::from_millis(500),
-            faults: false,
             toll: Toll::default(),
         };
         for slot in 0..WORKERS {
@@ -143,7 +139,6 @@ impl<'a> Supervisor<'a> {
 
     /// Kills and pauses until all jobs have ended.
     pub(super) async fn run(mut self, faults: &mut Faults) -> Result<Toll> {
-        self.faults = faults.left() > 0;
         let mut next = self.next_kill();
         let mut looked_at = Instant::now();
         loop {
@@ -278,10 +273,7 @@ impl<'a> Supervisor<'a> {
                 signal(&slot.child, Signal::CONT);
             }
             if let Some(status) = slot.child.try_wait().context("looking at a worker")? {
-                // Who is started while the server is away says so and ends.
-                if !(self.faults && status.code() == Some(Code::Unreachable as i32)) {
-                    self.toll.surprises.push(format!("worker {number} ended by itself: {status}"));
-                }
+                self.toll.surprises.push(format!("worker {number} ended by itself: {status}"));
                 self.slots[number].child = self.worker(number)?;
             }
         }
