@@ -27,7 +27,8 @@ pub(crate) use llm::{
 };
 pub(crate) use sheet::{SheetCommand, SheetScoreArgs};
 pub(crate) use verify::{
-    CrashArgs, HoldArgs, LeaseArgs, OwnServer, ShareArgs, SharingArgs, SubmitArgs, VerifyArgs, VerifyCommand,
+    CrashArgs, HoldArgs, HostArgs, LeaseArgs, OwnServer, ShareArgs, SharingArgs, SubmitArgs, VerifyArgs,
+    VerifyCommand,
 };
 pub(crate) use work::{BenchArgs, DemoArgs, McpArgs, TokensCommand, UpArgs, WorkArgs};
 

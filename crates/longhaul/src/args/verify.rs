@@ -51,6 +51,9 @@ pub(crate) enum VerifyCommand {
     /// Is one of the processes of `verify sharing`.
     #[command(hide = true)]
     Share(ShareArgs),
+    /// Starts a server for a store, prints its URL, and ends it when stdin ends.
+    #[command(hide = true)]
+    Host(HostArgs),
     /// Is the blocked worker of `verify lease`.
     #[command(hide = true)]
     Hold(HoldArgs),
@@ -143,6 +146,13 @@ pub(crate) struct ShareArgs {
     /// Which of the processes.
     #[arg(long)]
     pub(crate) number: u32,
+}
+
+/// `verify host`.
+#[derive(Debug, Args)]
+pub(crate) struct HostArgs {
+    /// Which.
+    pub(crate) own: OwnServer,
 }
 
 /// `verify hold`.

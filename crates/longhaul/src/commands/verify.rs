@@ -37,6 +37,7 @@ pub(crate) async fn run(app: &App, args: &VerifyArgs) -> Result<Code> {
         Some(VerifyCommand::Step) => step::run_as_command(),
         Some(VerifyCommand::Submit(args)) => submit::run(app, args).await,
         Some(VerifyCommand::Share(args)) => sharing::share(app, args).await,
+        Some(VerifyCommand::Host(args)) => server::host(app, args).await,
         Some(VerifyCommand::Hold(args)) => lease::hold(app, args).await,
     }
 }

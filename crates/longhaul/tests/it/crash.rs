@@ -19,6 +19,18 @@ fn random_kills_lose_nothing() {
     assert!(!place.path(".longhaul").exists());
 }
 
+/// Workers are killed, connections cut, and the server itself is ended and comes back with what it had on disk.
+#[test]
+fn dying_servers_lose_nothing() {
+    for own in ["redis", "postgres"] {
+        let report = Place::new()
+            .json(&["verify", "crash", "--own", own, "--kills", "10", "--faults", "10", "--jobs", "400"]);
+        assert_eq!(report["ok"], true, "{own}: {report}");
+        assert_eq!(report["facts"]["server_restarts"], 2, "{own}: {report}");
+        assert!(report["facts"]["connections_cut"].as_u64() >= Some(5), "{own}: {report}");
+    }
+}
+
 #[test]
 fn verify_keeps_away_from_stores_with_jobs() {
     let place = Place::new();
@@ -28,6 +40,7 @@ fn verify_keeps_away_from_stores_with_jobs() {
         place.run(&["verify", what, "--store", store]).fails(2, &["has jobs", "name a new file"]);
     }
     place.run(&["verify", "crash", "--store", "memory://"]).fails(2, &["cannot be shared"]);
+    place.run(&["verify", "crash", "--faults", "3"]).fails(2, &["--own redis"]);
 }
 
 /// Others tell workers apart by host or process id, and a restart under the same name then hides what the dead one

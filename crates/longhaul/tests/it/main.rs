@@ -16,6 +16,7 @@ mod poison;
 mod remote;
 mod results;
 mod served;
+mod servers;
 mod settings;
 mod sharing;
 mod sheet;

@@ -11,7 +11,8 @@ use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 
-use crate::args::OwnServer;
+use crate::app::App;
+use crate::args::{HostArgs, OwnServer};
 use crate::exec::die_with_parent;
 use crate::exit::{Code, Failure};
 
@@ -119,6 +120,14 @@ impl Server {
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
+}
+
+/// Starts a server, prints its URL, and ends it when stdin ends: for tests of whatever uses a store.
+pub(super) async fn host(app: &App, args: &HostArgs) -> Result<Code> {
+    let server = Server::start(args.own).await?;
+    app.out.one(&server.url(), || server.url())?;
+    tokio::io::copy(&mut tokio::io::stdin(), &mut tokio::io::sink()).await.context("reading stdin")?;
+    Ok(Code::Ok)
 }
 
 fn spawn(kind: OwnServer, folder: &Path, port: u16) -> Result<Child> {

@@ -1,0 +1,99 @@
+//! Stores that are servers: everything above works as it does on a file.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{ChildStdin, Stdio};
+
+use serde_json::json;
+
+use crate::place::Place;
+use crate::served::Served;
+use crate::workers::Process;
+
+/// A server for a store; it ends when this is dropped.
+struct Host {
+    url: String,
+    _process: Process,
+    _stdin: ChildStdin,
+}
+
+impl Host {
+    fn start(kind: &str) -> Self {
+        let mut command = Place::new().command(&["verify", "host", kind]);
+        command.current_dir(std::env::temp_dir());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("running longhaul");
+        let mut url = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut url).expect("a URL");
+        let stdin = child.stdin.take().expect("piped");
+        Self { url: url.trim_end().to_owned(), _process: Process(child), _stdin: stdin }
+    }
+}
+
+/// Commands on a store at a server.
+struct Desk {
+    place: Place,
+    url: String,
+}
+
+impl Desk {
+    fn ok(&self, args: &[&str]) -> String {
+        self.place.ok(&[args, &["--store", &self.url]].concat())
+    }
+}
+
+fn works_as_on_a_file(kind: &str) {
+    let host = Host::start(kind);
+    let desk = Desk { place: Place::new(), url: host.url.clone() };
+    let first = desk.ok(&["enqueue", "echo", r#"{"n":1}"#, "--process", "p"]);
+    desk.ok(&["enqueue", "echo", "2", "--process", "p", "--after", &first]);
+    desk.ok(&["work", "--drain"]);
+    let file = Place::new();
+    let same = file.enqueue(&["echo", r#"{"n":1}"#, "--process", "p"]);
+    file.enqueue(&["echo", "2", "--process", "p", "--after", &same]);
+    file.drain(&[]);
+    let results = |text: String| -> Vec<serde_json::Value> {
+        let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+        lines.map(|line| json!([line["kind"], line["state"], line["result"]])).collect()
+    };
+    let args = ["results", "p", "-o", "jsonl"];
+    assert_eq!(results(desk.ok(&args)), results(file.ok(&args)));
+    desk.ok(&["consume", "p", "--yes"]);
+
+    desk.place.write("prompts.txt", &(0..30).map(|n| format!("prompt {n}\n")).collect::<String>());
+    desk.ok(&["run", "prompts.txt", "--profile", "sim", "--out", "answers.jsonl"]);
+    assert_eq!(crate::place::read(&desk.place.path("answers.jsonl")).lines().count(), 30);
+    desk.place.write("t.csv", &format!("text\n{}", "late but fine\n".repeat(20)));
+    desk.place.write("r.toml", "[[category]]\nname = \"joy\"\n");
+    let score = ["sheet", "score", "t.csv", "--text-column", "text", "--rubric", "r.toml", "--out", "s.csv"];
+    desk.ok(&[&score[..], &["--profile", "sim"]].concat());
+    assert_eq!(crate::place::read(&desk.place.path("s.csv")).lines().count(), 21);
+
+    let served = Served::start(&desk.place, &["--store", &desk.url], &[]);
+    let away = Place::new();
+    let through = |args: &[&str]| away.ok(&[args, &["--server", &served.url]].concat());
+    let id = through(&["enqueue", "echo", "[1,2]"]);
+    through(&["jobs", "wait", &id, "--timeout", "60s"]);
+    assert!(through(&["jobs", "show", &id, "-o", "json"]).contains("[1,2]"));
+}
+
+#[test]
+fn redis_works_as_a_file_does() {
+    works_as_on_a_file("redis");
+}
+
+#[test]
+fn postgres_works_as_a_file_does() {
+    works_as_on_a_file("postgres");
+}
+
+#[test]
+fn a_server_that_is_away_is_told_and_its_password_is_not() {
+    let place = Place::new();
+    for url in ["redis://u:secret@127.0.0.1:1", "postgres://u:secret@127.0.0.1:1/db"] {
+        let ran = place.run(&["jobs", "ls", "--store", url]);
+        ran.fails(6, &["127.0.0.1:1", "store.url"]);
+        assert!(!ran.stderr.contains("secret"), "{ran:?}");
+        let shown = place.ok(&["config", "show", "--store", url]);
+        assert!(!shown.contains("secret") && shown.contains("u:***@"), "{shown}");
+    }
+}
