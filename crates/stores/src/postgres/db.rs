@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use longhaul_queue::limits::Limits;
 use longhaul_queue::{Clock, Error, Result, SystemClock, Timestamp};
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
 use tokio_postgres::Client;
 use tracing::debug;
@@ -152,12 +153,41 @@ pub(super) struct Db {
     durability: String,
     listener: Listener,
     unfolded: AtomicUsize,
+    // Last, so that everything it serves has gone before.
+    _io: Io,
+}
+
+/// The thread that serves the connections. A worker renews its leases from a thread of its own so that a busy runtime
+/// does not cost it its jobs; the connection must not depend on that runtime either.
+struct Io(Option<Runtime>);
+
+impl Io {
+    fn start() -> Result<Self> {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).enable_all().thread_name("longhaul-postgres").build();
+        let failed = |error| Error::Unavailable(format!("a thread for Postgres cannot be started: {error}"));
+        runtime.map(|runtime| Self(Some(runtime))).map_err(failed)
+    }
+
+    fn handle(&self) -> Result<Handle> {
+        self.0.as_ref().map(|runtime| runtime.handle().clone()).ok_or_else(gone)
+    }
+}
+
+impl Drop for Io {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            // Without waiting: this may be dropped by a task.
+            runtime.shutdown_background();
+        }
+    }
 }
 
 impl Db {
     /// Connects and brings the schema up to date.
     pub(super) async fn open(url: &PostgresUrl, options: PostgresOptions) -> Result<Self> {
-        let pool = Pool::new(url.clone());
+        let io = Io::start()?;
+        let pool = Pool::new(url.clone(), io.handle()?);
         let keys = Keys::of(url.schema());
         let mut pooled = pool.get().await?;
         let session = pooled.session().ok_or_else(gone)?;
@@ -165,9 +195,9 @@ impl Db {
         let durability = durability(&session.client).await.map_err(|error| from_sql(&error))?;
         pooled.rests();
         drop(pooled);
-        let listener = Listener::start(url.clone(), keys.channel()).await;
+        let listener = Listener::start(url.clone(), keys.channel(), pool.io()).await;
         let (clock, limits) = (options.clock, options.limits);
-        Ok(Self { pool, keys, clock, limits, durability, listener, unfolded: AtomicUsize::new(0) })
+        Ok(Self { pool, keys, clock, limits, durability, listener, unfolded: AtomicUsize::new(0), _io: io })
     }
 
     pub(super) fn durability(&self) -> &str {
@@ -276,7 +306,7 @@ impl Db {
         {
             self.unfolded.store(0, Ordering::Relaxed);
             let (pool, keys) = (self.pool.clone(), self.keys);
-            tokio::spawn(async move {
+            self.pool.io().spawn(async move {
                 if let Err(error) = fold::fold(&pool, keys).await {
                     debug!(%error, "counters were not folded; the next one does it");
                 }

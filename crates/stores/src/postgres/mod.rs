@@ -60,7 +60,7 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Connects and brings the schema up to date. Call it within a Tokio runtime, which also serves its connections.
+    /// Connects and brings the schema up to date. A thread of the store serves its connections.
     pub async fn open(url: &PostgresUrl, options: PostgresOptions) -> Result<Self> {
         Ok(Self { db: Arc::new(Db::open(url, options).await?) })
     }
