@@ -19,6 +19,7 @@ use tracing::debug;
 
 use super::error::{DbError, DbResult, from_sql, is_collision, is_connection_lost};
 use super::fold;
+use super::gather::Gather;
 use super::listener::Listener;
 use super::pool::Pool;
 use super::tx::Tx;
@@ -150,6 +151,7 @@ pub(super) struct Db {
     pub(super) keys: Keys,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) limits: Limits,
+    pub(super) gather: Gather,
     durability: String,
     listener: Listener,
     unfolded: AtomicUsize,
@@ -197,7 +199,17 @@ impl Db {
         drop(pooled);
         let listener = Listener::start(url.clone(), keys.channel(), pool.io()).await;
         let (clock, limits) = (options.clock, options.limits);
-        Ok(Self { pool, keys, clock, limits, durability, listener, unfolded: AtomicUsize::new(0), _io: io })
+        Ok(Self {
+            pool,
+            keys,
+            clock,
+            limits,
+            gather: Gather::default(),
+            durability,
+            listener,
+            unfolded: AtomicUsize::new(0),
+            _io: io,
+        })
     }
 
     pub(super) fn durability(&self) -> &str {
@@ -218,17 +230,22 @@ impl Db {
         let pooled = self.pool.get().await?;
         let client = &pooled.session().ok_or_else(gone)?.client;
         let key = self.keys.rows();
-        let begun = match call.mode {
-            Mode::Look => Ok(()),
-            Mode::Read => client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await,
-            Mode::Shared => {
-                client.batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock_shared({key})")).await
-            }
+        let lock = match call.mode {
+            Mode::Look => return Ok(Some(Tx::own(pooled, self.keys, call.now, false))),
+            Mode::Shared => Some(format!("BEGIN; SELECT pg_advisory_xact_lock_shared({key})")),
             Mode::Fleeting => {
                 let begin = "BEGIN; SET LOCAL synchronous_commit = off";
-                client.batch_execute(&format!("{begin}; SELECT pg_advisory_xact_lock_shared({key})")).await
+                Some(format!("{begin}; SELECT pg_advisory_xact_lock_shared({key})"))
             }
-            Mode::Alone => client.batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock({key})")).await,
+            Mode::Read | Mode::Alone => None,
+        };
+        if let Some(lock) = lock {
+            return Ok(Some(Tx::own(pooled, self.keys, call.now, false).opened_by(lock)));
+        }
+        let begun = if call.mode == Mode::Read {
+            client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await
+        } else {
+            client.batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock({key})")).await
         };
         match begun {
             Ok(()) => Ok(Some(Tx::own(pooled, self.keys, call.now, call.mode == Mode::Alone))),
