@@ -72,6 +72,7 @@ struct Look {
 /// nobody may add to it in between. In one order, so that two claims never wait for each other crosswise.
 async fn lock_limited(tx: &mut Tx<'_>, request: &ClaimRequest) -> DbResult<()> {
     let mut keys = Vec::new();
+    tx.load_settings(&request.queues).await?;
     for queue in &request.queues {
         if tx.queue_settings(queue).await?.max_running.is_some() {
             keys.push(tx.keys().queue(queue));

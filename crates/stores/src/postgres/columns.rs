@@ -1,9 +1,14 @@
 //! New jobs and edges as columns: many are written by one statement.
 
-use longhaul_queue::Timestamp;
+use std::pin::pin;
+
+use bytes::Bytes;
+use tokio_postgres::CopyInSink;
+use tokio_postgres::binary_copy::BinaryCopyInWriter;
+use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::error::DbResult;
+use super::error::{DbResult, corrupt};
 use super::tx::Tx;
 
 /// New jobs, column by column.
@@ -23,43 +28,126 @@ pub(super) struct Jobs<'j> {
     pub(super) due_at: Vec<Option<i64>>,
     pub(super) options: Vec<Option<String>>,
     pub(super) payload: Vec<&'j str>,
+    pub(super) created_at: Vec<i64>,
 }
 
-const INSERT: &str = "INSERT INTO lh_jobs (seq, id, queue, kind, state, priority, run_at, flags, process, waits_for,
+const INSERT: &str =
+    "INSERT INTO lh_jobs (seq, id, queue, kind, state, priority, run_at, flags, process, waits_for,
          expires_at, due_at, options, payload, created_at)
-     SELECT u.*, $15 FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::text[], $5::smallint[], $6::integer[],
+     SELECT * FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::text[], $5::smallint[], $6::integer[],
          $7::bigint[], $8::integer[], $9::text[], $10::integer[], $11::bigint[], $12::bigint[], $13::text[],
-         $14::text[]) AS u";
+         $14::text[], $15::bigint[])";
+
+/// Takes as many places as there are jobs and writes these to them. The row of the counter stays locked until the
+/// commit: see the migration.
+const PLACE: &str = "WITH last AS (
+         UPDATE lh_meta SET value = value + cardinality($1::uuid[]) WHERE key = 'seq'
+         RETURNING value - cardinality($1::uuid[]) AS seq),
+     placed AS (
+         INSERT INTO lh_jobs (seq, id, queue, kind, state, priority, run_at, flags, process, waits_for, expires_at,
+             due_at, options, payload, created_at)
+         SELECT last.seq + place, u_id, u_queue, u_kind, u_state, u_priority, u_run_at, u_flags, u_process,
+             u_waits_for, u_expires_at, u_due_at, u_options, u_payload, u_created_at
+         FROM last, unnest($1::uuid[], $2::text[], $3::text[], $4::smallint[], $5::integer[], $6::bigint[],
+             $7::integer[], $8::text[], $9::integer[], $10::bigint[], $11::bigint[], $12::text[], $13::text[],
+             $14::bigint[])
+             WITH ORDINALITY AS u (u_id, u_queue, u_kind, u_state, u_priority, u_run_at, u_flags, u_process,
+                 u_waits_for, u_expires_at, u_due_at, u_options, u_payload, u_created_at, place))
+     SELECT last.seq + 1 FROM last";
+
+pub(super) const COPY: &str =
+    "COPY lh_jobs (seq, id, queue, kind, state, priority, run_at, flags, process, waits_for,
+         expires_at, due_at, options, payload, created_at) FROM STDIN BINARY";
+const COPY_TYPES: [Type; 15] = [
+    Type::INT8,
+    Type::UUID,
+    Type::TEXT,
+    Type::TEXT,
+    Type::INT2,
+    Type::INT4,
+    Type::INT8,
+    Type::INT4,
+    Type::TEXT,
+    Type::INT4,
+    Type::INT8,
+    Type::INT8,
+    Type::TEXT,
+    Type::TEXT,
+    Type::INT8,
+];
 
 impl Jobs<'_> {
-    /// Writes the jobs and the highest place given.
-    pub(super) async fn write(&self, tx: &Tx<'_>, last_seq: i64, now: Timestamp) -> DbResult<()> {
+    /// Writes the jobs to the places they have, and the highest place given.
+    pub(super) async fn write(&self, tx: &Tx<'_>, last_seq: i64) -> DbResult<()> {
         let Self { seq, id, queue, kind, state, priority, run_at, flags, process, .. } = self;
-        let Self { waits_for, expires_at, due_at, options, payload, .. } = self;
-        let created_at = now.as_millis();
-        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 15] = [
-            seq,
-            id,
-            queue,
-            kind,
-            state,
-            priority,
-            run_at,
-            flags,
-            process,
-            waits_for,
-            expires_at,
-            due_at,
-            options,
-            payload,
-            &created_at,
-        ];
-        let sql = "UPDATE lh_meta SET value = $1 WHERE key = 'seq'";
-        let seq_params: [&(dyn tokio_postgres::types::ToSql + Sync); 1] = [&last_seq];
-        let (rows, place) = tokio::join!(tx.run(INSERT, &params), tx.run(sql, &seq_params));
-        rows?;
-        place?;
-        let mut processes: Vec<&str> = process.iter().flatten().copied().collect();
+        let Self { waits_for, expires_at, due_at, options, payload, created_at, .. } = self;
+        tx.run(
+            INSERT,
+            &[
+                seq, id, queue, kind, state, priority, run_at, flags, process, waits_for, expires_at, due_at,
+                options, payload, created_at,
+            ],
+        )
+        .await?;
+        write_last_seq(tx, last_seq).await?;
+        self.write_processes(tx).await
+    }
+
+    /// Gives the jobs their places and writes them; returns the first place.
+    pub(super) async fn place(&self, tx: &Tx<'_>) -> DbResult<i64> {
+        let Self { id, queue, kind, state, priority, run_at, flags, process, .. } = self;
+        let Self { waits_for, expires_at, due_at, options, payload, created_at, .. } = self;
+        let placed = tx
+            .one(
+                PLACE,
+                &[
+                    id, queue, kind, state, priority, run_at, flags, process, waits_for, expires_at, due_at,
+                    options, payload, created_at,
+                ],
+            )
+            .await?;
+        self.write_processes(tx).await?;
+        let placed = placed.ok_or_else(|| corrupt("lh_meta", "seq is missing"))?;
+        Ok(placed.try_get(0)?)
+    }
+
+    /// Copies the jobs in.
+    pub(super) async fn copy(&self, sink: CopyInSink<Bytes>) -> DbResult<()> {
+        let mut writer = pin!(BinaryCopyInWriter::new(sink, &COPY_TYPES));
+        for row in 0..self.id.len() {
+            writer
+                .as_mut()
+                .write(&[
+                    &self.seq[row],
+                    &self.id[row],
+                    &self.queue[row],
+                    &self.kind[row],
+                    &self.state[row],
+                    &self.priority[row],
+                    &self.run_at[row],
+                    &self.flags[row],
+                    &self.process[row],
+                    &self.waits_for[row],
+                    &self.expires_at[row],
+                    &self.due_at[row],
+                    &self.options[row],
+                    &self.payload[row],
+                    &self.created_at[row],
+                ])
+                .await?;
+        }
+        writer.finish().await?;
+        Ok(())
+    }
+
+    /// Writes what belongs to jobs that were copied in.
+    pub(super) async fn write_places(&self, tx: &Tx<'_>) -> DbResult<()> {
+        write_last_seq(tx, self.seq.last().copied().unwrap_or(0)).await?;
+        self.write_processes(tx).await
+    }
+
+    async fn write_processes(&self, tx: &Tx<'_>) -> DbResult<()> {
+        let mut processes: Vec<&str> = self.process.iter().flatten().copied().collect();
         processes.sort_unstable();
         processes.dedup();
         if !processes.is_empty() {
@@ -68,6 +156,11 @@ impl Jobs<'_> {
         }
         Ok(())
     }
+}
+
+async fn write_last_seq(tx: &Tx<'_>, last_seq: i64) -> DbResult<()> {
+    tx.run("UPDATE lh_meta SET value = $1 WHERE key = 'seq'", &[&last_seq]).await?;
+    Ok(())
 }
 
 /// New edges, column by column.

@@ -12,12 +12,14 @@ use std::time::Duration;
 
 use longhaul_queue::limits::Limits;
 use longhaul_queue::{Clock, Error, Result, SystemClock, Timestamp};
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
 use tokio_postgres::Client;
 use tracing::debug;
 
 use super::error::{DbError, DbResult, from_sql, is_collision, is_connection_lost};
 use super::fold;
+use super::gather::Gather;
 use super::listener::Listener;
 use super::pool::Pool;
 use super::tx::Tx;
@@ -149,15 +151,45 @@ pub(super) struct Db {
     pub(super) keys: Keys,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) limits: Limits,
+    pub(super) gather: Gather,
     durability: String,
     listener: Listener,
     unfolded: AtomicUsize,
+    // Last, so that everything it serves has gone before.
+    _io: Io,
+}
+
+/// The thread that serves the connections. A worker renews its leases from a thread of its own so that a busy runtime
+/// does not cost it its jobs; the connection must not depend on that runtime either.
+struct Io(Option<Runtime>);
+
+impl Io {
+    fn start() -> Result<Self> {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).enable_all().thread_name("longhaul-postgres").build();
+        let failed = |error| Error::Unavailable(format!("a thread for Postgres cannot be started: {error}"));
+        runtime.map(|runtime| Self(Some(runtime))).map_err(failed)
+    }
+
+    fn handle(&self) -> Result<Handle> {
+        self.0.as_ref().map(|runtime| runtime.handle().clone()).ok_or_else(gone)
+    }
+}
+
+impl Drop for Io {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            // Without waiting: this may be dropped by a task.
+            runtime.shutdown_background();
+        }
+    }
 }
 
 impl Db {
     /// Connects and brings the schema up to date.
     pub(super) async fn open(url: &PostgresUrl, options: PostgresOptions) -> Result<Self> {
-        let pool = Pool::new(url.clone());
+        let io = Io::start()?;
+        let pool = Pool::new(url.clone(), io.handle()?);
         let keys = Keys::of(url.schema());
         let mut pooled = pool.get().await?;
         let session = pooled.session().ok_or_else(gone)?;
@@ -165,9 +197,19 @@ impl Db {
         let durability = durability(&session.client).await.map_err(|error| from_sql(&error))?;
         pooled.rests();
         drop(pooled);
-        let listener = Listener::start(url.clone(), keys.channel()).await;
+        let listener = Listener::start(url.clone(), keys.channel(), pool.io()).await;
         let (clock, limits) = (options.clock, options.limits);
-        Ok(Self { pool, keys, clock, limits, durability, listener, unfolded: AtomicUsize::new(0) })
+        Ok(Self {
+            pool,
+            keys,
+            clock,
+            limits,
+            gather: Gather::default(),
+            durability,
+            listener,
+            unfolded: AtomicUsize::new(0),
+            _io: io,
+        })
     }
 
     pub(super) fn durability(&self) -> &str {
@@ -188,17 +230,22 @@ impl Db {
         let pooled = self.pool.get().await?;
         let client = &pooled.session().ok_or_else(gone)?.client;
         let key = self.keys.rows();
-        let begun = match call.mode {
-            Mode::Look => Ok(()),
-            Mode::Read => client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await,
-            Mode::Shared => {
-                client.batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock_shared({key})")).await
-            }
+        let lock = match call.mode {
+            Mode::Look => return Ok(Some(Tx::own(pooled, self.keys, call.now, false))),
+            Mode::Shared => Some(format!("BEGIN; SELECT pg_advisory_xact_lock_shared({key})")),
             Mode::Fleeting => {
                 let begin = "BEGIN; SET LOCAL synchronous_commit = off";
-                client.batch_execute(&format!("{begin}; SELECT pg_advisory_xact_lock_shared({key})")).await
+                Some(format!("{begin}; SELECT pg_advisory_xact_lock_shared({key})"))
             }
-            Mode::Alone => client.batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock({key})")).await,
+            Mode::Read | Mode::Alone => None,
+        };
+        if let Some(lock) = lock {
+            return Ok(Some(Tx::own(pooled, self.keys, call.now, false).opened_by(lock)));
+        }
+        let begun = if call.mode == Mode::Read {
+            client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await
+        } else {
+            client.batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock({key})")).await
         };
         match begun {
             Ok(()) => Ok(Some(Tx::own(pooled, self.keys, call.now, call.mode == Mode::Alone))),
@@ -276,7 +323,7 @@ impl Db {
         {
             self.unfolded.store(0, Ordering::Relaxed);
             let (pool, keys) = (self.pool.clone(), self.keys);
-            tokio::spawn(async move {
+            self.pool.io().spawn(async move {
                 if let Err(error) = fold::fold(&pool, keys).await {
                     debug!(%error, "counters were not folded; the next one does it");
                 }

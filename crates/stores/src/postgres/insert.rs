@@ -15,7 +15,7 @@ use super::rows::{
 };
 use super::tx::Tx;
 use super::unique::{self, Scope};
-use super::{columns, graph, process};
+use super::{columns, graph, plain, process};
 use crate::changes::Subject;
 
 /// Stores jobs in the order given; parents may stand after their children.
@@ -27,11 +27,10 @@ pub(super) async fn insert(tx: &mut Tx<'_>, jobs: &[NewJob], now: Timestamp) -> 
     if !tx.is_alone() && jobs.iter().any(reaches_out) {
         return Err(DbError::Alone);
     }
-    let mut ids = Vec::with_capacity(jobs.len());
-    for job in jobs {
-        let no_id = || Error::invalid(format!("a job of kind {} has no id", job.kind));
-        ids.push(job.id.ok_or_else(no_id)?);
+    if tx.may_restart() {
+        return Ok(plain::insert(tx, &[(jobs, now)]).await?.pop().unwrap_or_default());
     }
+    let ids = jobs.iter().map(id_of).collect::<DbResult<Vec<_>>>()?;
     let last_seq = lock_seq(tx).await?;
     let stored = jobs_by_id(tx, &ids).await?;
     check_duplicates(tx, jobs, &stored).await?;
@@ -64,13 +63,17 @@ pub(super) async fn insert(tx: &mut Tx<'_>, jobs: &[NewJob], now: Timestamp) -> 
     Ok(enqueued)
 }
 
+pub(super) fn id_of(job: &NewJob) -> DbResult<JobId> {
+    job.id.ok_or_else(|| Error::invalid(format!("a job of kind {} has no id", job.kind)).into())
+}
+
 /// Whether a job concerns others than itself.
 pub(super) fn reaches_out(job: &NewJob) -> bool {
     !job.depends_on.is_empty() || job.after_process.is_some() || job.options.unique.is_some()
 }
 
 /// The highest place given so far. The row stays locked until the commit: see the migration.
-async fn lock_seq(tx: &Tx<'_>) -> DbResult<i64> {
+pub(super) async fn lock_seq(tx: &Tx<'_>) -> DbResult<i64> {
     let row = tx.one("SELECT value FROM lh_meta WHERE key = 'seq' FOR UPDATE", &[]).await?;
     let row = row.ok_or_else(|| super::error::corrupt("lh_meta", "seq is missing"))?;
     Ok(row.try_get(0)?)
@@ -332,6 +335,7 @@ impl<'j> Plan<'j> {
             jobs.due_at.push(millis(Some(new.run_at).filter(|_| state == State::Scheduled)));
             jobs.options.push(options_text(&new.job.options)?);
             jobs.payload.push(new.payload.as_str());
+            jobs.created_at.push(now.as_millis());
             for (position, edge) in (0..).zip(&new.parents) {
                 edges.child.push(new.seq);
                 edges.position.push(position);
@@ -347,30 +351,21 @@ impl<'j> Plan<'j> {
             let subject = Subject { id: new.id, queue, kind, process, helper: new.job.helper };
             tx.moved(subject, None, Some(state));
         }
-        jobs.write(tx, self.last_seq, now).await?;
+        jobs.write(tx, self.last_seq).await?;
         edges.write(tx).await?;
         self.write_rest(tx, now).await
     }
 
     /// What few jobs have: waits for a process, tags, unique keys.
     async fn write_rest(&self, tx: &Tx<'_>, now: Timestamp) -> DbResult<()> {
-        let (mut tags, mut tagged) = (Vec::new(), Vec::new());
         for new in &self.new {
-            for tag in &new.job.options.tags {
-                tags.push(tag.as_str());
-                tagged.push(new.seq);
-            }
             if let Some(process) = &new.job.after_process {
                 let sql = "INSERT INTO lh_waiters (child, process, satisfied) VALUES ($1, $2, $3)";
                 tx.run(sql, &[&new.seq, &process.as_str(), &!new.waits_for_process]).await?;
             }
             unique::hold(tx, new.job, new.id, new.seq, now).await?;
         }
-        if !tags.is_empty() {
-            let sql = "INSERT INTO lh_tags (tag, seq) SELECT * FROM unnest($1::text[], $2::bigint[]) ON CONFLICT DO NOTHING";
-            tx.run(sql, &[&tags, &tagged]).await?;
-        }
-        Ok(())
+        write_tags(tx, self.new.iter().map(|new| (new.seq, new.job))).await
     }
 
     /// Where the new jobs stand, when all of the submission are new and nothing has moved them since.
@@ -379,6 +374,25 @@ impl<'j> Plan<'j> {
             entry.state = new.state(now);
         }
     }
+}
+
+pub(super) async fn write_tags<'j>(
+    tx: &Tx<'_>,
+    jobs: impl Iterator<Item = (i64, &'j NewJob)>,
+) -> DbResult<()> {
+    let (mut tags, mut tagged) = (Vec::new(), Vec::new());
+    for (seq, job) in jobs {
+        for tag in &job.options.tags {
+            tags.push(tag.as_str());
+            tagged.push(seq);
+        }
+    }
+    if tags.is_empty() {
+        return Ok(());
+    }
+    let sql = "INSERT INTO lh_tags (tag, seq) SELECT * FROM unnest($1::text[], $2::bigint[]) ON CONFLICT DO NOTHING";
+    tx.run(sql, &[&tags, &tagged]).await?;
+    Ok(())
 }
 
 fn new_edge<'j>(
@@ -407,7 +421,7 @@ fn new_edge<'j>(
     })
 }
 
-fn flags_of(job: &NewJob) -> i32 {
+pub(super) fn flags_of(job: &NewJob) -> i32 {
     let flags = [
         (job.helper, flag::HELPER),
         (!job.depends_on.is_empty(), flag::PARENTS),

@@ -7,6 +7,7 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio_postgres::{AsyncMessage, Client, Connection, Socket, tls::NoTlsStream};
@@ -32,7 +33,7 @@ pub(super) struct Listener {
 
 impl Listener {
     /// Begins to listen. What others change after this has returned is heard.
-    pub(super) async fn start(url: PostgresUrl, channel: String) -> Self {
+    pub(super) async fn start(url: PostgresUrl, channel: String, io: &Handle) -> Self {
         let changes = watch::Sender::new(0);
         let wanted = Arc::new(Notify::new());
         let (begun, has_begun) = oneshot::channel();
@@ -47,7 +48,7 @@ impl Listener {
             changes: changes.clone(),
             wanted: Arc::clone(&wanted),
         };
-        let task = tokio::spawn(async move { ear.run().await }).abort_handle();
+        let task = io.spawn(async move { ear.run().await }).abort_handle();
         // Without an answer the connection broke at once, and is being made anew.
         let _ = has_begun.await;
         Self { changes, wanted, notify, last_at: Mutex::new(None), task }

@@ -13,12 +13,15 @@ mod claim;
 mod columns;
 mod db;
 mod delete;
+mod done;
 mod error;
 mod fold;
+mod gather;
 mod graph;
 mod insert;
 mod list;
 mod listener;
+mod plain;
 mod pool;
 mod process;
 mod read;
@@ -60,7 +63,7 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Connects and brings the schema up to date. Call it within a Tokio runtime, which also serves its connections.
+    /// Connects and brings the schema up to date. A thread of the store serves its connections.
     pub async fn open(url: &PostgresUrl, options: PostgresOptions) -> Result<Self> {
         Ok(Self { db: Arc::new(Db::open(url, options).await?) })
     }
@@ -87,7 +90,11 @@ impl Store for PostgresStore {
     }
 
     async fn insert(&self, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {
-        let mode = if jobs.iter().any(insert::reaches_out) { Mode::Alone } else { Mode::Shared };
+        let alone = jobs.iter().any(insert::reaches_out);
+        if !alone && jobs.len() <= gather::SMALL_JOBS_MAX {
+            return gather::enqueue(&self.db, jobs, now).await;
+        }
+        let mode = if alone { Mode::Alone } else { Mode::Shared };
         transact!(self.db, mode, now, |tx| insert::insert(tx, &jobs, now))
     }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use longhaul_queue::{Error, Result};
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_postgres::{Client, Connection, NoTls, Socket, Statement, tls::NoTlsStream};
 use tracing::debug;
@@ -53,14 +54,21 @@ impl Statements {
 #[derive(Clone)]
 pub(super) struct Pool {
     url: Arc<PostgresUrl>,
+    io: Handle,
     idle: Arc<Mutex<Vec<Session>>>,
     slots: Arc<Semaphore>,
 }
 
 impl Pool {
-    pub(super) fn new(url: PostgresUrl) -> Self {
+    /// Connections are served on `io`, whatever runtime asks for them: callers come from several, and one that is
+    /// busy, or has ended, must not take along what others use.
+    pub(super) fn new(url: PostgresUrl, io: Handle) -> Self {
         let slots = Arc::new(Semaphore::new(url.connections()));
-        Self { url: Arc::new(url), idle: Arc::default(), slots }
+        Self { url: Arc::new(url), io, idle: Arc::default(), slots }
+    }
+
+    pub(super) fn io(&self) -> &Handle {
+        &self.io
     }
 
     pub(super) fn url(&self) -> &PostgresUrl {
@@ -88,12 +96,17 @@ impl Pool {
     }
 
     async fn connect(&self) -> Result<Session> {
-        let (client, connection) = open(&self.url).await?;
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                debug!(%error, "a connection to Postgres ended");
-            }
+        let url = Arc::clone(&self.url);
+        let connecting = self.io.spawn(async move {
+            let (client, connection) = open(&url).await?;
+            tokio::spawn(async move {
+                if let Err(error) = connection.await {
+                    debug!(%error, "a connection to Postgres ended");
+                }
+            });
+            Ok::<_, Error>(client)
         });
+        let client = connecting.await.map_err(|_| super::db::gone())??;
         Ok(Session { client, statements: Statements::default() })
     }
 }

@@ -16,7 +16,7 @@ use super::error::{DbError, DbResult};
 use super::rows::{JobRow, flag, from_text, job_by_seq, job_columns, millis, state_number, to_text};
 use super::tx::Tx;
 use super::updates::{Runs, Updates};
-use super::{graph, insert, process, unique};
+use super::{done, graph, insert, process, unique};
 
 /// Where no caller gives a random number, so that all stores agree.
 pub(super) const JITTER_MEAN: f64 = 0.5;
@@ -44,6 +44,19 @@ async fn settle_among_others(
 ) -> DbResult<Vec<Settled>> {
     if items.iter().any(|item| !item.follow_ups.is_empty()) {
         return Err(DbError::Alone);
+    }
+    let replies = done::finish(tx, items, now).await?;
+    let left = items.iter().zip(&replies).filter(|(_, reply)| reply.is_none()).map(|(item, _)| item);
+    let left: Vec<&SettleItem> = left.collect();
+    let mut settled = settle_rest(tx, &left, now).await?.into_iter();
+    let reply = |reply: Option<Settled>| reply.or_else(|| settled.next()).unwrap_or(Settled::LostLease);
+    Ok(replies.into_iter().map(reply).collect())
+}
+
+/// Settlements of every kind that concern nobody but their jobs.
+async fn settle_rest(tx: &mut Tx<'_>, items: &[&SettleItem], now: Timestamp) -> DbResult<Vec<Settled>> {
+    if items.is_empty() {
+        return Ok(Vec::new());
     }
     let seqs: Vec<i64> = items.iter().map(|item| item.lease.seq).collect();
     let mut rows = HashMap::with_capacity(seqs.len());

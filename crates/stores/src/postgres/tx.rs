@@ -2,11 +2,13 @@
 //! transaction, not once a job, and together with the commit.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::{Mutex, PoisonError};
 
+use bytes::Bytes;
 use longhaul_queue::job::{Progress, Retention};
 use longhaul_queue::{State, Timestamp};
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Row};
+use tokio_postgres::{Client, CopyInSink, Row};
 
 use super::db::{Keys, Told, gone};
 use super::error::{DbResult, corrupt};
@@ -22,6 +24,8 @@ pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 /// The transaction that a call runs in.
 pub(super) struct Tx<'a> {
     link: Link<'a>,
+    /// Opens the transaction; sent together with its first statement.
+    opening: Mutex<Option<String>>,
     keys: Keys,
     now: Timestamp,
     alone: bool,
@@ -46,9 +50,26 @@ pub(super) struct QueueSettings {
     pub(super) retention: Option<Retention>,
 }
 
+impl QueueSettings {
+    fn read(row: &Row) -> DbResult<Self> {
+        let max_running: Option<i64> = row.try_get(1)?;
+        Ok(Self {
+            paused: row.try_get(0)?,
+            max_running: max_running.map(|max| u32::try_from(max).unwrap_or(u32::MAX)),
+            retention: from_text("a queue's retention", row.try_get(2)?)?,
+        })
+    }
+}
+
 impl Tx<'static> {
     pub(super) fn own(pooled: Pooled, keys: Keys, now: Timestamp, alone: bool) -> Self {
         Self::new(Link::Own(pooled), keys, now, alone)
+    }
+
+    /// Will be opened by `opening`, on the same trip as its first statement.
+    pub(super) fn opened_by(mut self, opening: String) -> Self {
+        self.opening = Mutex::new(Some(opening));
+        self
     }
 }
 
@@ -61,6 +82,7 @@ impl<'a> Tx<'a> {
     fn new(link: Link<'a>, keys: Keys, now: Timestamp, alone: bool) -> Self {
         Self {
             link,
+            opening: Mutex::new(None),
             keys,
             now,
             alone,
@@ -74,6 +96,11 @@ impl<'a> Tx<'a> {
     /// Whether nobody else works on the store meanwhile.
     pub(super) fn is_alone(&self) -> bool {
         self.alone
+    }
+
+    /// Whether the whole transaction may be run again when it turns out that it went the wrong way.
+    pub(super) fn may_restart(&self) -> bool {
+        !self.alone && matches!(self.link, Link::Own(_))
     }
 
     pub(super) fn keys(&self) -> Keys {
@@ -94,10 +121,19 @@ impl<'a> Tx<'a> {
         Ok(self.parts()?.0)
     }
 
+    fn take_opening(&self) -> Option<String> {
+        self.opening.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
     /// Runs a statement and says how many rows it changed.
     pub(super) async fn run(&self, sql: &'static str, params: Params<'_>) -> DbResult<u64> {
         let (client, statements) = self.parts()?;
-        Ok(client.execute(&statements.get(client, sql).await?, params).await?)
+        let statement = statements.get(client, sql).await?;
+        let Some(opening) = self.take_opening() else { return Ok(client.execute(&statement, params).await?) };
+        let (opened, changed) =
+            tokio::join!(client.batch_execute(&opening), client.execute(&statement, params));
+        opened?;
+        Ok(changed?)
     }
 
     /// The first row, if any.
@@ -108,7 +144,30 @@ impl<'a> Tx<'a> {
     /// All rows.
     pub(super) async fn all(&self, sql: &'static str, params: Params<'_>) -> DbResult<Vec<Row>> {
         let (client, statements) = self.parts()?;
-        Ok(client.query(&statements.get(client, sql).await?, params).await?)
+        let statement = statements.get(client, sql).await?;
+        let Some(opening) = self.take_opening() else { return Ok(client.query(&statement, params).await?) };
+        let (opened, rows) = tokio::join!(client.batch_execute(&opening), client.query(&statement, params));
+        opened?;
+        Ok(rows?)
+    }
+
+    /// A statement for rows that are copied in.
+    pub(super) async fn copy_in(&self, sql: &'static str) -> DbResult<CopyInSink<Bytes>> {
+        let (client, statements) = self.parts()?;
+        Ok(client.copy_in(&statements.get(client, sql).await?).await?)
+    }
+
+    /// Reads the settings of queues at once, for [`Tx::queue_settings`].
+    pub(super) async fn load_settings(&mut self, queues: &[String]) -> DbResult<()> {
+        let sql = "SELECT paused, max_running, retention, name FROM lh_queues WHERE name = ANY ($1)";
+        let rows = self.all(sql, &[&queues]).await?;
+        for queue in queues {
+            self.settings.insert(queue.clone(), QueueSettings::default());
+        }
+        for row in &rows {
+            self.settings.insert(row.try_get(3)?, QueueSettings::read(row)?);
+        }
+        Ok(())
     }
 
     /// A queue's settings, read once a transaction.
@@ -119,13 +178,7 @@ impl<'a> Tx<'a> {
         let sql = "SELECT paused, max_running, retention FROM lh_queues WHERE name = $1";
         let settings = match self.one(sql, &[&queue]).await? {
             None => QueueSettings::default(),
-            Some(row) => QueueSettings {
-                paused: row.try_get(0)?,
-                max_running: row
-                    .try_get::<_, Option<i64>>(1)?
-                    .map(|max| u32::try_from(max).unwrap_or(u32::MAX)),
-                retention: from_text("a queue's retention", row.try_get(2)?)?,
-            },
+            Some(row) => QueueSettings::read(&row)?,
         };
         self.settings.insert(queue.to_owned(), settings);
         Ok(settings)
@@ -207,6 +260,11 @@ impl<'a> Tx<'a> {
 
     /// Writes the bookkeeping, commits and tells other stores, in one trip to the server.
     pub(super) async fn commit(&mut self, listener: &Listener) -> DbResult<Told> {
+        if self.take_opening().is_some() {
+            // Nothing was done, so there is nothing to commit.
+            self.rests();
+            return Ok(Told::default());
+        }
         self.drop_empty_processes().await?;
         let books = Books::of(&self.changes, self.now)?;
         let changed = self.changed || books.as_ref().is_some_and(|books| books.news.is_some());
@@ -246,6 +304,7 @@ impl<'a> Tx<'a> {
     /// Undoes everything. When that fails, the connection is closed, which does it too.
     pub(super) async fn roll_back(mut self) {
         let undone = match self.client() {
+            _ if self.take_opening().is_some() => true,
             Ok(client) => client.batch_execute("ROLLBACK").await.is_ok(),
             Err(_) => false,
         };
