@@ -5,7 +5,7 @@ use longhaul_queue::state::{RunOutcome, Settlement, Spent};
 use longhaul_queue::{Error, Json, Lease, Result, State, Timestamp};
 
 use super::codec::{
-    flag, has, outcome_number, park_bytes, put_millis, put_name, put_retention, put_spent, put_time,
+    flag, has, outcome_number, park_bytes, put_millis, put_name, put_retention, put_short_time, put_spent, put_time,
 };
 
 /// Payloads up to this size stand in the row, which every change rewrites.
@@ -49,17 +49,19 @@ pub(super) fn put_job(args: &mut Args, job: &NewJob, now: Timestamp) -> Result<(
     let helper = if job.helper { flag::HELPER } else { 0 };
     row.push(helper | if job.after_process.is_some() { flag::WAITS_PROCESS } else { 0 });
     row.extend(job.priority.to_be_bytes());
-    for time in [Some(run_at), Some(now), None, None, job.expires_at, None] {
-        put_time(&mut row, time);
+    for time in [Some(run_at), None, None, job.expires_at, None] {
+        put_short_time(&mut row, time);
     }
     put_spent(&mut row, Spent::default());
-    row.extend(0_u64.to_be_bytes());
-    row.extend(u32::try_from(waits).unwrap_or(u32::MAX).to_be_bytes());
-    row.extend(0_u64.to_be_bytes());
+    row.extend(0_u32.to_be_bytes());
+    row.extend(u16::try_from(waits).unwrap_or(u16::MAX).to_be_bytes());
+    row.extend([0; 6]);
+    put_short_time(&mut row, Some(now));
     row.extend(digest(job, options.as_ref())?.to_be_bytes());
     row.extend(having.to_be_bytes());
-    for name in [job.queue.as_str(), &job.kind, process, "", payload] {
-        put_name(&mut row, name.as_bytes());
+    let lane = format!("{}\u{1f}{}\u{1f}{process}", job.queue, job.kind);
+    for text in [lane.as_str(), "", payload] {
+        put_name(&mut row, text.as_bytes());
     }
     args.push(row);
 

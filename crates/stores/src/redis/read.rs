@@ -2,7 +2,7 @@
 
 use longhaul_queue::events::{Change, Event, EventPage};
 use longhaul_queue::job::{JobDetail, JobId, JobResult, ProcessId};
-use longhaul_queue::limits::PAGE_MAX;
+use longhaul_queue::limits::{PAGE_MAX, RUNS_KEPT_MAX};
 use longhaul_queue::store::{Count, LedgerRow, Page};
 use longhaul_queue::{Result, State, Timestamp};
 use redis::Value;
@@ -23,12 +23,18 @@ pub(super) async fn get(store: &RedisStore, ids: &[JobId]) -> Result<Vec<JobDeta
 
 fn detail(value: Value) -> Result<JobDetail> {
     let [seq, row, fields, edges, log] = reply::fixed(value)?;
-    let Row { mut job, payload, .. } = Row::read(reply::int(&seq)?, reply::bytes(&row)?)?;
+    let row = Row::read(reply::int(&seq)?, reply::bytes(&row)?)?;
+    let last_run = row.last_run();
+    let Row { mut job, payload, .. } = row;
     let [long, options, data, result, error, park, runs, progress, after] = reply::fixed(fields)?;
     job.options = codec::options(reply::maybe(&options)?)?;
     job.error = reply::maybe(&error)?.map(codec::error).transpose()?;
     job.park = reply::maybe(&park)?.map(codec::park).transpose()?;
     let edges = codec::edges(&reply::pairs(edges)?)?;
+    let mut runs = reply::maybe(&runs)?.map(codec::runs).transpose()?.unwrap_or_default();
+    runs.extend(last_run);
+    let surplus = runs.len().saturating_sub(RUNS_KEPT_MAX);
+    runs.drain(..surplus);
     let line = |line: Value| codec::from_json("a log line", reply::bytes(&line)?);
     Ok(JobDetail {
         job,
@@ -37,7 +43,7 @@ fn detail(value: Value) -> Result<JobDetail> {
         result: reply::maybe(&result)?.map(codec::json).transpose()?,
         depends_on: edges.into_iter().map(|edge| edge.status).collect(),
         after_process: reply::maybe(&after)?.map(text).transpose()?.map(ProcessId::new),
-        runs: reply::maybe(&runs)?.map(codec::runs).transpose()?.unwrap_or_default(),
+        runs,
         progress: reply::maybe(&progress)?.map(|text| codec::from_json("progress", text)).transpose()?,
         log: reply::list(log)?.into_iter().map(line).collect::<Result<_>>()?,
     })

@@ -3,6 +3,7 @@
 use redis::Script;
 
 const TABLES: &str = include_str!("scripts/tables.lua");
+const FLUSH: &str = include_str!("scripts/flush.lua");
 const GRAPH: &str = include_str!("scripts/graph.lua");
 const INSERT: &str = include_str!("scripts/insert.lua");
 const SETTLEMENT: &str = include_str!("scripts/settlement.lua");
@@ -17,7 +18,7 @@ macro_rules! scripts {
         impl Scripts {
             pub(super) fn new() -> Self {
                 Self {
-                    $($name: Script::new(&[TABLES, $($piece,)* include_str!($file)].join("\n")),)*
+                    $($name: Script::new(&[TABLES, FLUSH, $($piece,)* include_str!($file)].join("\n")),)*
                 }
             }
         }

@@ -6,7 +6,8 @@
 local EXPIRED_MAX = 1000
 local GROUP = 'workers'
 
-local worker, lease_till = arg(), tonumber(arg())
+local worker, lease_text = arg(), arg()
+local lease_till = tonumber(lease_text)
 local limit, suspects_left = tonumber(arg()), tonumber(arg())
 local queues, kinds = {}, nil
 for i = 1, tonumber(arg()) do queues[i] = arg() end
@@ -39,7 +40,7 @@ local function head(lane)
     local list, seqs = {}, {}
     for k = 1, #found, 2 do
       local run_at, seq = read('>I6I6', found[k])
-      list[#list + 1] = {tonumber(found[k + 1]), run_at, seq}
+      list[#list + 1] = {tonumber(found[k + 1]), run_at, seq, found[k]}
       seqs[#seqs + 1] = seq
     end
     load(seqs)
@@ -87,6 +88,7 @@ local function choose(queue, free)
       expired[#expired + 1] = r
     else
       if lane.suspect then suspects_left = suspects_left - 1 end
+      r.member = best[4]
       chosen[#chosen + 1] = r
     end
   end
@@ -102,20 +104,23 @@ end
 
 -- Puts the jobs into the queue's stream, as one entry, and reads it as the worker's.
 local function deliver(queue, chosen)
-  local stream, seqs = T .. ':s:' .. queue, {}
+  local stream, keys = T .. ':s:' .. queue, {}
   local delivery = call('HINCRBY', T .. ':meta', 'delivery', 1)
-  local id = string.format('%.0f-0', delivery)
+  local name = whole(delivery)
   for i = 1, #chosen do
     chosen[i][DELIVERY] = delivery
-    seqs[i] = chosen[i].seq
+    keys[i] = chosen[i].key
   end
-  call('HSET', T .. ':deliveries', delivery, #chosen)
-  call('XADD', stream, id, 'worker', worker, 'jobs', table.concat(seqs, ' '))
+  local jobs = table.concat(keys)
+  call('HSET', T .. ':open', name, #chosen)
+  call('HSET', T .. ':deliveries', name, pack('>Hc0', #queue, queue) .. jobs)
+  call('ZADD', T .. ':leases', lease_text, name)
+  call('XADD', stream, name .. '-0', 'worker', worker, 'jobs', jobs)
   local read_group = {'XREADGROUP', 'GROUP', GROUP, worker, 'COUNT', 1, 'STREAMS', stream, '>'}
   local reply = redis.pcall(unpack(read_group))
   if type(reply) == 'table' and reply.err then
     -- The first claim of this queue, or somebody destroyed the group: what was delivered before is in the rows.
-    call('XGROUP', 'CREATE', stream, GROUP, string.format('%.0f-0', delivery - 1))
+    call('XGROUP', 'CREATE', stream, GROUP, whole(delivery - 1) .. '-0')
     call('SADD', T .. ':streams', queue)
     call(unpack(read_group))
   end
@@ -125,7 +130,7 @@ local function hand_out(queue, chosen)
   for i = 1, #chosen do
     local r = chosen[i]
     move(r, RUNNING)
-    r[FENCE], r[WORKER], r[STARTED], r[LEASE] = r[FENCE] + 1, worker, NOW, lease_till
+    r[FENCE], r[WORKER], r[STARTED], r[TILL] = r[FENCE] + 1, worker, NOW, lease_till
     r[FLAGS] = band(r[FLAGS], bnot(CANCEL))
   end
   deliver(queue, chosen)

@@ -6,10 +6,10 @@ for i = 2, #ARGV do
   if r then
     local reply = {r.seq, r.text}
     local names = {'p', 'o', 'd', 'x', 'e', 'k', 'h', 'g', 'a'}
-    for k = 1, #names do names[k] = r.seq .. names[k] end
+    for k = 1, #names do names[k] = r.key .. names[k] end
     reply[3] = call('HMGET', bucket_key(floor(r.seq / BUCKET)), unpack(names))
     reply[4] = has(r, EDGES) and call('HGETALL', edge_key(r)) or {}
-    reply[5] = has(r, LOG) and call('LRANGE', T .. ':log:' .. r.seq, 0, -1) or {}
+    reply[5] = has(r, LOG) and call('LRANGE', T .. ':log:' .. whole(r.seq), 0, -1) or {}
     replies[#replies + 1] = reply
   end
 end

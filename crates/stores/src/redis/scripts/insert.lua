@@ -13,7 +13,7 @@ function read_jobs(count)
   local jobs = {}
   for i = 1, count do
     local text = arg()
-    local r = unpack_row(0, text)
+    local r = unpack_row(0, false, text)
     if r[HAS] ~= 0 then
       if has(r, LONG) then r.long = arg() end
       if has(r, OPTIONS) then r.options = arg() end
@@ -67,7 +67,7 @@ local function holder(r, taken)
 end
 
 local function same_content(stored, r)
-  return stored[DIGEST] == r[DIGEST] and payload_of(stored) == (r.long or r[PAYLOAD])
+  return string.sub(stored[FIXED], 7) == string.sub(r[FIXED], 7) and payload_of(stored) == (r.long or r[PAYLOAD])
 end
 
 -- Everything that a new job waits for must be stored, or be stored with it.
@@ -88,10 +88,10 @@ local function check_references(inserted, members_by_id)
     if r.after then
       if not joined then
         joined = {}
-        for k = 1, #inserted do joined[inserted[k][PROCESS]] = true end
+        for k = 1, #inserted do joined[inserted[k].lane.process] = true end
       end
       if not joined[r.after] and not process_exists(r.after) then return {'process', r[ID], r.after} end
-      if r[PROCESS] == r.after and not flag(r, HELPER) then return {'own', r[ID], r.after} end
+      if r.lane.process == r.after and not flag(r, HELPER) then return {'own', r[ID], r.after} end
     end
   end
 end
@@ -130,7 +130,7 @@ local function add_edges(r)
     local seq = r.parent_seqs[id]
     local on_failure = string.byte(r.parents, i * 17)
     write_edge(r, {seq, id, i, on_failure, 0, NOT_ENDED})
-    call('ZADD', T .. ':ch:' .. seq, r.seq, seq_key(r.seq))
+    call('ZADD', T .. ':ch:' .. seq, r.seq, r.key)
     local parent = job(seq)
     if not has(parent, CHILDREN) then
       touch(parent)
@@ -142,7 +142,7 @@ end
 local function add_new(r)
   local seq = r.seq
   rows[seq] = r
-  r.touched = true
+  r.key, r.touched = seq_key(seq), true
   order[#order + 1] = r
   fresh[floor(seq / BUCKET)] = true
   if r[HAS] ~= 0 then
@@ -151,7 +151,7 @@ local function add_new(r)
     if r.retention then write(r, 't', r.retention) end
     if r.after then
       write(r, 'a', r.after)
-      call('ZADD', T .. ':wait:' .. r.after, seq, seq_key(seq))
+      call('ZADD', T .. ':wait:' .. r.after, seq, r.key)
     end
     if r.unique then
       write(r, 'u', r.unique)
@@ -161,9 +161,9 @@ local function add_new(r)
       call('ZREM', T .. ':windows', r.scope)
     end
   end
-  if r[PROCESS] ~= '' then
+  if r.lane.process ~= '' then
     count_in_process(r, 1)
-    put(T .. ':pj:' .. r[PROCESS], seq, seq_key(seq))
+    put(T .. ':pj:' .. r.lane.process, seq, r.key)
   end
 end
 
@@ -177,7 +177,7 @@ end
 local function debounce(r)
   local held = job(r.seq)
   touch(held)
-  held[RUN_AT] = math.max(math.min(NOW + r.wait, held[CREATED] + r.cap), held[RUN_AT])
+  held[RUN_AT] = math.max(math.min(later(r.wait), created(held) + r.cap), held[RUN_AT])
   if held[STATE] ~= BLOCKED then start_by_time(held) end
 end
 
@@ -196,7 +196,7 @@ local function open_new(r)
   if r.after and flag(r, WAITS_PROCESS) and process_done(r.after) then
     set_flag(r, WAITS_PROCESS, false)
     r[WAITS] = r[WAITS] - 1
-    call('ZREM', T .. ':wait:' .. r.after, seq_key(r.seq))
+    call('ZREM', T .. ':wait:' .. r.after, r.key)
   end
   release(r)
   if cause then end_job(r, CANCELLED, cause) end

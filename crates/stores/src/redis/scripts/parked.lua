@@ -15,7 +15,7 @@ else
     if r and r[STATE] == PARKED and not seen[r.seq] then
       seen[r.seq] = true
       local park = field(r, PARK, 'k')
-      if target == 'ids' or string.sub(park, 3, 2 + read('>H', park)) == key then list[#list + 1] = r.seq end
+      if target == 'ids' or park_key(park) == key then list[#list + 1] = r.seq end
     end
   end
   table.sort(list)

@@ -27,7 +27,7 @@ for i = 1, count do
   local s = items[i]
   local r = s.state == PARKED and s.park and held(s)
   if r and not flag(r, CANCEL) then
-    local key = string.sub(s.park, 3, 2 + read('>H', s.park))
+    local key = park_key(s.park)
     local signal = call('HGET', T .. ':signals', key)
     if signal and read('>d', signal) > NOW then
       waiting[#waiting + 1] = {i, string.sub(signal, 9), field(r, OPTIONS, 'o') or ''}
