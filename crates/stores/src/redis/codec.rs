@@ -30,12 +30,10 @@ pub(super) mod flag {
 
 /// Bits of what a row has beside it.
 pub(super) mod has {
-    pub(in super::super) const OPTIONS: u16 = 1;
+    pub(in super::super) const LONG: u16 = 1;
     pub(in super::super) const AFTER: u16 = 512;
     pub(in super::super) const EDGES: u16 = 1024;
     pub(in super::super) const UNIQUE: u16 = 2048;
-    pub(in super::super) const RETENTION: u16 = 4096;
-    pub(in super::super) const LONG: u16 = 16384;
 }
 
 /// A value that cannot be read.
@@ -249,6 +247,13 @@ pub(super) fn error(bytes: &[u8]) -> Result<JobError> {
     }
 }
 
+/// Payload and options.
+fn body(bytes: &[u8]) -> Result<(Json, JobOptions)> {
+    let mut reader = Reader::new(bytes);
+    let payload = json(reader.long()?.unwrap_or_default())?;
+    Ok((payload, options(Some(reader.rest()))?))
+}
+
 /// A park: its key, for the scripts, and then all of it.
 pub(super) fn park(bytes: &[u8]) -> Result<Park> {
     let mut reader = Reader::new(bytes);
@@ -266,18 +271,18 @@ pub(super) fn park_bytes(park: &Park) -> Result<Vec<u8>> {
 /// A row, and what is known without looking beside it.
 #[derive(Debug)]
 pub(super) struct Row {
-    /// The job, without options, park and error.
+    /// The job, without park and error.
     pub(super) job: Job,
     flags: u8,
-    /// What stands beside it.
-    pub(super) has: u16,
-    /// The payload, unless it is long.
+    /// The payload; `null` where a long one was not asked for.
     pub(super) payload: Json,
+    /// The result, unless it is long.
+    pub(super) result: Option<Json>,
 }
 
 impl Row {
-    /// Reads a row.
-    pub(super) fn read(seq: i64, bytes: &[u8]) -> Result<Self> {
+    /// Reads a row. A long body stands beside it.
+    pub(super) fn read(seq: i64, bytes: &[u8], long_body: Option<&[u8]>) -> Result<Self> {
         let mut row = Reader::new(bytes);
         let (id, state, flags) = (row.id()?, row.state()?, row.byte()?);
         let priority = row.u32()?.cast_signed();
@@ -294,8 +299,13 @@ impl Row {
         let (Some(queue), Some(kind), Some(process)) = (names.next(), names.next(), names.next()) else {
             return Err(corrupt("a lane"));
         };
+        let length = row.byte()?;
+        let _rule = row.take(usize::from(length))?;
         let length = row.u16()?;
-        let payload = json(row.take(usize::from(length))?)?;
+        let short_body = row.take(usize::from(length))?;
+        let length = row.u16()?;
+        let result = row.take(usize::from(length))?;
+        let result = (!result.is_empty()).then(|| json(result)).transpose()?;
         let some = |name: String| (!name.is_empty()).then_some(name);
         let job = Job {
             id,
@@ -321,7 +331,11 @@ impl Row {
             error: None,
             options: JobOptions::default(),
         };
-        Ok(Self { job, flags, has, payload })
+        let mut row = Self { job, flags, payload: Json::null(), result };
+        if let Some(body) = long_body.or((has & has::LONG == 0).then_some(short_body)) {
+            (row.payload, row.job.options) = self::body(body)?;
+        }
+        Ok(row)
     }
 
     /// The run that ended with success and is told by the row alone.

@@ -23,11 +23,10 @@ pub(super) async fn get(store: &RedisStore, ids: &[JobId]) -> Result<Vec<JobDeta
 
 fn detail(value: Value) -> Result<JobDetail> {
     let [seq, row, fields, edges, log] = reply::fixed(value)?;
-    let row = Row::read(reply::int(&seq)?, reply::bytes(&row)?)?;
+    let [long, data, long_result, error, park, runs, progress, after] = reply::fixed(fields)?;
+    let row = Row::read(reply::int(&seq)?, reply::bytes(&row)?, reply::maybe(&long)?)?;
     let last_run = row.last_run();
-    let Row { mut job, payload, .. } = row;
-    let [long, options, data, result, error, park, runs, progress, after] = reply::fixed(fields)?;
-    job.options = codec::options(reply::maybe(&options)?)?;
+    let Row { mut job, payload, result, .. } = row;
     job.error = reply::maybe(&error)?.map(codec::error).transpose()?;
     job.park = reply::maybe(&park)?.map(codec::park).transpose()?;
     let edges = codec::edges(&reply::pairs(edges)?)?;
@@ -38,9 +37,9 @@ fn detail(value: Value) -> Result<JobDetail> {
     let line = |line: Value| codec::from_json("a log line", reply::bytes(&line)?);
     Ok(JobDetail {
         job,
-        payload: reply::maybe(&long)?.map(codec::json).transpose()?.unwrap_or(payload),
+        payload,
         data: reply::maybe(&data)?.map(codec::json).transpose()?,
-        result: reply::maybe(&result)?.map(codec::json).transpose()?,
+        result: reply::maybe(&long_result)?.map(codec::json).transpose()?.or(result),
         depends_on: edges.into_iter().map(|edge| edge.status).collect(),
         after_process: reply::maybe(&after)?.map(text).transpose()?.map(ProcessId::new),
         runs,
@@ -120,7 +119,7 @@ pub(super) async fn results(
         .into_iter()
         .map(|seen| {
             let job = seen.row.job;
-            let result = seen.value.as_deref().map(codec::json).transpose()?;
+            let result = seen.value.as_deref().map(codec::json).transpose()?.or(seen.row.result);
             let (id, seq, kind, state) = (job.id, job.seq, job.kind, job.state);
             Ok(JobResult { id, seq, kind, state, result, error: job.error })
         })

@@ -37,13 +37,13 @@ end
 local due = call('ZRANGEBYSCORE', T .. ':leases', '-inf', NOW, 'LIMIT', 0, DELIVERIES_MAX)
 for i = 1, #due do
   if #expired > EXPIRED_MAX then break end
-  local delivery, seqs, first, passed = tonumber(due[i]), {}, nil, false
+  local number, seqs, first, passed = tonumber(due[i]), {}, nil, false
   local jobs = call('HGET', T .. ':deliveries', due[i])
-  for k = 3 + read('>H', jobs), #jobs, 6 do seqs[#seqs + 1] = read('>I6', jobs, k) end
+  for k = delivery(due[i]).jobs, #jobs, 6 do seqs[#seqs + 1] = read('>I6', jobs, k) end
   load(seqs)
   for k = 1, #seqs do
     local r = job(seqs[k])
-    if r and r[STATE] == RUNNING and r[DELIVERY] == delivery then
+    if r and r[STATE] == RUNNING and r[DELIVERY] == number then
       if r[TILL] <= NOW then
         passed = true
         expired[#expired + 1] = r
@@ -62,7 +62,7 @@ end)
 local found = {}
 for i = 1, math.min(limit, #expired) do
   local r = expired[i]
-  found[i] = {r.seq, r.text, field(r, OPTIONS, 'o') or ''}
+  found[i] = {r.seq, row_text(r), options(r)}
 end
 if #expired > limit or #due == DELIVERIES_MAX then sooner(NOW) end
 local later = call('ZRANGEBYSCORE', T .. ':leases', '(' .. whole(NOW), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]

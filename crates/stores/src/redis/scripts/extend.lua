@@ -10,8 +10,8 @@ for i = 1, #seqs do
   local r = job(seqs[i])
   if r and r[STATE] == RUNNING and r[FENCE] == fences[i] then
     if not r.renewed then add(renewed, r[DELIVERY], 1) end
+    touch(r)
     r.renewed, r[TILL] = true, till
-    write(r, '', pack_row(r))
     alive[r[DELIVERY]] = r
     replies[i] = flag(r, CANCEL) and 2 or 1
   else
@@ -19,10 +19,10 @@ for i = 1, #seqs do
   end
 end
 flush()
-for delivery, r in pairs(alive) do
-  local name = whole(delivery)
+for number, r in pairs(alive) do
+  local name = whole(number)
   -- A delivery stands in the order of leases by its earliest.
-  local all = tonumber(call('HGET', T .. ':open', name)) == renewed[delivery]
+  local all = tonumber(call('HGET', T .. ':open', name)) == renewed[number]
   call('ZADD', T .. ':leases', all and 'XX' or 'LT', whole(till), name)
   -- Without its stream or group a job is leased all the same.
   redis.pcall('XCLAIM', T .. ':s:' .. r.lane.queue, 'workers', r[WORKER], 0, name .. '-0', 'JUSTID')

@@ -1,6 +1,6 @@
 -- Writes what a call has changed: rows, indexes, counters, deliveries; then one event and one notice.
 
-local flush, finish
+local flush, finish, note
 -- Lua allows 200 names at once, so that what is only of use here stands in a block.
 do
 
@@ -66,7 +66,7 @@ end
 
 local news, more = {}, 0
 
-local function note(r)
+function note(r)
   if #news >= EVENT_CHANGES_MAX then
     more = more + 1
     return
@@ -76,7 +76,13 @@ local function note(r)
 end
 
 -- The fields of a row, or their removal with everything beside it.
+local unnoted = {}
+
 local function write_row(r)
+  if r.noted then
+    unnoted[#unnoted + 1] = r.key
+    r.noted = nil
+  end
   local bucket = floor(r.seq / BUCKET)
   local names = writes[bucket]
   if not names then names = {} writes[bucket] = names end
@@ -154,18 +160,15 @@ end
 -- A delivery is one entry of a queue's stream: the jobs that one claim handed to one worker. It is acknowledged and
 -- deleted with the last of them.
 local function close_deliveries()
-  for delivery, jobs in pairs(closed) do
-    local name = whole(delivery)
+  for number, jobs in pairs(closed) do
+    local name = whole(number)
     if call('HINCRBY', T .. ':open', name, -jobs) <= 0 then
-      local found = call('HGET', T .. ':deliveries', name)
+      local stream = T .. ':s:' .. delivery(name).queue
       call('HDEL', T .. ':open', name)
       call('HDEL', T .. ':deliveries', name)
       call('ZREM', T .. ':leases', name)
-      if found then
-        local stream = T .. ':s:' .. string.sub(found, 3, 2 + read('>H', found))
-        call('XACK', stream, 'workers', name .. '-0')
-        call('XDEL', stream, name .. '-0')
-      end
+      call('XACK', stream, 'workers', name .. '-0')
+      call('XDEL', stream, name .. '-0')
     end
   end
 end
@@ -181,7 +184,6 @@ end
 
 -- Writes what has changed so far, so that indexes can be read again.
 function flush()
-  if #order == 0 and next(writes) == nil and next(processes) == nil then return end
   for i = 1, #order do
     local r = order[i]
     if (r[STATE] ~= r.was and not (r.gone and r.was >= SUCCEEDED)) or r.progress then note(r) end
@@ -191,13 +193,14 @@ function flush()
   end
   order = {}
   close_deliveries()
+  each_chunk('HDEL', T .. ':run', unnoted)
   for key, list in pairs(drops) do each_chunk('ZREM', key, list) end
   for key, list in pairs(puts) do each_chunk('ZADD', key, list) end
   flush_buckets()
   flush_processes()
   flush_lanes()
   flush_prunes()
-  puts, drops, writes, closed, fresh, prunes = {}, {}, {}, {}, {}, {}
+  puts, drops, writes, closed, fresh, prunes, unnoted = {}, {}, {}, {}, {}, {}, {}
 end
 
 -- The end of every script that writes: one event, one notice. A call that changed nothing must wake nobody.

@@ -66,7 +66,7 @@ local function parent_ended(child, parent)
   if asked == SATISFIED then
     edge[5] = 1
     child[WAITS] = child[WAITS] - 1
-    local result = field(parent, RESULT, 'x')
+    local result = parent[OUT] ~= '' and parent[OUT] or field(parent, RESULT, 'x')
     if result then call('HSET', edge_key(child), parent.seq .. 'x', result) end
   elseif asked == CANCELS and child[STATE] ~= BLOCKED then
     -- A child that has ended before stays as it is.
@@ -83,9 +83,8 @@ local function later(length) return math.min(NOW + length, TIME_MAX) end
 -- When an ended job's row goes: nil for never, 0 for at once. The same rule as Rust's `Retention::removal`.
 local function removal(r, state)
   local keep, a, b
-  local own = field(r, RETENTION, 't')
-  if own then
-    keep, a, b = read('>Bdd', own)
+  if r[RULE] ~= '' then
+    keep, a, b = read('>Bdd', r[RULE])
   else
     local s = queue_settings(r.lane.queue)
     keep, a, b = s.keep, s.a, s.b

@@ -7,6 +7,8 @@ do
 
 local INSERTED, DUPLICATE, SKIPPED, REPLACED, DEBOUNCED = 0, 1, 2, 3, 4
 local POLICY_REPLACE, POLICY_DEBOUNCE = 1, 2
+-- As in Rust's `encode`.
+local BODY_IN_ROW_MAX = 512
 
 -- Jobs as Rust's `encode` lays them out: the row, the payload, and whatever else the row says it has.
 function read_jobs(count)
@@ -16,8 +18,6 @@ function read_jobs(count)
     local r = unpack_row(0, false, text)
     if r[HAS] ~= 0 then
       if has(r, LONG) then r.long = arg() end
-      if has(r, OPTIONS) then r.options = arg() end
-      if has(r, RETENTION) then r.retention = arg() end
       if has(r, AFTER) then r.after = arg() end
       if has(r, EDGES) then r.parents = arg() end
       if has(r, UNIQUE) then
@@ -66,8 +66,10 @@ local function holder(r, taken)
   return second_enqueue(r.policy, row and row[STATE] or ended), id, seq, ended
 end
 
+local function payload(r) return (read('>I4c0', r.long or body(r))) end
+
 local function same_content(stored, r)
-  return string.sub(stored[FIXED], 7) == string.sub(r[FIXED], 7) and payload_of(stored) == (r.long or r[PAYLOAD])
+  return string.sub(stored[FIXED], 7) == string.sub(r[FIXED], 7) and payload(stored) == payload(r)
 end
 
 -- Everything that a new job waits for must be stored, or be stored with it.
@@ -147,8 +149,6 @@ local function add_new(r)
   fresh[floor(seq / BUCKET)] = true
   if r[HAS] ~= 0 then
     if r.long then write(r, 'p', r.long) end
-    if r.options then write(r, 'o', r.options) end
-    if r.retention then write(r, 't', r.retention) end
     if r.after then
       write(r, 'a', r.after)
       call('ZADD', T .. ':wait:' .. r.after, seq, r.key)
@@ -167,10 +167,18 @@ local function add_new(r)
   end
 end
 
+-- Whoever got the new payload keeps his options.
 local function replace_payload(held, r)
+  local new = payload(r)
+  new = pack('>I4c0', #new, new) .. options(held)
   touch(held)
-  held[PAYLOAD] = r[PAYLOAD]
-  if r.long then set(held, LONG, 'p', r.long) else clear(held, LONG, 'p') end
+  if #new > BODY_IN_ROW_MAX then
+    held[BODY] = ''
+    set(held, LONG, 'p', new)
+  else
+    held[BODY] = new
+    clear(held, LONG, 'p')
+  end
 end
 
 -- Pushes a waiting holder's start back; never earlier than the job waits anyway, for a retry or a rate limit.

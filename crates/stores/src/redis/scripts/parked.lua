@@ -25,6 +25,6 @@ local reply = {}
 for i = 1, #list do
   local r = job(list[i])
   local o = #reply
-  reply[o + 1], reply[o + 2], reply[o + 3] = r.seq, r.text, field(r, OPTIONS, 'o') or ''
+  reply[o + 1], reply[o + 2], reply[o + 3] = r.seq, row_text(r), options(r)
 end
 return reply

@@ -29,6 +29,7 @@ local function reset(r)
   r[TILL], r[REMOVE] = NONE, NONE
   clear(r, ERROR, 'e')
   clear(r, RESULT, 'x')
+  r[OUT] = ''
   -- A job that has expired would be cancelled again before it could run.
   if r[EXPIRES] ~= NONE and r[EXPIRES] <= NOW then r[EXPIRES] = NONE end
   local open = flag(r, WAITS_PROCESS) and 1 or 0

@@ -8,7 +8,7 @@ local function held(s)
   local r = job(s.seq)
   if not r or r[STATE] ~= RUNNING or r[FENCE] ~= s.fence then return nil end
   -- Somebody renewed it, or it has made progress since the rescuer looked.
-  if mode == 'rescue' and r.text ~= s.seen then return nil end
+  if mode == 'rescue' and row_text(r) ~= s.seen then return nil end
   return r
 end
 
@@ -30,7 +30,7 @@ for i = 1, count do
     local key = park_key(s.park)
     local signal = call('HGET', T .. ':signals', key)
     if signal and read('>d', signal) > NOW then
-      waiting[#waiting + 1] = {i, string.sub(signal, 9), field(r, OPTIONS, 'o') or ''}
+      waiting[#waiting + 1] = {i, string.sub(signal, 9), options(r)}
     end
   end
 end

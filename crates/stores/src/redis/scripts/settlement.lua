@@ -66,7 +66,9 @@ local function apply(r, s)
     set_flag(r, SUSPECT, string.sub(s.spent, 3, 4) ~= NO_CRASHES)
   end
   if s.data then set(r, DATA, 'd', s.data) end
-  if s.result then set(r, RESULT, 'x', s.result) end
+  if s.result then
+    if #s.result <= OUT_IN_ROW_MAX then r[OUT] = s.result else set(r, RESULT, 'x', s.result) end
+  end
   -- A run that did not come to an answer of its own leaves the value to the next one.
   if s.wake == WAKE_CLEAR then clear(r, WAKE, 'w') end
   if s.state >= SUCCEEDED then

@@ -15,17 +15,22 @@ local BLOCKED, SCHEDULED, READY, RUNNING, PARKED, SUCCEEDED, FAILED, CANCELLED =
 -- TILL is the end of the lease while a job runs, and the time of its end when it has ended. FIXED is the time of the
 -- enqueue and the digest of what was handed in. LANE is queue, kind and process.
 local ID, STATE, FLAGS, PRIORITY, RUN_AT, STARTED, TILL, EXPIRES, REMOVE = 1, 2, 3, 4, 5, 6, 7, 8, 9
-local SPENT, FENCE, WAITS, DELIVERY, FIXED, HAS, LANE, WORKER, PAYLOAD = 10, 11, 12, 13, 14, 15, 16, 17, 18
--- A short payload stands in the row, which spares a field; a long one beside it, out of the way of every other change.
-local ROW = '>c16BBi4I6I6I6I6I6c14I4HI6c14HHc0Hc0Hc0'
+local SPENT, FENCE, WAITS, DELIVERY, FIXED, HAS, LANE, WORKER, RULE, BODY, OUT = 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20
+-- RULE is the job's own retention. A short BODY (payload and options) or OUT (result) stands in the row, which spares a
+-- field; a long one beside it, out of the way of every other change.
+local ROW = '>c16BBi4I6I6I6I6I6c14I4HI6c14HHc0Hc0Bc0Hc0Hc0'
+-- Where in a row a claim finds what it needs: state and flags, the expiry, HAS and LANE.
+local AT_STATE, AT_EXPIRES, AT_HAS = 17, 41, 93
+-- A result up to this size stands in the row.
+local OUT_IN_ROW_MAX = 512
 -- FLAGS
 local HELPER, CANCEL, WAITS_PROCESS, PARK_UNTIL, SUSPECT, DONE_AT_ONCE = 1, 2, 4, 8, 16, 32
 -- HAS: which fields stand beside the row, and which keys.
-local OPTIONS, DATA, RESULT, ERROR, PARK, WAKE, RUNS, PROGRESS, LOG, AFTER, EDGES, UNIQUE, RETENTION, CHILDREN, LONG =
-  1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384
+local LONG, DATA, RESULT, ERROR, PARK, WAKE, RUNS, PROGRESS, LOG, AFTER, EDGES, UNIQUE, CHILDREN =
+  1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096
 local FIELDS = {
-  {OPTIONS, 'o'}, {DATA, 'd'}, {RESULT, 'x'}, {ERROR, 'e'}, {PARK, 'k'}, {WAKE, 'w'}, {RUNS, 'h'}, {PROGRESS, 'g'},
-  {AFTER, 'a'}, {UNIQUE, 'u'}, {RETENTION, 't'}, {LONG, 'p'},
+  {LONG, 'p'}, {DATA, 'd'}, {RESULT, 'x'}, {ERROR, 'e'}, {PARK, 'k'}, {WAKE, 'w'}, {RUNS, 'h'}, {PROGRESS, 'g'},
+  {AFTER, 'a'}, {UNIQUE, 'u'},
 }
 local BUCKET = 128
 -- The bytes of SPENT that count crashes, when there were none.
@@ -37,7 +42,7 @@ local DAY = 86400000
 -- `fresh` are buckets with new rows, `prunes` ended jobs by the time at which they go.
 local rows, order, touched = {}, {}, false
 local puts, drops, writes, closed, fresh, prunes = {}, {}, {}, {}, {}, {}
-local lanes, processes, settings = {}, {}, {}
+local lanes, processes, settings, deliveries = {}, {}, {}, {}
 
 local function bucket_key(bucket) return T .. ':j:' .. bucket end
 local function has(r, what) return band(r[HAS], what) ~= 0 end
@@ -61,6 +66,18 @@ local function lane(text)
   return l
 end
 
+-- A delivery: queue, worker, the time of the claim and the end of its lease, then the jobs.
+local DELIVERED = '>Hc0Hc0dd'
+
+local function delivery(name)
+  local d = deliveries[name]
+  if d then return d end
+  local queue, worker, started, till, jobs = read(DELIVERED, call('HGET', T .. ':deliveries', name))
+  d = {number = tonumber(name), queue = queue, worker = worker, started = started, till = till, jobs = jobs}
+  deliveries[name] = d
+  return d
+end
+
 local function unpack_row(seq, key, text)
   local r = {seq = seq, key = key, text = text, lane = false, touched = false, was = -1, was_at = 0, gone = false,
     read(ROW, text)}
@@ -70,9 +87,20 @@ local function unpack_row(seq, key, text)
 end
 
 local function pack_row(r)
-  local l, w, p = r[LANE], r[WORKER], r[PAYLOAD]
+  local l, w, k, b, o = r[LANE], r[WORKER], r[RULE], r[BODY], r[OUT]
   return pack(ROW, r[1], r[2], r[3], r[4], r[5] + 1, r[6] + 1, r[7] + 1, r[8] + 1, r[9] + 1, r[10], r[11], r[12], r[13],
-    r[14], r[15], #l, l, #w, w, #p, p)
+    r[14], r[15], #l, l, #w, w, #k, k, #b, b, #o, o)
+end
+
+local function row_text(r) return r.text or pack_row(r) end
+
+-- A claim leaves the row as it was and notes only which delivery the job went with (`run`); whoever reads the row sees
+-- what that means, and whoever changes it writes it down.
+local function under_way(r, name)
+  local d = delivery(name)
+  r.text, r.noted = false, true
+  r[STATE], r[FENCE], r[WORKER], r[DELIVERY] = RUNNING, r[FENCE] + 1, d.worker, d.number
+  r[STARTED], r[TILL] = d.started, d.till
 end
 
 -- A row; nil when there is none.
@@ -82,6 +110,10 @@ local function job(seq)
     local key = seq_key(seq)
     local text = call('HGET', bucket_key(floor(seq / BUCKET)), key)
     r = text and unpack_row(seq, key, text) or false
+    if r and r[STATE] == READY then
+      local name = call('HGET', T .. ':run', key)
+      if name then under_way(r, name) end
+    end
     rows[seq] = r
   end
   if r and not r.gone then return r end
@@ -102,10 +134,16 @@ local function load(seqs)
       i = i + 1
     end
     if count > 0 then
-      local texts = call('HMGET', bucket_key(bucket), unpack(names))
+      local texts, ready, keys = call('HMGET', bucket_key(bucket), unpack(names)), {}, {}
       for k = 1, count do
         local text = texts[k]
-        rows[found[k]] = text and unpack_row(found[k], names[k], text) or false
+        local r = text and unpack_row(found[k], names[k], text) or false
+        rows[found[k]] = r
+        if r and r[STATE] == READY then ready[#ready + 1], keys[#keys + 1] = r, r.key end
+      end
+      local running = #keys > 0 and call('HMGET', T .. ':run', unpack(keys)) or {}
+      for k = 1, #keys do
+        if running[k] then under_way(ready[k], running[k]) end
       end
     end
   end
@@ -166,7 +204,14 @@ local function clear(r, what, letter)
   write(r, letter, false)
 end
 
-local function payload_of(r) return has(r, LONG) and beside(r, 'p') or r[PAYLOAD] end
+-- Payload and options.
+local function body(r) return has(r, LONG) and beside(r, 'p') or r[BODY] end
+
+local function options(r)
+  local text = body(r)
+  local _, from = read('>I4c0', text)
+  return string.sub(text, from)
+end
 
 local function set_flag(r, what, on)
   if flag(r, what) == on then return end
