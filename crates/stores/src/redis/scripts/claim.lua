@@ -32,42 +32,28 @@ local function free_slots(queue, left)
   return math.min(left, s.max - tonumber(call('HGET', T .. ':running', queue) or 0))
 end
 
--- Rows of candidates, not taken apart: most of what is in them a claim need not know.
-local function texts(seqs, list)
-  local i, n = 1, #seqs
-  while i <= n do
-    local bucket, names, first = floor(seqs[i] / BUCKET), {}, i
-    while i <= n and floor(seqs[i] / BUCKET) == bucket do
-      names[#names + 1] = seq_key(seqs[i])
-      i = i + 1
-    end
-    local found = call('HMGET', bucket_key(bucket), unpack(names))
-    for k = 1, #names do list[first + k - 1].key, list[first + k - 1].text = names[k], found[k] end
-  end
-end
-
--- The next candidate of a lane, or nil; rows are read by the batch.
+-- The next candidate of a source, as its index, or nil; rows are read by the batch and not taken apart.
 local function head(source)
-  if source.i > #source.list then
-    if source.over then return nil end
-    local found = call('ZRANGE', source.key, source.from, source.from + source.step - 1, 'WITHSCORES')
-    local list, seqs = {}, {}
-    for k = 1, #found, 2 do
-      local run_at, seq = read('>I6I6', found[k])
-      local n = #seqs + 1
-      list[n] = {priority = tonumber(found[k + 1]), run_at = run_at, seq = seq, member = found[k], key = false, text = false}
-      seqs[n] = seq
-    end
-    texts(seqs, list)
-    source.list, source.i, source.from, source.over = list, 1, source.from + #list, #list < source.step
+  if source.i <= source.n then return source.i end
+  if source.over then return nil end
+  local found = call('ZRANGE', source.key, source.from, source.from + source.step - 1, 'WITHSCORES')
+  local n, members, priorities, times, seqs, keys = #found / 2, {}, {}, {}, {}, {}
+  for i = 1, n do
+    local member = found[2 * i - 1]
+    members[i], priorities[i] = member, tonumber(found[2 * i])
+    times[i], seqs[i] = read('>I6I6', member)
+    keys[i] = string.sub(member, 7)
   end
-  return source.list[source.i]
+  source.members, source.priorities, source.times, source.seqs, source.keys = members, priorities, times, seqs, keys
+  source.texts = row_texts(seqs, keys)
+  source.i, source.n, source.from, source.over = 1, n, source.from + n, n < source.step
+  return n > 0 and 1 or nil
 end
 
-local function comes_first(a, b)
-  if a.priority ~= b.priority then return a.priority < b.priority end
-  if a.run_at ~= b.run_at then return a.run_at < b.run_at end
-  return a.seq < b.seq
+local function comes_first(a, i, b, k)
+  if a.priorities[i] ~= b.priorities[k] then return a.priorities[i] < b.priorities[k] end
+  if a.times[i] ~= b.times[k] then return a.times[i] < b.times[k] end
+  return a.seqs[i] < b.seqs[k]
 end
 
 local function sources_of(queue, free)
@@ -75,42 +61,41 @@ local function sources_of(queue, free)
   local known = kinds or call('SMEMBERS', T .. ':lanes:' .. queue)
   for i = 1, #known do
     local key = T .. ':ready:' .. queue .. '\31' .. known[i]
-    sources[#sources + 1] = {key = key, kind = known[i], from = 0, list = {}, i = 1, over = false, step = free}
+    sources[#sources + 1] = {key = key, kind = known[i], from = 0, i = 1, n = 0, over = false, step = free}
     if suspects_left > 0 then
       local step = math.min(free, suspects_left)
-      sources[#sources + 1] = {key = key .. '\31s', suspect = true, from = 0, list = {}, i = 1, over = false, step = step}
+      sources[#sources + 1] = {key = key .. '\31s', suspect = true, from = 0, i = 1, n = 0, over = false, step = step}
     end
   end
   return sources
 end
 
--- A job that has never started and is past its expiry.
-local function has_expired(candidate)
-  local started, _, expires = read('>I6I6I6', candidate.text, AT_EXPIRES - 12)
-  candidate.expiring = expires > 0 and started == 0
-  return candidate.expiring and expires - 1 <= NOW
-end
-
 -- Up to `free` jobs of a queue, in the order of claims, and the expired ones met on the way.
 local function choose(queue, free)
-  local chosen, expired, sources = {}, {}, sources_of(queue, free)
-  while #chosen < free and #expired < EXPIRED_MAX do
-    local best, from
-    for i = 1, #sources do
-      local source = sources[i]
+  local chosen, expired, sources = {seqs = {}, keys = {}, texts = {}}, {}, sources_of(queue, free)
+  local n = 0
+  while n < free and #expired < EXPIRED_MAX do
+    local best, at_best
+    for k = 1, #sources do
+      local source = sources[k]
       if not source.suspect or suspects_left > 0 then
-        local candidate = head(source)
-        if candidate and (not best or comes_first(candidate, best)) then best, from = candidate, source end
+        local i = head(source)
+        if i and (not best or comes_first(source, i, best, at_best)) then best, at_best = source, i end
       end
     end
     if not best then break end
-    from.i = from.i + 1
-    if has_expired(best) then
-      expired[#expired + 1] = best
+    best.i = at_best + 1
+    local text, key = best.texts[at_best], best.keys[at_best]
+    local started, _, expires = read('>I6I6I6', text, AT_EXPIRES - 12)
+    local expiring = expires > 0 and started == 0
+    if expiring and expires - 1 <= NOW then
+      expired[#expired + 1] = best.seqs[at_best]
     else
-      if from.suspect then suspects_left = suspects_left - 1 end
-      best.from = from.key
-      chosen[#chosen + 1] = best
+      if best.suspect then suspects_left = suspects_left - 1 end
+      n = n + 1
+      chosen.seqs[n], chosen.keys[n], chosen.texts[n] = best.seqs[at_best], key, text
+      drop(best.key, best.members[at_best])
+      if expiring then drop(T .. ':expiries', key) end
     end
   end
   -- A lane that has run dry is forgotten; the next ready job of its kind makes it known again.
@@ -125,15 +110,12 @@ end
 
 -- Puts the jobs into the queue's stream, as one entry, and reads it as the worker's.
 local function deliver(queue, chosen)
-  local stream, keys, run = T .. ':s:' .. queue, {}, {}
+  local stream, keys, run = T .. ':s:' .. queue, chosen.keys, {}
   local number = call('HINCRBY', T .. ':meta', 'delivery', 1)
   local name = whole(number)
-  for i = 1, #chosen do
-    local key = chosen[i].key
-    keys[i], run[2 * i - 1], run[2 * i] = key, key, name
-  end
+  for i = 1, #keys do run[2 * i - 1], run[2 * i] = keys[i], name end
   local jobs = table.concat(keys)
-  call('HSET', T .. ':open', name, #chosen)
+  call('HSET', T .. ':open', name, #keys)
   call('HSET', T .. ':deliveries', name, pack(DELIVERED, #queue, queue, #worker, worker, NOW, lease_till) .. jobs)
   each_chunk('HSET', T .. ':run', run)
   call('ZADD', T .. ':leases', lease_text, name)
@@ -148,72 +130,57 @@ local function deliver(queue, chosen)
   end
 end
 
--- Counts the jobs as running; their rows stay as they are.
+-- Whatever a worker gets beside the row.
+local BESIDE = {{LONG, 'p'}, {DATA, 'd'}, {ERROR, 'e'}, {WAKE, 'w'}}
+local BESIDE_ANY = LONG + DATA + ERROR + WAKE + EDGES
+
+local function contents(seq, key, what)
+  local bucket, values = bucket_key(floor(seq / BUCKET)), {}
+  for k = 1, #BESIDE do values[k] = band(what, BESIDE[k][1]) ~= 0 and call('HGET', bucket, key .. BESIDE[k][2]) end
+  values[#BESIDE + 1] = band(what, EDGES) ~= 0 and call('HGETALL', edge_key({seq = seq}))
+  return values
+end
+
+-- Counts the jobs as running and adds them to the reply; their rows stay as they are.
+local reply = {}
 local function hand_out(queue, chosen)
-  for i = 1, #chosen do
-    local c = chosen[i]
-    local state, flags = read('>BB', c.text, AT_STATE)
-    local what, name = read('>HHc0', c.text, AT_HAS)
-    local l = lane(name)
-    c.has = what
+  local o = #reply
+  for i = 1, #chosen.seqs do
+    local seq, text = chosen.seqs[i], chosen.texts[i]
+    local what, in_lane = read('>HHc0', text, AT_HAS)
+    local l = lane(in_lane)
     add(l.counts, READY, -1)
     add(l.counts, RUNNING, 1)
     if l.process ~= '' then
-      local p, helper = process(l.process), band(flags, HELPER) ~= 0 and 8 or 0
-      add(p.delta, state + helper, -1)
+      local p, helper = process(l.process), band(string.byte(text, AT_STATE + 1), HELPER) ~= 0 and 8 or 0
+      add(p.delta, READY + helper, -1)
       add(p.delta, RUNNING + helper, 1)
     end
-    drop(c.from, c.member)
-    if c.expiring then drop(T .. ':expiries', c.key) end
-    note({string.sub(c.text, 1, 16), RUNNING, lane = l})
-    rows[c.seq] = nil
+    if i <= EVENT_CHANGES_MAX then note({string.sub(text, 1, 16), RUNNING, lane = l}) else note_more() end
+    rows[seq] = nil
+    reply[o + 1], reply[o + 2] = seq, text
+    reply[o + 3] = band(what, BESIDE_ANY) ~= 0 and contents(seq, chosen.keys[i], what)
+    o = o + 3
   end
   touched = true
   deliver(queue, chosen)
 end
 
--- Whatever a worker gets beside the row.
-local BESIDE = {{LONG, 'p'}, {DATA, 'd'}, {ERROR, 'e'}, {WAKE, 'w'}}
-local BESIDE_ANY = LONG + DATA + ERROR + WAKE + EDGES
-
-local function contents(chosen)
-  local out = {}
-  for i = 1, #chosen do
-    local c = chosen[i]
-    local o = #out
-    out[o + 1], out[o + 2], out[o + 3] = c.seq, c.text, false
-    if band(c.has, BESIDE_ANY) ~= 0 then
-      local bucket, values = bucket_key(floor(c.seq / BUCKET)), {}
-      for k = 1, #BESIDE do
-        values[k] = band(c.has, BESIDE[k][1]) ~= 0 and call('HGET', bucket, c.key .. BESIDE[k][2])
-      end
-      values[#BESIDE + 1] = band(c.has, EDGES) ~= 0 and call('HGETALL', edge_key(c))
-      out[o + 3] = values
-    end
-  end
-  return out
-end
-
-local claimed = {}
+local claimed = 0
 for q = 1, #queues do
   local queue = queues[q]
   -- What an earlier queue has changed is to be seen here.
   if q > 1 then flush() end
-  local free = free_slots(queue, limit - #claimed)
+  local free = free_slots(queue, limit - claimed)
   if free > 0 then
     local chosen, expired = choose(queue, free)
     for i = 1, #expired do
-      local r = job(expired[i].seq)
+      local r = job(expired[i])
       if r and r[STATE] == READY then end_job(r, CANCELLED, TOO_LATE) end
     end
-    if #chosen > 0 then hand_out(queue, chosen) end
-    for i = 1, #chosen do claimed[#claimed + 1] = chosen[i] end
+    if #chosen.seqs > 0 then hand_out(queue, chosen) end
+    claimed = claimed + #chosen.seqs
   end
 end
-if #claimed == 0 then
-  finish()
-  return {}
-end
-local reply = contents(claimed)
 finish()
 return reply

@@ -1,10 +1,12 @@
 -- Writes what a call has changed: rows, indexes, counters, deliveries; then one event and one notice.
 
-local flush, finish, note
+local flush, finish, note, note_more
+-- State changes that an event names.
+local EVENT_CHANGES_MAX = 16
 -- Lua allows 200 names at once, so that what is only of use here stands in a block.
 do
 
-local EVENT_CHANGES_MAX, EVENTS_KEPT_MAX = 16, 10000
+local EVENTS_KEPT_MAX = 10000
 -- Ended jobs whose time is the same go together, so many to a member of the sorted set.
 local PRUNE_TOGETHER = 128
 -- States whose jobs are listed by an index of their own.
@@ -66,26 +68,21 @@ end
 
 local news, more = {}, 0
 
+function note_more() more = more + 1 end
+
 function note(r)
-  if #news >= EVENT_CHANGES_MAX then
-    more = more + 1
-    return
-  end
+  if #news >= EVENT_CHANGES_MAX then return note_more() end
   local q, k, p, progress = r.lane.queue, r.lane.kind, r.lane.process, r.progress or ''
   news[#news + 1] = pack('>c16BHc0Hc0Hc0I4c0', r[ID], r[STATE], #q, q, #k, k, #p, p, #progress, progress)
 end
 
 -- The fields of a row, or their removal with everything beside it.
-local unnoted = {}
-
 local function write_row(r)
   if r.noted then
     unnoted[#unnoted + 1] = r.key
     r.noted = nil
   end
-  local bucket = floor(r.seq / BUCKET)
-  local names = writes[bucket]
-  if not names then names = {} writes[bucket] = names end
+  local names = writes_of(r.seq)
   if not r.gone then
     names[r.key] = r.text or pack_row(r)
     return

@@ -81,16 +81,16 @@ local TIME_MAX = 2 ^ 48 - 3
 local function later(length) return math.min(NOW + length, TIME_MAX) end
 
 -- When an ended job's row goes: nil for never, 0 for at once. The same rule as Rust's `Retention::removal`.
-local function removal(r, state)
+local function removal(rule, l, state)
   local keep, a, b
-  if r[RULE] ~= '' then
-    keep, a, b = read('>Bdd', r[RULE])
+  if rule ~= '' then
+    keep, a, b = read('>Bdd', rule)
   else
-    local s = queue_settings(r.lane.queue)
+    local s = queue_settings(l.queue)
     keep, a, b = s.keep, s.a, s.b
   end
   if keep == 0 then
-    if r.lane.process ~= '' then return nil end
+    if l.process ~= '' then return nil end
     keep, a, b = 2, DAY, 7 * DAY
   end
   if keep == 1 then return a ~= NONE and later(a) or nil end
@@ -120,14 +120,14 @@ local function free_unique(r, state)
 end
 
 -- The pruner looks at the job then, and at REMOVE, which tells whether that is still to be.
-local function prune_at(r, time)
+local function prune_at(key, time)
   local keys = prunes[time]
   if not keys then keys = {} prunes[time] = keys end
-  keys[#keys + 1] = r.key
+  keys[#keys + 1] = key
 end
 
 local function end_one(r, state, reason)
-  local goes = removal(r, state)
+  local goes = removal(r[RULE], r.lane, state)
   move(r, state)
   r[TILL], r[REMOVE] = NOW, NONE
   r[FLAGS] = band(r[FLAGS], bnot(CANCEL + PARK_UNTIL))
@@ -144,7 +144,7 @@ local function end_one(r, state, reason)
   if has(r, UNIQUE) then free_unique(r, state) end
   if goes and goes > 0 then
     r[REMOVE] = goes
-    prune_at(r, goes)
+    prune_at(r.key, goes)
   end
   return goes == 0
 end

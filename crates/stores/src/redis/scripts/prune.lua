@@ -22,7 +22,7 @@ while changed < limit do
       if held_child(r) then
         touch(r)
         r[REMOVE] = later(HELD_AGAIN)
-        prune_at(r, r[REMOVE])
+        prune_at(r.key, r[REMOVE])
       else
         remove(r)
         changed = changed + 1

@@ -1,14 +1,17 @@
 -- Settlements: what Rust's `state::settle` judged, written to a running or parked job.
 
+local read_item, note_run, under_cancel, apply
+local OUTCOME_DONE, OUTCOME_PARK, OUTCOME_CANCEL = 0, 2, 8
+do
+
 -- seq, fence, state, outcome, run_at, the budgets, what becomes of the wake, which values follow, follow-ups.
 local ITEM = '>I6I8BBdc14BBI4'
 local V_DATA, V_RESULT, V_ERROR, V_PARK, V_USAGE, V_UNTIL, V_INVALID, V_WAKE = 1, 2, 4, 8, 16, 32, 64, 128
 local WAKE_CLEAR, WAKE_KEEP, WAKE_SET = 0, 1, 2
-local OUTCOME_DONE, OUTCOME_PARK, OUTCOME_CANCEL = 0, 2, 8
 local RUN = '>I8ddBHc0I4c0I4c0'
 local RUNS_KEPT_MAX = 50
 
-local function read_item()
+function read_item()
   local seq, fence, state, outcome, run_at, spent, wake, values, follow_ups = read(ITEM, arg())
   local s = {seq = seq, fence = fence, state = state, outcome = outcome, run_at = run_at, spent = spent, wake = wake,
     follow_ups = follow_ups, run_outcome = outcome, data = nil, result = nil, error = nil, park = nil, usage = nil}
@@ -31,7 +34,7 @@ end
 
 -- The oldest of the runs goes when there are too many. The last run of a success is in the row already: its fence, its
 -- worker, its two times.
-local function note_run(r, s)
+function note_run(r, s)
   if s.run_outcome == OUTCOME_DONE and s.state == SUCCEEDED and not s.usage then
     set_flag(r, DONE_AT_ONCE, true)
     return
@@ -53,12 +56,12 @@ local function note_run(r, s)
 end
 
 -- An end stands; everything else becomes `cancelled` when somebody asked for that first.
-local function under_cancel(s)
+function under_cancel(s)
   s.state, s.run_at, s.park, s.error, s.run_error = CANCELLED, NONE, nil, WHILE_RUNNING, WHILE_RUNNING
   s.outcome = OUTCOME_CANCEL
 end
 
-local function apply(r, s)
+function apply(r, s)
   touch(r)
   if s.run_at ~= NONE then r[RUN_AT] = s.run_at end
   if s.spent ~= r[SPENT] then
@@ -87,4 +90,6 @@ local function apply(r, s)
     call('ZADD', T .. ':park:' .. park_key(s.park), r.seq, r.key)
   end
   return s.state
+end
+
 end

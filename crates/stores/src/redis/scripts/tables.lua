@@ -41,7 +41,7 @@ local DAY = 86400000
 
 -- `fresh` are buckets with new rows, `prunes` ended jobs by the time at which they go.
 local rows, order, touched = {}, {}, false
-local puts, drops, writes, closed, fresh, prunes = {}, {}, {}, {}, {}, {}
+local puts, drops, writes, closed, fresh, prunes, unnoted = {}, {}, {}, {}, {}, {}, {}
 local lanes, processes, settings, deliveries = {}, {}, {}, {}
 
 local function bucket_key(bucket) return T .. ':j:' .. bucket end
@@ -119,32 +119,39 @@ local function job(seq)
   if r and not r.gone then return r end
 end
 
--- Reads many rows with few calls; neighbours share one.
-local function load(seqs)
-  local i, n = 1, #seqs
+-- The texts of many rows, with few calls: neighbours share one.
+local function row_texts(seqs, keys)
+  local i, n, texts = 1, #seqs, {}
   while i <= n do
-    local bucket, names, found, count = floor(seqs[i] / BUCKET), {}, {}, 0
-    while i <= n and count < CHUNK do
-      local seq = seqs[i]
-      if floor(seq / BUCKET) ~= bucket then break end
-      if rows[seq] == nil then
-        count = count + 1
-        names[count], found[count] = seq_key(seq), seq
-      end
-      i = i + 1
+    local bucket, first = floor(seqs[i] / BUCKET), i
+    while i <= n and i - first < CHUNK and floor(seqs[i] / BUCKET) == bucket do i = i + 1 end
+    local found = call('HMGET', bucket_key(bucket), unpack(keys, first, i - 1))
+    for k = first, i - 1 do texts[k] = found[k - first + 1] end
+  end
+  return texts
+end
+
+-- Reads many rows.
+local function load(wanted)
+  local seqs, keys, ready, running = {}, {}, {}, {}
+  for i = 1, #wanted do
+    local seq = wanted[i]
+    if rows[seq] == nil then
+      rows[seq] = false
+      seqs[#seqs + 1], keys[#keys + 1] = seq, seq_key(seq)
     end
-    if count > 0 then
-      local texts, ready, keys = call('HMGET', bucket_key(bucket), unpack(names)), {}, {}
-      for k = 1, count do
-        local text = texts[k]
-        local r = text and unpack_row(found[k], names[k], text) or false
-        rows[found[k]] = r
-        if r and r[STATE] == READY then ready[#ready + 1], keys[#keys + 1] = r, r.key end
-      end
-      local running = #keys > 0 and call('HMGET', T .. ':run', unpack(keys)) or {}
-      for k = 1, #keys do
-        if running[k] then under_way(ready[k], running[k]) end
-      end
+  end
+  local texts = row_texts(seqs, keys)
+  for i = 1, #seqs do
+    local r = texts[i] and unpack_row(seqs[i], keys[i], texts[i])
+    rows[seqs[i]] = r
+    if r and r[STATE] == READY then ready[#ready + 1], running[#running + 1] = r, r.key end
+  end
+  for first = 1, #ready, CHUNK do
+    local last = math.min(first + CHUNK - 1, #ready)
+    local names = call('HMGET', T .. ':run', unpack(running, first, last))
+    for i = first, last do
+      if names[i - first + 1] then under_way(ready[i], names[i - first + 1]) end
     end
   end
 end
@@ -170,12 +177,15 @@ local function touch(r)
   if flag(r, SUSPECT) then r.was_suspect = true end
 end
 
-local function write(r, letter, value)
-  local bucket = floor(r.seq / BUCKET)
+-- Fields to be written, `false` for those to be deleted.
+local function writes_of(seq)
+  local bucket = floor(seq / BUCKET)
   local names = writes[bucket]
   if not names then names = {} writes[bucket] = names end
-  names[r.key .. letter] = value
+  return names
 end
+
+local function write(r, letter, value) writes_of(r.seq)[r.key .. letter] = value end
 
 -- What stands beside the row under a letter.
 local function beside(r, letter)
