@@ -10,6 +10,7 @@ mod full_disk;
 mod groups;
 mod read_only;
 mod redis;
+mod redis_server;
 mod servers;
 mod sharing;
 mod sqlite;
