@@ -3,7 +3,7 @@
 use longhaul_queue::job::{Claimed, Lease, WorkerId};
 use longhaul_queue::limits::CLAIM_MAX;
 use longhaul_queue::store::{ClaimRequest, ExtendRequest, Renewal, Save};
-use longhaul_queue::{Error, Json, Result, Timestamp};
+use longhaul_queue::{Error, Json, Result, State, Timestamp};
 use redis::Value;
 
 use super::RedisStore;
@@ -40,7 +40,7 @@ pub(super) async fn claim(store: &RedisStore, request: ClaimRequest) -> Result<V
     let mut claimed = Vec::with_capacity(values.len() / 3);
     let mut values = values.into_iter();
     while let (Some(seq), Some(row), Some(beside)) = (values.next(), values.next(), values.next()) {
-        claimed.push(handed_out(&seq, &row, beside, &worker, until)?);
+        claimed.push(handed_out(&seq, &row, beside, &worker, (now, until))?);
     }
     Ok(claimed)
 }
@@ -50,22 +50,26 @@ fn handed_out(
     row: &Value,
     beside: Value,
     worker: &WorkerId,
-    until: Timestamp,
+    (now, until): (Timestamp, Timestamp),
 ) -> Result<Claimed> {
     let seq = reply::int(seq)?;
-    let Row { mut job, payload, .. } = Row::read(seq, reply::bytes(row)?)?;
+    let nothing = [Value::Nil, Value::Nil, Value::Nil, Value::Nil, Value::Nil];
+    let [long, data, error, wake, edges] =
+        if beside == Value::Nil { nothing } else { reply::fixed(beside)? };
+    let Row { mut job, payload, .. } = Row::read(seq, reply::bytes(row)?, reply::maybe(&long)?)?;
+    // The row stands as it was before the claim; this is what `under_way` in `scripts/tables.lua` sees in it.
+    job.state = State::Running;
+    job.fence += 1;
+    job.worker = Some(worker.clone());
+    job.started_at = Some(now);
+    job.lease_until = Some(until);
     let lease = Lease { job_id: job.id, seq, fence: job.fence, worker: worker.clone(), until };
-    if beside == Value::Nil {
-        return Ok(Claimed { job, lease, payload, data: None, parents: Vec::new(), wake: None });
-    }
-    let [long, options, data, error, wake, edges] = reply::fixed(beside)?;
-    job.options = codec::options(reply::maybe(&options)?)?;
     job.error = reply::maybe(&error)?.map(codec::error).transpose()?;
     let edges = if edges == Value::Nil { Vec::new() } else { codec::edges(&reply::pairs(edges)?)? };
     Ok(Claimed {
         job,
         lease,
-        payload: reply::maybe(&long)?.map(codec::json).transpose()?.unwrap_or(payload),
+        payload,
         data: reply::maybe(&data)?.map(codec::json).transpose()?,
         parents: edges.into_iter().filter_map(codec::Edge::parent).collect(),
         wake: reply::maybe(&wake)?.map(|wake| codec::from_json("a wake", wake)).transpose()?,

@@ -1,5 +1,6 @@
 //! Rows as the scripts pack them (`ROW` in `scripts/tables.lua`), and everything else that is stored as bytes. Numbers are
-//! big-endian; a time is a double of milliseconds, so that Lua can compare it.
+//! big-endian. A time in a row has six bytes: its milliseconds and one more, or 0 for none; elsewhere it is a double of
+//! milliseconds, or -1 for none. Times before 1970 are kept as 1970.
 
 use longhaul_queue::job::{
     Job, JobId, JobOptions, OnFailure, ParentResult, ParentStatus, ProcessId, Retention, Run, WorkerId,
@@ -8,10 +9,10 @@ use longhaul_queue::state::{Event, JobError, Park, Policy, RunOutcome, Spent, se
 use longhaul_queue::{Error, Json, Result, State, Timestamp};
 use serde::de::DeserializeOwned;
 
-/// "No time."
-const NONE: f64 = -9_007_199_254_740_991.0;
-/// The furthest time that a double tells from its neighbours.
-const TIME_MAX: i64 = 9_007_199_254_740_990;
+/// "No time", as a double.
+const NONE: f64 = -1.0;
+/// The furthest time that six bytes hold with one to spare: the year 10889.
+const TIME_MAX: i64 = (1 << 48) - 3;
 /// The state of an edge whose parent has not ended.
 const NOT_ENDED: u8 = 255;
 
@@ -23,16 +24,16 @@ pub(super) mod flag {
     pub(in super::super) const CANCEL: u8 = 2;
     /// Its process is not done yet.
     pub(in super::super) const WAITS_PROCESS: u8 = 4;
+    /// Its last run is in the row, not in the history.
+    pub(in super::super) const DONE_AT_ONCE: u8 = 32;
 }
 
 /// Bits of what a row has beside it.
 pub(super) mod has {
-    pub(in super::super) const OPTIONS: u16 = 1;
+    pub(in super::super) const LONG: u16 = 1;
     pub(in super::super) const AFTER: u16 = 512;
     pub(in super::super) const EDGES: u16 = 1024;
     pub(in super::super) const UNIQUE: u16 = 2048;
-    pub(in super::super) const RETENTION: u16 = 4096;
-    pub(in super::super) const LONG: u16 = 16384;
 }
 
 /// A value that cannot be read.
@@ -42,7 +43,12 @@ pub(super) fn corrupt(what: &str) -> Error {
 
 /// A time as a number that every script reads exactly.
 pub(super) fn millis(time: Timestamp) -> i64 {
-    time.as_millis().clamp(-TIME_MAX, TIME_MAX)
+    time.as_millis().clamp(0, TIME_MAX)
+}
+
+/// A time as a row has it.
+pub(super) fn put_short_time(bytes: &mut Vec<u8>, time: Option<Timestamp>) {
+    bytes.extend(&time.map_or(0, |time| millis(time) + 1).to_be_bytes()[2..]);
 }
 
 pub(super) fn put_time(bytes: &mut Vec<u8>, time: Option<Timestamp>) {
@@ -63,7 +69,10 @@ pub(super) fn put_name(bytes: &mut Vec<u8>, name: &[u8]) {
 
 pub(super) fn put_spent(bytes: &mut Vec<u8>, spent: Spent) {
     let Spent { attempt, crashes, throttles, continues, parks } = spent;
-    for number in [attempt, crashes, throttles, continues, parks] {
+    for number in [attempt, crashes, throttles] {
+        bytes.extend(u16::try_from(number).unwrap_or(u16::MAX).to_be_bytes());
+    }
+    for number in [continues, parks] {
         bytes.extend(number.to_be_bytes());
     }
 }
@@ -152,6 +161,12 @@ impl<'a> Reader<'a> {
         self.time()?.ok_or_else(|| corrupt("a time"))
     }
 
+    /// A time of a row, or none.
+    fn short_time(&mut self) -> Result<Option<Timestamp>> {
+        let number = self.seq()?;
+        Ok((number > 0).then(|| Timestamp::from_millis(number - 1)))
+    }
+
     pub(super) fn name(&mut self) -> Result<String> {
         let length = self.u16()?;
         text(self.take(usize::from(length))?)
@@ -166,9 +181,9 @@ impl<'a> Reader<'a> {
 
     fn spent(&mut self) -> Result<Spent> {
         Ok(Spent {
-            attempt: self.u32()?,
-            crashes: self.u32()?,
-            throttles: self.u32()?,
+            attempt: self.u16()?.into(),
+            crashes: self.u16()?.into(),
+            throttles: self.u16()?.into(),
             continues: self.u32()?,
             parks: self.u32()?,
         })
@@ -232,6 +247,13 @@ pub(super) fn error(bytes: &[u8]) -> Result<JobError> {
     }
 }
 
+/// Payload and options.
+fn body(bytes: &[u8]) -> Result<(Json, JobOptions)> {
+    let mut reader = Reader::new(bytes);
+    let payload = json(reader.long()?.unwrap_or_default())?;
+    Ok((payload, options(Some(reader.rest()))?))
+}
+
 /// A park: its key, for the scripts, and then all of it.
 pub(super) fn park(bytes: &[u8]) -> Result<Park> {
     let mut reader = Reader::new(bytes);
@@ -249,29 +271,41 @@ pub(super) fn park_bytes(park: &Park) -> Result<Vec<u8>> {
 /// A row, and what is known without looking beside it.
 #[derive(Debug)]
 pub(super) struct Row {
-    /// The job, without options, park and error.
+    /// The job, without park and error.
     pub(super) job: Job,
-    /// What stands beside it.
-    pub(super) has: u16,
-    /// The payload, unless it is long.
+    flags: u8,
+    /// The payload; `null` where a long one was not asked for.
     pub(super) payload: Json,
+    /// The result, unless it is long.
+    pub(super) result: Option<Json>,
 }
 
 impl Row {
-    /// Reads a row.
-    pub(super) fn read(seq: i64, bytes: &[u8]) -> Result<Self> {
+    /// Reads a row. A long body stands beside it.
+    pub(super) fn read(seq: i64, bytes: &[u8], long_body: Option<&[u8]>) -> Result<Self> {
         let mut row = Reader::new(bytes);
         let (id, state, flags) = (row.id()?, row.state()?, row.byte()?);
         let priority = row.u32()?.cast_signed();
-        let (run_at, created_at) = (row.always()?, row.always()?);
-        let (started_at, finished_at, expires_at, lease_until) =
-            (row.time()?, row.time()?, row.time()?, row.time()?);
-        let (spent, fence, waits_for) = (row.spent()?, row.u64()?, row.u32()?);
-        let (_delivery, _digest) = (row.u64()?, row.u64()?);
+        let run_at = row.short_time()?.ok_or_else(|| corrupt("a time"))?;
+        let (started_at, till, expires_at, _remove_at) =
+            (row.short_time()?, row.short_time()?, row.short_time()?, row.short_time()?);
+        let (spent, fence, waits_for) = (row.spent()?, row.u32()?, row.u16()?);
+        let _delivery = row.take(6)?;
+        let created_at = row.short_time()?.ok_or_else(|| corrupt("a time"))?;
+        let _digest = row.u64()?;
         let has = row.u16()?;
-        let (queue, kind, process, worker) = (row.name()?, row.name()?, row.name()?, row.name()?);
+        let (lane, worker) = (row.name()?, row.name()?);
+        let mut names = lane.splitn(3, '\u{1f}').map(str::to_owned);
+        let (Some(queue), Some(kind), Some(process)) = (names.next(), names.next(), names.next()) else {
+            return Err(corrupt("a lane"));
+        };
+        let length = row.byte()?;
+        let _rule = row.take(usize::from(length))?;
         let length = row.u16()?;
-        let payload = json(row.take(usize::from(length))?)?;
+        let short_body = row.take(usize::from(length))?;
+        let length = row.u16()?;
+        let result = row.take(usize::from(length))?;
+        let result = (!result.is_empty()).then(|| json(result)).transpose()?;
         let some = |name: String| (!name.is_empty()).then_some(name);
         let job = Job {
             id,
@@ -285,19 +319,40 @@ impl Row {
             run_at,
             created_at,
             started_at,
-            finished_at,
+            finished_at: till.filter(|_| state.is_terminal()),
             expires_at,
             spent,
-            fence,
-            lease_until,
+            fence: u64::from(fence),
+            lease_until: till.filter(|_| state == State::Running),
             worker: some(worker).map(WorkerId::new),
             cancel_requested: flags & flag::CANCEL != 0,
-            waits_for,
+            waits_for: u32::from(waits_for),
             park: None,
             error: None,
             options: JobOptions::default(),
         };
-        Ok(Self { job, has, payload })
+        let mut row = Self { job, flags, payload: Json::null(), result };
+        if let Some(body) = long_body.or((has & has::LONG == 0).then_some(short_body)) {
+            (row.payload, row.job.options) = self::body(body)?;
+        }
+        Ok(row)
+    }
+
+    /// The run that ended with success and is told by the row alone.
+    pub(super) fn last_run(&self) -> Option<Run> {
+        if self.flags & flag::DONE_AT_ONCE == 0 {
+            return None;
+        }
+        let job = &self.job;
+        Some(Run {
+            fence: job.fence,
+            worker: job.worker.clone()?,
+            started_at: job.started_at?,
+            ended_at: job.finished_at?,
+            outcome: RunOutcome::Done,
+            error: None,
+            usage: None,
+        })
     }
 }
 

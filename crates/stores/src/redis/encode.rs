@@ -1,15 +1,16 @@
 //! What goes to the scripts: new jobs and settlements.
 
-use longhaul_queue::job::{NewJob, OnFailure, Unique, UniquePolicy, Wake, Window};
+use longhaul_queue::job::{NewJob, OnFailure, Retention, Unique, UniquePolicy, Wake, Window};
 use longhaul_queue::state::{RunOutcome, Settlement, Spent};
 use longhaul_queue::{Error, Json, Lease, Result, State, Timestamp};
 
 use super::codec::{
-    flag, has, outcome_number, park_bytes, put_millis, put_name, put_retention, put_spent, put_time,
+    flag, has, outcome_number, park_bytes, put_millis, put_name, put_retention, put_short_time, put_spent, put_time,
 };
 
-/// Payloads up to this size stand in the row, which every change rewrites.
-const PAYLOAD_IN_ROW_MAX: usize = 512;
+/// Payload and options together may stand in the row up to this size, which every change rewrites. As in
+/// `scripts/insert.lua`.
+const BODY_IN_ROW_MAX: usize = 512;
 
 /// The arguments of a script call.
 pub(super) type Args = Vec<Vec<u8>>;
@@ -24,16 +25,18 @@ pub(super) fn put_job(args: &mut Args, job: &NewJob, now: Timestamp) -> Result<(
     } else {
         Some(Json::of(&job.options)?)
     };
-    let long = job.payload.len() > PAYLOAD_IN_ROW_MAX;
+    let mut body = Vec::with_capacity(4 + job.payload.len());
+    body.extend(u32::try_from(job.payload.len()).unwrap_or(u32::MAX).to_be_bytes());
+    body.extend(job.payload.as_str().as_bytes());
+    body.extend(options.as_ref().map_or("", |options| options.as_str()).as_bytes());
+    let long = body.len() > BODY_IN_ROW_MAX;
+    let (body, long_body) = if long { (Vec::new(), Some(body)) } else { (body, None) };
     let mut having = 0;
     let mut note = |there: bool, bit: u16| having |= if there { bit } else { 0 };
-    note(options.is_some(), has::OPTIONS);
     note(job.after_process.is_some(), has::AFTER);
     note(!job.depends_on.is_empty(), has::EDGES);
     note(job.options.unique.is_some(), has::UNIQUE);
-    note(job.options.retention.is_some(), has::RETENTION);
     note(long, has::LONG);
-    let payload = if long { "" } else { job.payload.as_str() };
 
     let run_at = job.run_at.unwrap_or(now);
     let waits = job.depends_on.len() + usize::from(job.after_process.is_some());
@@ -43,41 +46,47 @@ pub(super) fn put_job(args: &mut Args, job: &NewJob, now: Timestamp) -> Result<(
         _ => State::Blocked,
     };
     let process = job.process_id.as_ref().map_or("", |process| process.as_str());
-    let mut row = Vec::with_capacity(160 + payload.len());
+    let mut row = Vec::with_capacity(160 + body.len());
     row.extend(id.as_bytes());
     row.push(state as u8);
     let helper = if job.helper { flag::HELPER } else { 0 };
     row.push(helper | if job.after_process.is_some() { flag::WAITS_PROCESS } else { 0 });
     row.extend(job.priority.to_be_bytes());
-    for time in [Some(run_at), Some(now), None, None, job.expires_at, None] {
-        put_time(&mut row, time);
+    for time in [Some(run_at), None, None, job.expires_at, None] {
+        put_short_time(&mut row, time);
     }
     put_spent(&mut row, Spent::default());
-    row.extend(0_u64.to_be_bytes());
-    row.extend(u32::try_from(waits).unwrap_or(u32::MAX).to_be_bytes());
-    row.extend(0_u64.to_be_bytes());
+    row.extend(0_u32.to_be_bytes());
+    row.extend(u16::try_from(waits).unwrap_or(u16::MAX).to_be_bytes());
+    row.extend([0; 6]);
+    put_short_time(&mut row, Some(now));
     row.extend(digest(job, options.as_ref())?.to_be_bytes());
     row.extend(having.to_be_bytes());
-    for name in [job.queue.as_str(), &job.kind, process, "", payload] {
-        put_name(&mut row, name.as_bytes());
-    }
+    let lane = format!("{}\u{1f}{}\u{1f}{process}", job.queue, job.kind);
+    put_name(&mut row, lane.as_bytes());
+    put_name(&mut row, b"");
+    put_rule(&mut row, job.options.retention);
+    put_name(&mut row, &body);
+    put_name(&mut row, b"");
     args.push(row);
 
-    if long {
-        args.push(job.payload.as_str().as_bytes().to_vec());
-    }
-    args.extend(options.map(|options| options.as_str().as_bytes().to_vec()));
-    if let Some(retention) = job.options.retention {
-        let mut bytes = Vec::new();
-        put_retention(&mut bytes, retention);
-        args.push(bytes);
-    }
+    args.extend(long_body);
     args.extend(job.after_process.as_ref().map(|process| process.as_str().as_bytes().to_vec()));
     if !job.depends_on.is_empty() {
         args.push(parents(job));
     }
     args.extend(job.options.unique.as_ref().map(|unique| unique_bytes(job, unique)));
     Ok(())
+}
+
+/// The job's own retention rule, with its length.
+fn put_rule(row: &mut Vec<u8>, retention: Option<Retention>) {
+    let mut rule = Vec::new();
+    if let Some(retention) = retention {
+        put_retention(&mut rule, retention);
+    }
+    row.push(u8::try_from(rule.len()).unwrap_or(0));
+    row.extend(rule);
 }
 
 fn parents(job: &NewJob) -> Vec<u8> {

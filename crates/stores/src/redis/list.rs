@@ -5,11 +5,11 @@
 use longhaul_queue::job::{Job, ProcessId};
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::store::{Candidate, Filter, ListRequest, Page, Sieve};
-use longhaul_queue::{Json, Result, State};
+use longhaul_queue::{Result, State};
 use redis::Value;
 
 use super::RedisStore;
-use super::codec::{self, Row, corrupt, has};
+use super::codec::{self, Row, corrupt};
 use super::encode::Args;
 use super::reply;
 
@@ -50,9 +50,8 @@ pub(super) async fn walk(
     let now = longhaul_queue::Timestamp::default();
     let values = reply::list(store.link.run(&store.scripts.walk, now, args).await?)?;
     let met = |chunk: &[Value]| {
-        let [seq, row, options, error, park, value] = chunk else { return Err(corrupt("an answer")) };
-        let mut row = Row::read(reply::int(seq)?, reply::bytes(row)?)?;
-        row.job.options = codec::options(reply::maybe(options)?)?;
+        let [seq, row, long, error, park, value] = chunk else { return Err(corrupt("an answer")) };
+        let mut row = Row::read(reply::int(seq)?, reply::bytes(row)?, reply::maybe(long)?)?;
         row.job.error = reply::maybe(error)?.map(codec::error).transpose()?;
         row.job.park = reply::maybe(park)?.map(codec::park).transpose()?;
         Ok(Met { row, value: reply::maybe(value)?.map(<[u8]>::to_vec) })
@@ -83,13 +82,12 @@ pub(super) async fn list(store: &RedisStore, request: &ListRequest) -> Result<Pa
         return Ok(none);
     }
     let index = index_of(&request.filter);
-    let letter = if sieve.reads_texts() { "p" } else { "" };
     let mut place = Place { index: &index, cursor: request.cursor, newest_first: request.newest_first };
     let mut page = none;
     let mut looked_at = 0;
     loop {
         let step = if request.filter == Filter::default() { (limit + 1).min(STEP) } else { STEP };
-        let met = walk(store, &place, step, letter).await?;
+        let met = walk(store, &place, step, "").await?;
         let last = met.len() < step;
         for met in met {
             let seq = met.row.job.seq;
@@ -130,11 +128,6 @@ fn fits(met: &Met, filter: &Filter, sieve: &Sieve<'_>) -> Result<bool> {
     if !sieve.reads_texts() {
         return Ok(true);
     }
-    let long = match &met.value {
-        Some(value) if met.row.has & has::LONG != 0 => Some(codec::json(value)?),
-        _ => None,
-    };
-    let payload: &Json = long.as_ref().unwrap_or(&met.row.payload);
     let others = || Ok([job.options.title.clone(), job.error.as_ref().map(|error| error.text.clone())]);
-    sieve.texts_fit(job.id, payload.as_str(), others)
+    sieve.texts_fit(job.id, met.row.payload.as_str(), others)
 }

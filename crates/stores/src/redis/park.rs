@@ -13,6 +13,9 @@ use super::encode::{Args, Item, WakeField};
 use super::reply;
 use super::settle::{TRIES_MAX, too_busy, wake_with};
 
+/// Nobody asks for the payload here, and the options come apart.
+const EMPTY_BODY: &[u8] = &[0; 4];
+
 /// A job as it was when it was judged.
 pub(super) struct Seen {
     pub(super) row: Row,
@@ -26,7 +29,7 @@ impl Seen {
     pub(super) fn read(seq: &Value, row: &Value, options: &Value) -> Result<Self> {
         let bytes = reply::bytes(row)?.to_vec();
         Ok(Self {
-            row: Row::read(reply::int(seq)?, &bytes)?,
+            row: Row::read(reply::int(seq)?, &bytes, Some(EMPTY_BODY))?,
             options: codec::options(reply::maybe(options)?)?,
             bytes,
         })

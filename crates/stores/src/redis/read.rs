@@ -2,7 +2,7 @@
 
 use longhaul_queue::events::{Change, Event, EventPage};
 use longhaul_queue::job::{JobDetail, JobId, JobResult, ProcessId};
-use longhaul_queue::limits::PAGE_MAX;
+use longhaul_queue::limits::{PAGE_MAX, RUNS_KEPT_MAX};
 use longhaul_queue::store::{Count, LedgerRow, Page};
 use longhaul_queue::{Result, State, Timestamp};
 use redis::Value;
@@ -23,21 +23,26 @@ pub(super) async fn get(store: &RedisStore, ids: &[JobId]) -> Result<Vec<JobDeta
 
 fn detail(value: Value) -> Result<JobDetail> {
     let [seq, row, fields, edges, log] = reply::fixed(value)?;
-    let Row { mut job, payload, .. } = Row::read(reply::int(&seq)?, reply::bytes(&row)?)?;
-    let [long, options, data, result, error, park, runs, progress, after] = reply::fixed(fields)?;
-    job.options = codec::options(reply::maybe(&options)?)?;
+    let [long, data, long_result, error, park, runs, progress, after] = reply::fixed(fields)?;
+    let row = Row::read(reply::int(&seq)?, reply::bytes(&row)?, reply::maybe(&long)?)?;
+    let last_run = row.last_run();
+    let Row { mut job, payload, result, .. } = row;
     job.error = reply::maybe(&error)?.map(codec::error).transpose()?;
     job.park = reply::maybe(&park)?.map(codec::park).transpose()?;
     let edges = codec::edges(&reply::pairs(edges)?)?;
+    let mut runs = reply::maybe(&runs)?.map(codec::runs).transpose()?.unwrap_or_default();
+    runs.extend(last_run);
+    let surplus = runs.len().saturating_sub(RUNS_KEPT_MAX);
+    runs.drain(..surplus);
     let line = |line: Value| codec::from_json("a log line", reply::bytes(&line)?);
     Ok(JobDetail {
         job,
-        payload: reply::maybe(&long)?.map(codec::json).transpose()?.unwrap_or(payload),
+        payload,
         data: reply::maybe(&data)?.map(codec::json).transpose()?,
-        result: reply::maybe(&result)?.map(codec::json).transpose()?,
+        result: reply::maybe(&long_result)?.map(codec::json).transpose()?.or(result),
         depends_on: edges.into_iter().map(|edge| edge.status).collect(),
         after_process: reply::maybe(&after)?.map(text).transpose()?.map(ProcessId::new),
-        runs: reply::maybe(&runs)?.map(codec::runs).transpose()?.unwrap_or_default(),
+        runs,
         progress: reply::maybe(&progress)?.map(|text| codec::from_json("progress", text)).transpose()?,
         log: reply::list(log)?.into_iter().map(line).collect::<Result<_>>()?,
     })
@@ -115,7 +120,7 @@ pub(super) async fn results(
         .into_iter()
         .map(|seen| {
             let job = seen.row.job;
-            let result = seen.value.as_deref().map(codec::json).transpose()?;
+            let result = seen.value.as_deref().map(codec::json).transpose()?.or(seen.row.result);
             let (id, seq, kind, state) = (job.id, job.seq, job.kind, job.state);
             Ok(JobResult { id, seq, kind, state, result, error: job.error })
         })

@@ -3,9 +3,11 @@
 use redis::Script;
 
 const TABLES: &str = include_str!("scripts/tables.lua");
+const FLUSH: &str = include_str!("scripts/flush.lua");
 const GRAPH: &str = include_str!("scripts/graph.lua");
 const INSERT: &str = include_str!("scripts/insert.lua");
 const SETTLEMENT: &str = include_str!("scripts/settlement.lua");
+const SETTLE_DONE: &str = include_str!("scripts/settle_done.lua");
 
 macro_rules! scripts {
     ($($(#[$doc:meta])* $name:ident = [$($piece:ident),*] $file:literal;)*) => {
@@ -17,7 +19,7 @@ macro_rules! scripts {
         impl Scripts {
             pub(super) fn new() -> Self {
                 Self {
-                    $($name: Script::new(&[TABLES, $($piece,)* include_str!($file)].join("\n")),)*
+                    $($name: Script::new(&[TABLES, FLUSH, $($piece,)* include_str!($file)].join("\n")),)*
                 }
             }
         }
@@ -29,7 +31,7 @@ scripts! {
     claim = [GRAPH] "scripts/claim.lua";
     extend = [] "scripts/extend.lua";
     save = [] "scripts/save.lua";
-    settle = [GRAPH, INSERT, SETTLEMENT] "scripts/settle.lua";
+    settle = [GRAPH, INSERT, SETTLEMENT, SETTLE_DONE] "scripts/settle.lua";
     parked = [] "scripts/parked.lua";
     unpark = [GRAPH, SETTLEMENT] "scripts/unpark.lua";
     cancel = [GRAPH] "scripts/cancel.lua";

@@ -12,6 +12,7 @@ mod postgres;
 mod postgres_special;
 mod read_only;
 mod redis;
+mod redis_server;
 mod servers;
 mod sharing;
 mod sqlite;

@@ -10,7 +10,7 @@ for i = 2, #ARGV do
   elseif r[STATE] == RUNNING then
     touch(r)
     set_flag(r, CANCEL, true)
-    call('ZADD', T .. ':cancels:' .. r[WORKER], r.seq, seq_key(r.seq))
+    call('ZADD', T .. ':cancels:' .. r[WORKER], r.seq, r.key)
     replies[i - 1] = 2
   else
     end_job(r, CANCELLED, ON_REQUEST)

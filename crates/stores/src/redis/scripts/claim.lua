@@ -6,7 +6,8 @@
 local EXPIRED_MAX = 1000
 local GROUP = 'workers'
 
-local worker, lease_till = arg(), tonumber(arg())
+local worker, lease_text = arg(), arg()
+local lease_till = tonumber(lease_text)
 local limit, suspects_left = tonumber(arg()), tonumber(arg())
 local queues, kinds = {}, nil
 for i = 1, tonumber(arg()) do queues[i] = arg() end
@@ -31,70 +32,77 @@ local function free_slots(queue, left)
   return math.min(left, s.max - tonumber(call('HGET', T .. ':running', queue) or 0))
 end
 
--- The next candidate of a lane, or nil; rows are read by the batch.
-local function head(lane)
-  if lane.i > #lane.list then
-    if lane.over then return nil end
-    local found = call('ZRANGE', lane.key, lane.from, lane.from + lane.step - 1, 'WITHSCORES')
-    local list, seqs = {}, {}
-    for k = 1, #found, 2 do
-      local run_at, seq = read('>I6I6', found[k])
-      list[#list + 1] = {tonumber(found[k + 1]), run_at, seq}
-      seqs[#seqs + 1] = seq
-    end
-    load(seqs)
-    lane.list, lane.i, lane.from, lane.over = list, 1, lane.from + #list, #list < lane.step
+-- The next candidate of a source, as its index, or nil; rows are read by the batch and not taken apart.
+local function head(source)
+  if source.i <= source.n then return source.i end
+  if source.over then return nil end
+  local found = call('ZRANGE', source.key, source.from, source.from + source.step - 1, 'WITHSCORES')
+  local n, members, priorities, times, seqs, keys = #found / 2, {}, {}, {}, {}, {}
+  for i = 1, n do
+    local member = found[2 * i - 1]
+    members[i], priorities[i] = member, tonumber(found[2 * i])
+    times[i], seqs[i] = read('>I6I6', member)
+    keys[i] = string.sub(member, 7)
   end
-  return lane.list[lane.i]
+  source.members, source.priorities, source.times, source.seqs, source.keys = members, priorities, times, seqs, keys
+  source.texts = row_texts(seqs, keys)
+  source.i, source.n, source.from, source.over = 1, n, source.from + n, n < source.step
+  return n > 0 and 1 or nil
 end
 
-local function comes_first(a, b)
-  if a[1] ~= b[1] then return a[1] < b[1] end
-  if a[2] ~= b[2] then return a[2] < b[2] end
-  return a[3] < b[3]
+local function comes_first(a, i, b, k)
+  if a.priorities[i] ~= b.priorities[k] then return a.priorities[i] < b.priorities[k] end
+  if a.times[i] ~= b.times[k] then return a.times[i] < b.times[k] end
+  return a.seqs[i] < b.seqs[k]
 end
 
-local function lanes_of(queue, free)
-  local lanes = {}
+local function sources_of(queue, free)
+  local sources = {}
   local known = kinds or call('SMEMBERS', T .. ':lanes:' .. queue)
   for i = 1, #known do
     local key = T .. ':ready:' .. queue .. '\31' .. known[i]
-    lanes[#lanes + 1] = {key = key, kind = known[i], from = 0, list = {}, i = 1, over = false, step = free}
+    sources[#sources + 1] = {key = key, kind = known[i], from = 0, i = 1, n = 0, over = false, step = free}
     if suspects_left > 0 then
       local step = math.min(free, suspects_left)
-      lanes[#lanes + 1] = {key = key .. '\31s', suspect = true, from = 0, list = {}, i = 1, over = false, step = step}
+      sources[#sources + 1] = {key = key .. '\31s', suspect = true, from = 0, i = 1, n = 0, over = false, step = step}
     end
   end
-  return lanes
+  return sources
 end
 
 -- Up to `free` jobs of a queue, in the order of claims, and the expired ones met on the way.
 local function choose(queue, free)
-  local chosen, expired, lanes = {}, {}, lanes_of(queue, free)
-  while #chosen < free and #expired < EXPIRED_MAX do
-    local best, lane
-    for i = 1, #lanes do
-      local l = lanes[i]
-      if not l.suspect or suspects_left > 0 then
-        local candidate = head(l)
-        if candidate and (not best or comes_first(candidate, best)) then best, lane = candidate, l end
+  local chosen, expired, sources = {seqs = {}, keys = {}, texts = {}}, {}, sources_of(queue, free)
+  local n = 0
+  while n < free and #expired < EXPIRED_MAX do
+    local best, at_best
+    for k = 1, #sources do
+      local source = sources[k]
+      if not source.suspect or suspects_left > 0 then
+        local i = head(source)
+        if i and (not best or comes_first(source, i, best, at_best)) then best, at_best = source, i end
       end
     end
     if not best then break end
-    lane.i = lane.i + 1
-    local r = job(best[3])
-    if r[STARTED] == NONE and r[EXPIRES] ~= NONE and r[EXPIRES] <= NOW then
-      expired[#expired + 1] = r
+    best.i = at_best + 1
+    local text, key = best.texts[at_best], best.keys[at_best]
+    local started, _, expires = read('>I6I6I6', text, AT_EXPIRES - 12)
+    local expiring = expires > 0 and started == 0
+    if expiring and expires - 1 <= NOW then
+      expired[#expired + 1] = best.seqs[at_best]
     else
-      if lane.suspect then suspects_left = suspects_left - 1 end
-      chosen[#chosen + 1] = r
+      if best.suspect then suspects_left = suspects_left - 1 end
+      n = n + 1
+      chosen.seqs[n], chosen.keys[n], chosen.texts[n] = best.seqs[at_best], key, text
+      drop(best.key, best.members[at_best])
+      if expiring then drop(T .. ':expiries', key) end
     end
   end
   -- A lane that has run dry is forgotten; the next ready job of its kind makes it known again.
-  for i = 1, #lanes do
-    local l = lanes[i]
-    if l.kind and not kinds and l.over and l.from == 0 and call('EXISTS', l.key, l.key .. '\31s') == 0 then
-      call('SREM', T .. ':lanes:' .. queue, l.kind)
+  for i = 1, #sources do
+    local source = sources[i]
+    if source.kind and not kinds and source.over and source.from == 0 and call('EXISTS', source.key, source.key .. '\31s') == 0 then
+      call('SREM', T .. ':lanes:' .. queue, source.kind)
     end
   end
   return chosen, expired
@@ -102,73 +110,77 @@ end
 
 -- Puts the jobs into the queue's stream, as one entry, and reads it as the worker's.
 local function deliver(queue, chosen)
-  local stream, seqs = T .. ':s:' .. queue, {}
-  local delivery = call('HINCRBY', T .. ':meta', 'delivery', 1)
-  local id = string.format('%.0f-0', delivery)
-  for i = 1, #chosen do
-    chosen[i][DELIVERY] = delivery
-    seqs[i] = chosen[i].seq
-  end
-  call('HSET', T .. ':deliveries', delivery, #chosen)
-  call('XADD', stream, id, 'worker', worker, 'jobs', table.concat(seqs, ' '))
+  local stream, keys, run = T .. ':s:' .. queue, chosen.keys, {}
+  local number = call('HINCRBY', T .. ':meta', 'delivery', 1)
+  local name = whole(number)
+  for i = 1, #keys do run[2 * i - 1], run[2 * i] = keys[i], name end
+  local jobs = table.concat(keys)
+  call('HSET', T .. ':open', name, #keys)
+  call('HSET', T .. ':deliveries', name, pack(DELIVERED, #queue, queue, #worker, worker, NOW, lease_till) .. jobs)
+  each_chunk('HSET', T .. ':run', run)
+  call('ZADD', T .. ':leases', lease_text, name)
+  call('XADD', stream, name .. '-0', 'worker', worker, 'jobs', jobs)
   local read_group = {'XREADGROUP', 'GROUP', GROUP, worker, 'COUNT', 1, 'STREAMS', stream, '>'}
   local reply = redis.pcall(unpack(read_group))
   if type(reply) == 'table' and reply.err then
     -- The first claim of this queue, or somebody destroyed the group: what was delivered before is in the rows.
-    call('XGROUP', 'CREATE', stream, GROUP, string.format('%.0f-0', delivery - 1))
+    call('XGROUP', 'CREATE', stream, GROUP, whole(number - 1) .. '-0')
     call('SADD', T .. ':streams', queue)
     call(unpack(read_group))
   end
 end
 
+-- Whatever a worker gets beside the row.
+local BESIDE = {{LONG, 'p'}, {DATA, 'd'}, {ERROR, 'e'}, {WAKE, 'w'}}
+local BESIDE_ANY = LONG + DATA + ERROR + WAKE + EDGES
+
+local function contents(seq, key, what)
+  local bucket, values = bucket_key(floor(seq / BUCKET)), {}
+  for k = 1, #BESIDE do values[k] = band(what, BESIDE[k][1]) ~= 0 and call('HGET', bucket, key .. BESIDE[k][2]) end
+  values[#BESIDE + 1] = band(what, EDGES) ~= 0 and call('HGETALL', edge_key({seq = seq}))
+  return values
+end
+
+-- Counts the jobs as running and adds them to the reply; their rows stay as they are.
+local reply = {}
 local function hand_out(queue, chosen)
-  for i = 1, #chosen do
-    local r = chosen[i]
-    move(r, RUNNING)
-    r[FENCE], r[WORKER], r[STARTED], r[LEASE] = r[FENCE] + 1, worker, NOW, lease_till
-    r[FLAGS] = band(r[FLAGS], bnot(CANCEL))
+  local o = #reply
+  for i = 1, #chosen.seqs do
+    local seq, text = chosen.seqs[i], chosen.texts[i]
+    local what, in_lane = read('>HHc0', text, AT_HAS)
+    local l = lane(in_lane)
+    add(l.counts, READY, -1)
+    add(l.counts, RUNNING, 1)
+    if l.process ~= '' then
+      local p, helper = process(l.process), band(string.byte(text, AT_STATE + 1), HELPER) ~= 0 and 8 or 0
+      add(p.delta, READY + helper, -1)
+      add(p.delta, RUNNING + helper, 1)
+    end
+    if i <= EVENT_CHANGES_MAX then note({string.sub(text, 1, 16), RUNNING, lane = l}) else note_more() end
+    rows[seq] = nil
+    reply[o + 1], reply[o + 2] = seq, text
+    reply[o + 3] = band(what, BESIDE_ANY) ~= 0 and contents(seq, chosen.keys[i], what)
+    o = o + 3
   end
+  touched = true
   deliver(queue, chosen)
 end
 
--- Whatever a worker gets beside the row, in which most payloads stand.
-local BESIDE = {{LONG, 'p'}, {OPTIONS, 'o'}, {DATA, 'd'}, {ERROR, 'e'}, {WAKE, 'w'}}
-local BESIDE_ANY = LONG + OPTIONS + DATA + ERROR + WAKE + EDGES
-
-local function contents(chosen)
-  local out = {}
-  for i = 1, #chosen do
-    local r = chosen[i]
-    r.text = pack_row(r)
-    local o = #out
-    out[o + 1], out[o + 2], out[o + 3] = r.seq, r.text, false
-    if has(r, BESIDE_ANY) then
-      local values = {}
-      for k = 1, #BESIDE do values[k] = field(r, BESIDE[k][1], BESIDE[k][2]) or false end
-      values[#BESIDE + 1] = has(r, EDGES) and call('HGETALL', edge_key(r)) or false
-      out[o + 3] = values
-    end
-  end
-  return out
-end
-
-local claimed = {}
+local claimed = 0
 for q = 1, #queues do
   local queue = queues[q]
-  local free = free_slots(queue, limit - #claimed)
+  -- What an earlier queue has changed is to be seen here.
+  if q > 1 then flush() end
+  local free = free_slots(queue, limit - claimed)
   if free > 0 then
-    -- What an expiry in an earlier queue has released is to be seen here.
-    flush()
     local chosen, expired = choose(queue, free)
-    for i = 1, #expired do end_job(expired[i], CANCELLED, TOO_LATE) end
-    if #chosen > 0 then hand_out(queue, chosen) end
-    for i = 1, #chosen do claimed[#claimed + 1] = chosen[i] end
+    for i = 1, #expired do
+      local r = job(expired[i])
+      if r and r[STATE] == READY then end_job(r, CANCELLED, TOO_LATE) end
+    end
+    if #chosen.seqs > 0 then hand_out(queue, chosen) end
+    claimed = claimed + #chosen.seqs
   end
 end
-if #claimed == 0 then
-  finish()
-  return {}
-end
-local reply = contents(claimed)
 finish()
 return reply

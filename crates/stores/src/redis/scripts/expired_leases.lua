@@ -14,7 +14,7 @@ local function tidy(queue)
   if found[1] ~= cursor then call('HSET', T .. ':cursors', queue, found[1]) end
   for i = 1, #found[2] do
     local id, values = found[2][i][1], found[2][i][2]
-    if call('HEXISTS', T .. ':deliveries', string.sub(id, 1, -3)) == 1 then
+    if call('HEXISTS', T .. ':open', string.sub(id, 1, -3)) == 1 then
       -- The leases of its jobs decide, not the stream; it stays with its worker.
       call('XCLAIM', stream, 'workers', values[2], 0, id, 'JUSTID')
     else
@@ -27,15 +27,44 @@ end
 local streams = call('SMEMBERS', T .. ':streams')
 for i = 1, #streams do tidy(streams[i]) end
 
-local list = call('ZRANGEBYSCORE', T .. ':leases', '-inf', NOW, 'LIMIT', 0, limit + 1)
-local cut = #list > limit
-if cut then list[#list] = nil end
-for i = 1, #list do list[i] = read('>I6', list[i]) end
-load(list)
-local found = {}
-for i = 1, #list do
-  local r = job(list[i])
-  found[i] = {r.seq, r.text, field(r, OPTIONS, 'o') or ''}
+-- A delivery stands here by its earliest lease, or by one that was renewed since; that is put right on the way.
+local DELIVERIES_MAX, EXPIRED_MAX = 1000, 2000
+local expired, next_at = {}, nil
+local function sooner(time)
+  if not next_at or time < next_at then next_at = time end
 end
-local next_at = cut and NOW or call('ZRANGE', T .. ':leases', #list, #list, 'WITHSCORES')[2]
-return {found, next_at and pack('>d', tonumber(next_at)) or false}
+
+local due = call('ZRANGEBYSCORE', T .. ':leases', '-inf', NOW, 'LIMIT', 0, DELIVERIES_MAX)
+for i = 1, #due do
+  if #expired > EXPIRED_MAX then break end
+  local number, seqs, first, passed = tonumber(due[i]), {}, nil, false
+  local jobs = call('HGET', T .. ':deliveries', due[i])
+  for k = delivery(due[i]).jobs, #jobs, 6 do seqs[#seqs + 1] = read('>I6', jobs, k) end
+  load(seqs)
+  for k = 1, #seqs do
+    local r = job(seqs[k])
+    if r and r[STATE] == RUNNING and r[DELIVERY] == number then
+      if r[TILL] <= NOW then
+        passed = true
+        expired[#expired + 1] = r
+      elseif not first or r[TILL] < first then
+        first = r[TILL]
+      end
+    end
+  end
+  if first then sooner(first) end
+  if first and not passed then call('ZADD', T .. ':leases', whole(first), due[i]) end
+end
+table.sort(expired, function(a, b)
+  if a[TILL] ~= b[TILL] then return a[TILL] < b[TILL] end
+  return a.seq < b.seq
+end)
+local found = {}
+for i = 1, math.min(limit, #expired) do
+  local r = expired[i]
+  found[i] = {r.seq, row_text(r), options(r)}
+end
+if #expired > limit or #due == DELIVERIES_MAX then sooner(NOW) end
+local later = call('ZRANGEBYSCORE', T .. ':leases', '(' .. whole(NOW), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+if later then sooner(tonumber(later)) end
+return {found, next_at and pack('>d', next_at) or false}

@@ -5,13 +5,13 @@ local LEASE_ARG = '>I6I8'
 local till, replies, seqs, fences = tonumber(arg()), {}, {}, {}
 for i = 3, #ARGV do seqs[i - 2], fences[i - 2] = read(LEASE_ARG, ARGV[i]) end
 load(seqs)
-local alive = {}
+local alive, renewed = {}, {}
 for i = 1, #seqs do
   local r = job(seqs[i])
   if r and r[STATE] == RUNNING and r[FENCE] == fences[i] then
-    r[LEASE] = till
-    write(r, 'r', pack_row(r))
-    put(T .. ':leases', till, seq_key(r.seq))
+    if not r.renewed then add(renewed, r[DELIVERY], 1) end
+    touch(r)
+    r.renewed, r[TILL] = true, till
     alive[r[DELIVERY]] = r
     replies[i] = flag(r, CANCEL) and 2 or 1
   else
@@ -19,8 +19,12 @@ for i = 1, #seqs do
   end
 end
 flush()
-for delivery, r in pairs(alive) do
+for number, r in pairs(alive) do
+  local name = whole(number)
+  -- A delivery stands in the order of leases by its earliest.
+  local all = tonumber(call('HGET', T .. ':open', name)) == renewed[number]
+  call('ZADD', T .. ':leases', all and 'XX' or 'LT', whole(till), name)
   -- Without its stream or group a job is leased all the same.
-  redis.pcall('XCLAIM', T .. ':s:' .. r[QUEUE], 'workers', r[WORKER], 0, string.format('%.0f-0', delivery), 'JUSTID')
+  redis.pcall('XCLAIM', T .. ':s:' .. r.lane.queue, 'workers', r[WORKER], 0, name .. '-0', 'JUSTID')
 end
 return replies

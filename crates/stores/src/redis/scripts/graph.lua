@@ -66,7 +66,7 @@ local function parent_ended(child, parent)
   if asked == SATISFIED then
     edge[5] = 1
     child[WAITS] = child[WAITS] - 1
-    local result = field(parent, RESULT, 'x')
+    local result = parent[OUT] ~= '' and parent[OUT] or field(parent, RESULT, 'x')
     if result then call('HSET', edge_key(child), parent.seq .. 'x', result) end
   elseif asked == CANCELS and child[STATE] ~= BLOCKED then
     -- A child that has ended before stays as it is.
@@ -76,31 +76,33 @@ local function parent_ended(child, parent)
   return asked
 end
 
+-- The furthest time that a row can hold.
+local TIME_MAX = 2 ^ 48 - 3
+local function later(length) return math.min(NOW + length, TIME_MAX) end
+
 -- When an ended job's row goes: nil for never, 0 for at once. The same rule as Rust's `Retention::removal`.
-local function removal(r, state)
+local function removal(rule, l, state)
   local keep, a, b
-  local own = field(r, RETENTION, 't')
-  if own then
-    keep, a, b = read('>Bdd', own)
+  if rule ~= '' then
+    keep, a, b = read('>Bdd', rule)
   else
-    local s = queue_settings(r[QUEUE])
+    local s = queue_settings(l.queue)
     keep, a, b = s.keep, s.a, s.b
   end
   if keep == 0 then
-    if r[PROCESS] ~= '' then return nil end
+    if l.process ~= '' then return nil end
     keep, a, b = 2, DAY, 7 * DAY
   end
-  if keep == 1 then return a ~= NONE and NOW + a or nil end
-  if keep == 2 then return NOW + (state == SUCCEEDED and a or b) end
-  return state == SUCCEEDED and 0 or NOW + 7 * DAY
+  if keep == 1 then return a ~= NONE and later(a) or nil end
+  if keep == 2 then return later(state == SUCCEEDED and a or b) end
+  return state == SUCCEEDED and 0 or later(7 * DAY)
 end
 
 -- Unique keys: the holder, how it ended, and until when the key stays taken whatever became of it.
 local HOLDER = '>c16I6Bd'
 
 local function free_unique(r, state)
-  local text = field(r, UNIQUE, 'u')
-  if not text then return end
+  local text = beside(r, 'u')
   local _, success = read('>dd', text)
   local scope = string.sub(text, 17)
   local found = call('HGET', T .. ':uniques', scope)
@@ -117,21 +119,33 @@ local function free_unique(r, state)
   end
 end
 
+-- The pruner looks at the job then, and at REMOVE, which tells whether that is still to be.
+local function prune_at(key, time)
+  local keys = prunes[time]
+  if not keys then keys = {} prunes[time] = keys end
+  keys[#keys + 1] = key
+end
+
 local function end_one(r, state, reason)
-  local goes = removal(r, state)
+  local goes = removal(r[RULE], r.lane, state)
   move(r, state)
-  r[FINISHED], r[LEASE] = NOW, NONE
+  r[TILL], r[REMOVE] = NOW, NONE
   r[FLAGS] = band(r[FLAGS], bnot(CANCEL + PARK_UNTIL))
-  clear(r, PARK, 'k')
-  clear(r, WAKE, 'w')
+  if has(r, PARK + WAKE) then
+    clear(r, PARK, 'k')
+    clear(r, WAKE, 'w')
+  end
   if state == SUCCEEDED then
     clear(r, ERROR, 'e')
   elseif reason then
     set(r, ERROR, 'e', reason)
   end
-  add(ledger, floor(NOW / DAY) .. '\31' .. r[QUEUE] .. '\31' .. r[KIND] .. '\31' .. state, 1)
-  free_unique(r, state)
-  if goes and goes > 0 then put(T .. ':prune', goes, seq_key(r.seq)) end
+  add(r.lane.ledger, state, 1)
+  if has(r, UNIQUE) then free_unique(r, state) end
+  if goes and goes > 0 then
+    r[REMOVE] = goes
+    prune_at(r.key, goes)
+  end
   return goes == 0
 end
 
@@ -141,16 +155,15 @@ local function remove(r)
   count_in_process(r, -1)
   r.gone = true
   call('HDEL', T .. ':ids', r[ID])
-  drop(T .. ':prune', seq_key(r.seq))
-  if r[PROCESS] ~= '' then drop(T .. ':pj:' .. r[PROCESS], seq_key(r.seq)) end
+  if r.lane.process ~= '' then drop(T .. ':pj:' .. r.lane.process, r.key) end
   if has(r, CHILDREN) then call('DEL', T .. ':ch:' .. r.seq) end
-  if has(r, LOG) then call('DEL', T .. ':log:' .. r.seq) end
+  if has(r, LOG) then call('DEL', T .. ':log:' .. whole(r.seq)) end
   if has(r, EDGES) then
     local list = edges(r)
-    for i = 1, #list do call('ZREM', T .. ':ch:' .. list[i][1], seq_key(r.seq)) end
+    for i = 1, #list do call('ZREM', T .. ':ch:' .. list[i][1], r.key) end
     call('DEL', edge_key(r))
   end
-  if flag(r, WAITS_PROCESS) then call('ZREM', T .. ':wait:' .. field(r, AFTER, 'a'), seq_key(r.seq)) end
+  if flag(r, WAITS_PROCESS) then call('ZREM', T .. ':wait:' .. field(r, AFTER, 'a'), r.key) end
 end
 
 -- Releases who waits for a process, once it is done.
@@ -193,7 +206,7 @@ local function end_job(r, state, reason)
           end
         end
       end
-      tell_waiters(ended[PROCESS])
+      tell_waiters(ended.lane.process)
     end
   end
   for i = 1, #removals do remove(removals[i]) end

@@ -7,17 +7,17 @@ do
 
 local INSERTED, DUPLICATE, SKIPPED, REPLACED, DEBOUNCED = 0, 1, 2, 3, 4
 local POLICY_REPLACE, POLICY_DEBOUNCE = 1, 2
+-- As in Rust's `encode`.
+local BODY_IN_ROW_MAX = 512
 
 -- Jobs as Rust's `encode` lays them out: the row, the payload, and whatever else the row says it has.
 function read_jobs(count)
   local jobs = {}
   for i = 1, count do
     local text = arg()
-    local r = unpack_row(0, text)
+    local r = unpack_row(0, false, text)
     if r[HAS] ~= 0 then
       if has(r, LONG) then r.long = arg() end
-      if has(r, OPTIONS) then r.options = arg() end
-      if has(r, RETENTION) then r.retention = arg() end
       if has(r, AFTER) then r.after = arg() end
       if has(r, EDGES) then r.parents = arg() end
       if has(r, UNIQUE) then
@@ -66,8 +66,10 @@ local function holder(r, taken)
   return second_enqueue(r.policy, row and row[STATE] or ended), id, seq, ended
 end
 
+local function payload(r) return (read('>I4c0', r.long or body(r))) end
+
 local function same_content(stored, r)
-  return stored[DIGEST] == r[DIGEST] and payload_of(stored) == (r.long or r[PAYLOAD])
+  return string.sub(stored[FIXED], 7) == string.sub(r[FIXED], 7) and payload(stored) == payload(r)
 end
 
 -- Everything that a new job waits for must be stored, or be stored with it.
@@ -88,10 +90,10 @@ local function check_references(inserted, members_by_id)
     if r.after then
       if not joined then
         joined = {}
-        for k = 1, #inserted do joined[inserted[k][PROCESS]] = true end
+        for k = 1, #inserted do joined[inserted[k].lane.process] = true end
       end
       if not joined[r.after] and not process_exists(r.after) then return {'process', r[ID], r.after} end
-      if r[PROCESS] == r.after and not flag(r, HELPER) then return {'own', r[ID], r.after} end
+      if r.lane.process == r.after and not flag(r, HELPER) then return {'own', r[ID], r.after} end
     end
   end
 end
@@ -130,7 +132,7 @@ local function add_edges(r)
     local seq = r.parent_seqs[id]
     local on_failure = string.byte(r.parents, i * 17)
     write_edge(r, {seq, id, i, on_failure, 0, NOT_ENDED})
-    call('ZADD', T .. ':ch:' .. seq, r.seq, seq_key(r.seq))
+    call('ZADD', T .. ':ch:' .. seq, r.seq, r.key)
     local parent = job(seq)
     if not has(parent, CHILDREN) then
       touch(parent)
@@ -142,16 +144,14 @@ end
 local function add_new(r)
   local seq = r.seq
   rows[seq] = r
-  r.touched = true
+  r.key, r.touched = seq_key(seq), true
   order[#order + 1] = r
   fresh[floor(seq / BUCKET)] = true
   if r[HAS] ~= 0 then
     if r.long then write(r, 'p', r.long) end
-    if r.options then write(r, 'o', r.options) end
-    if r.retention then write(r, 't', r.retention) end
     if r.after then
       write(r, 'a', r.after)
-      call('ZADD', T .. ':wait:' .. r.after, seq, seq_key(seq))
+      call('ZADD', T .. ':wait:' .. r.after, seq, r.key)
     end
     if r.unique then
       write(r, 'u', r.unique)
@@ -161,23 +161,31 @@ local function add_new(r)
       call('ZREM', T .. ':windows', r.scope)
     end
   end
-  if r[PROCESS] ~= '' then
+  if r.lane.process ~= '' then
     count_in_process(r, 1)
-    put(T .. ':pj:' .. r[PROCESS], seq, seq_key(seq))
+    put(T .. ':pj:' .. r.lane.process, seq, r.key)
   end
 end
 
+-- Whoever got the new payload keeps his options.
 local function replace_payload(held, r)
+  local new = payload(r)
+  new = pack('>I4c0', #new, new) .. options(held)
   touch(held)
-  held[PAYLOAD] = r[PAYLOAD]
-  if r.long then set(held, LONG, 'p', r.long) else clear(held, LONG, 'p') end
+  if #new > BODY_IN_ROW_MAX then
+    held[BODY] = ''
+    set(held, LONG, 'p', new)
+  else
+    held[BODY] = new
+    clear(held, LONG, 'p')
+  end
 end
 
 -- Pushes a waiting holder's start back; never earlier than the job waits anyway, for a retry or a rate limit.
 local function debounce(r)
   local held = job(r.seq)
   touch(held)
-  held[RUN_AT] = math.max(math.min(NOW + r.wait, held[CREATED] + r.cap), held[RUN_AT])
+  held[RUN_AT] = math.max(math.min(later(r.wait), created(held) + r.cap), held[RUN_AT])
   if held[STATE] ~= BLOCKED then start_by_time(held) end
 end
 
@@ -196,7 +204,7 @@ local function open_new(r)
   if r.after and flag(r, WAITS_PROCESS) and process_done(r.after) then
     set_flag(r, WAITS_PROCESS, false)
     r[WAITS] = r[WAITS] - 1
-    call('ZREM', T .. ':wait:' .. r.after, seq_key(r.seq))
+    call('ZREM', T .. ':wait:' .. r.after, r.key)
   end
   release(r)
   if cause then end_job(r, CANCELLED, cause) end

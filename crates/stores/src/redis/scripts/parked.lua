@@ -15,7 +15,7 @@ else
     if r and r[STATE] == PARKED and not seen[r.seq] then
       seen[r.seq] = true
       local park = field(r, PARK, 'k')
-      if target == 'ids' or string.sub(park, 3, 2 + read('>H', park)) == key then list[#list + 1] = r.seq end
+      if target == 'ids' or park_key(park) == key then list[#list + 1] = r.seq end
     end
   end
   table.sort(list)
@@ -25,6 +25,6 @@ local reply = {}
 for i = 1, #list do
   local r = job(list[i])
   local o = #reply
-  reply[o + 1], reply[o + 2], reply[o + 3] = r.seq, r.text, field(r, OPTIONS, 'o') or ''
+  reply[o + 1], reply[o + 2], reply[o + 3] = r.seq, row_text(r), options(r)
 end
 return reply

@@ -33,7 +33,7 @@ list = due(T .. ':parkends', limit - met)
 met = met + #list
 for i = 1, #list do
   local r = job(list[i])
-  judged[#judged + 1] = {r.seq, r.text, field(r, OPTIONS, 'o') or '', field(r, PARK, 'k')}
+  judged[#judged + 1] = {r.seq, row_text(r), options(r), field(r, PARK, 'k')}
 end
 finish()
 local next_at = limit > 0 and met >= limit and NOW or nil

@@ -4,20 +4,38 @@ local limit, silent_since = tonumber(arg()), tonumber(arg())
 local HELD_AGAIN = DAY
 local changed = 0
 
-local list = call('ZRANGEBYSCORE', T .. ':prune', '-inf', NOW, 'LIMIT', 0, limit + 1)
-local cut = #list > limit
-if cut then list[#list] = nil end
-for i = 1, #list do list[i] = read('>I6', list[i]) end
-load(list)
-for i = 1, #list do
-  local r = job(list[i])
-  if held_child(r) then
-    call('ZADD', T .. ':prune', NOW + HELD_AGAIN, seq_key(r.seq))
-  else
-    remove(r)
-    changed = changed + 1
+-- A member is the places of jobs that ended together. One that was retried, or is gone, is passed over.
+local cut = false
+while changed < limit do
+  local first = call('ZRANGEBYSCORE', T .. ':prune', '-inf', NOW, 'WITHSCORES', 'LIMIT', 0, 1)
+  if #first == 0 then break end
+  local together, time, seqs, left = first[1], tonumber(first[2]), {}, nil
+  for i = 1, #together, 6 do seqs[#seqs + 1] = read('>I6', together, i) end
+  load(seqs)
+  for i = 1, #seqs do
+    if changed == limit then
+      left = string.sub(together, 6 * i - 5)
+      break
+    end
+    local r = job(seqs[i])
+    if r and r[STATE] >= SUCCEEDED and r[REMOVE] == time then
+      if held_child(r) then
+        touch(r)
+        r[REMOVE] = later(HELD_AGAIN)
+        prune_at(r.key, r[REMOVE])
+      else
+        remove(r)
+        changed = changed + 1
+      end
+    end
+  end
+  call('ZREM', T .. ':prune', together)
+  if left then
+    call('ZADD', T .. ':prune', time, left)
+    cut = true
   end
 end
+cut = cut or (changed == limit and call('ZCOUNT', T .. ':prune', '-inf', NOW) > 0)
 
 -- Keys and signals whose time is over, from the hash that holds them and the set that orders them.
 local function forget(hash, times)

@@ -14,7 +14,7 @@ local function take_unique_again(r)
     local id, _, ended = read(HOLDER, found)
     if ended == NOT_ENDED then return id end
   end
-  local till = enqueue ~= NONE and r[CREATED] + enqueue or NONE
+  local till = enqueue ~= NONE and created(r) + enqueue or NONE
   call('HSET', T .. ':uniques', scope, pack(HOLDER, r[ID], r.seq, NOT_ENDED, till))
   call('ZREM', T .. ':windows', scope)
   return nil
@@ -24,14 +24,14 @@ end
 local function reset(r)
   move(r, BLOCKED)
   -- Continues and parks are counted on; failures, crashes and throttles begin anew.
-  r[SPENT] = string.rep('\0', 12) .. string.sub(r[SPENT], 13)
+  r[SPENT] = string.rep('\0', 6) .. string.sub(r[SPENT], 7)
   set_flag(r, SUSPECT, false)
-  r[FINISHED] = NONE
+  r[TILL], r[REMOVE] = NONE, NONE
   clear(r, ERROR, 'e')
   clear(r, RESULT, 'x')
+  r[OUT] = ''
   -- A job that has expired would be cancelled again before it could run.
   if r[EXPIRES] ~= NONE and r[EXPIRES] <= NOW then r[EXPIRES] = NONE end
-  drop(T .. ':prune', seq_key(r.seq))
   local open = flag(r, WAITS_PROCESS) and 1 or 0
   local list = has(r, EDGES) and edges(r) or {}
   for i = 1, #list do

@@ -10,7 +10,7 @@ if not r or r[STATE] ~= RUNNING or r[FENCE] ~= fence then return 0 end
 touch(r)
 -- The same data again is no progress.
 if string.find(given, 'd', 1, true) and data ~= field(r, DATA, 'd') then
-  r[SPENT] = string.sub(r[SPENT], 1, 4) .. NO_CRASHES .. string.sub(r[SPENT], 9)
+  r[SPENT] = string.sub(r[SPENT], 1, 2) .. NO_CRASHES .. string.sub(r[SPENT], 5)
   set_flag(r, SUSPECT, false)
   set(r, DATA, 'd', data)
 end
@@ -20,7 +20,7 @@ if string.find(given, 'g', 1, true) then
 end
 if at < #ARGV then
   r[HAS] = bor(r[HAS], LOG)
-  local key = T .. ':log:' .. seq
+  local key = T .. ':log:' .. whole(seq)
   for i = at + 1, #ARGV do call('RPUSH', key, ARGV[i]) end
   call('LTRIM', key, -LOG_LINES_MAX, -1)
 end

@@ -8,17 +8,27 @@ local function held(s)
   local r = job(s.seq)
   if not r or r[STATE] ~= RUNNING or r[FENCE] ~= s.fence then return nil end
   -- Somebody renewed it, or it has made progress since the rescuer looked.
-  if mode == 'rescue' and r.text ~= s.seen then return nil end
+  if mode == 'rescue' and row_text(r) ~= s.seen then return nil end
   return r
 end
 
 local items, seqs, waiting = {}, {}, {}
+local fences, spents, results, all_done = {}, {}, {}, mode == 'settle' and count <= CHUNK
 for i = 1, count do
   local seen = mode == 'rescue' and arg()
   local s = read_item()
   s.seen = seen
   s.jobs = s.follow_ups > 0 and read_jobs(s.follow_ups) or nil
   items[i], seqs[i] = s, s.seq
+  if all_done then
+    fences[i], spents[i], results[i] = s.fence, s.spent, s.result
+    all_done = s.outcome == OUTCOME_DONE and s.state == SUCCEEDED and s.result and not (s.jobs or s.usage or s.data or s.invalid)
+  end
+end
+local done = all_done and settle_done(seqs, fences, spents, results)
+if done then
+  finish()
+  return {'settled', done}
 end
 load(seqs)
 
@@ -27,10 +37,10 @@ for i = 1, count do
   local s = items[i]
   local r = s.state == PARKED and s.park and held(s)
   if r and not flag(r, CANCEL) then
-    local key = string.sub(s.park, 3, 2 + read('>H', s.park))
+    local key = park_key(s.park)
     local signal = call('HGET', T .. ':signals', key)
     if signal and read('>d', signal) > NOW then
-      waiting[#waiting + 1] = {i, string.sub(signal, 9), field(r, OPTIONS, 'o') or ''}
+      waiting[#waiting + 1] = {i, string.sub(signal, 9), options(r)}
     end
   end
 end

@@ -1,17 +1,24 @@
 -- Settlements: what Rust's `state::settle` judged, written to a running or parked job.
 
+local read_item, note_run, under_cancel, apply
+local OUTCOME_DONE, OUTCOME_PARK, OUTCOME_CANCEL = 0, 2, 8
+do
+
 -- seq, fence, state, outcome, run_at, the budgets, what becomes of the wake, which values follow, follow-ups.
-local ITEM = '>I6I8BBdc20BBI4'
+local ITEM = '>I6I8BBdc14BBI4'
 local V_DATA, V_RESULT, V_ERROR, V_PARK, V_USAGE, V_UNTIL, V_INVALID, V_WAKE = 1, 2, 4, 8, 16, 32, 64, 128
 local WAKE_CLEAR, WAKE_KEEP, WAKE_SET = 0, 1, 2
-local OUTCOME_PARK, OUTCOME_CANCEL = 2, 8
 local RUN = '>I8ddBHc0I4c0I4c0'
 local RUNS_KEPT_MAX = 50
 
-local function read_item()
-  local s = {}
-  local values
-  s.seq, s.fence, s.state, s.outcome, s.run_at, s.spent, s.wake, values, s.follow_ups = read(ITEM, arg())
+function read_item()
+  local seq, fence, state, outcome, run_at, spent, wake, values, follow_ups = read(ITEM, arg())
+  local s = {seq = seq, fence = fence, state = state, outcome = outcome, run_at = run_at, spent = spent, wake = wake,
+    follow_ups = follow_ups, run_outcome = outcome, data = nil, result = nil, error = nil, park = nil, usage = nil}
+  if values == V_RESULT then
+    s.result = arg()
+    return s
+  end
   if band(values, V_DATA) ~= 0 then s.data = arg() end
   if band(values, V_RESULT) ~= 0 then s.result = arg() end
   if band(values, V_ERROR) ~= 0 then s.error = arg() end
@@ -21,12 +28,17 @@ local function read_item()
   s.has_until = band(values, V_UNTIL) ~= 0
   s.invalid = band(values, V_INVALID) ~= 0
   -- A park that ended at once by its signal was no failure of the run.
-  s.run_outcome, s.run_error = s.outcome, s.outcome ~= OUTCOME_PARK and s.error or nil
+  s.run_error = outcome ~= OUTCOME_PARK and s.error or nil
   return s
 end
 
--- The oldest of the runs goes when there are too many.
-local function note_run(r, s)
+-- The oldest of the runs goes when there are too many. The last run of a success is in the row already: its fence, its
+-- worker, its two times.
+function note_run(r, s)
+  if s.run_outcome == OUTCOME_DONE and s.state == SUCCEEDED and not s.usage then
+    set_flag(r, DONE_AT_ONCE, true)
+    return
+  end
   local error, usage, worker = s.run_error or '', s.usage or '', r[WORKER]
   local run = pack(RUN, r[FENCE], r[STARTED], NOW, s.run_outcome, #worker, worker, #error, error, #usage, usage)
   local runs = field(r, RUNS, 'h')
@@ -44,20 +56,22 @@ local function note_run(r, s)
 end
 
 -- An end stands; everything else becomes `cancelled` when somebody asked for that first.
-local function under_cancel(s)
+function under_cancel(s)
   s.state, s.run_at, s.park, s.error, s.run_error = CANCELLED, NONE, nil, WHILE_RUNNING, WHILE_RUNNING
   s.outcome = OUTCOME_CANCEL
 end
 
-local function apply(r, s)
+function apply(r, s)
   touch(r)
   if s.run_at ~= NONE then r[RUN_AT] = s.run_at end
   if s.spent ~= r[SPENT] then
     r[SPENT] = s.spent
-    set_flag(r, SUSPECT, string.sub(s.spent, 5, 8) ~= NO_CRASHES)
+    set_flag(r, SUSPECT, string.sub(s.spent, 3, 4) ~= NO_CRASHES)
   end
   if s.data then set(r, DATA, 'd', s.data) end
-  if s.result then set(r, RESULT, 'x', s.result) end
+  if s.result then
+    if #s.result <= OUT_IN_ROW_MAX then r[OUT] = s.result else set(r, RESULT, 'x', s.result) end
+  end
   -- A run that did not come to an answer of its own leaves the value to the next one.
   if s.wake == WAKE_CLEAR then clear(r, WAKE, 'w') end
   if s.state >= SUCCEEDED then
@@ -66,15 +80,16 @@ local function apply(r, s)
   end
   if s.error then set(r, ERROR, 'e', s.error) end
   move(r, s.state)
-  r[LEASE] = NONE
+  r[TILL] = NONE
   clear(r, PARK, 'k')
   set_flag(r, PARK_UNTIL, false)
   if s.wake == WAKE_SET then set(r, WAKE, 'w', s.wake_value) end
   if s.state == PARKED then
     set(r, PARK, 'k', s.park)
     set_flag(r, PARK_UNTIL, s.has_until)
-    local length = read('>H', s.park)
-    call('ZADD', T .. ':park:' .. string.sub(s.park, 3, 2 + length), r.seq, seq_key(r.seq))
+    call('ZADD', T .. ':park:' .. park_key(s.park), r.seq, r.key)
   end
   return s.state
+end
+
 end

@@ -1,124 +1,195 @@
 -- What every script begins with: rows, and the bookkeeping that every change of a row carries along. A row changes
 -- after touch() and nowhere else, and finish() brings indexes, counters, the event and the notice in line, once a call.
 -- KEYS[1] is the prefix of all keys, ARGV[1] the time; scripts never ask the server for it.
+--
+-- Lua hashes every byte of every string it makes, and formats numbers slowly. So rows are short, names of fields are
+-- packed numbers, and what many jobs share (their lane) is worked out once a call.
 
 local T, NOW = KEYS[1], tonumber(ARGV[1])
 local call, band, bor, bnot, floor = redis.call, bit.band, bit.bor, bit.bnot, math.floor
 local pack, read = struct.pack, struct.unpack
 
--- "No time." Rust's `codec` has the same.
-local NONE = -9007199254740991
+-- "No time." A time is kept as its milliseconds and one more, in six bytes; Rust's `codec` does the same.
+local NONE = -1
 local BLOCKED, SCHEDULED, READY, RUNNING, PARKED, SUCCEEDED, FAILED, CANCELLED = 0, 1, 2, 3, 4, 5, 6, 7
-local ID, STATE, FLAGS, PRIORITY, RUN_AT, CREATED, STARTED, FINISHED, EXPIRES, LEASE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
-local SPENT, FENCE, WAITS, DELIVERY, DIGEST, HAS, QUEUE, KIND, PROCESS, WORKER, PAYLOAD = 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21
--- A short payload stands in the row, which spares a field; a long one beside it, out of the way of every other change.
-local ROW = '>c16BBi4ddddddc20I8I4I8c8HHc0Hc0Hc0Hc0Hc0'
+-- TILL is the end of the lease while a job runs, and the time of its end when it has ended. FIXED is the time of the
+-- enqueue and the digest of what was handed in. LANE is queue, kind and process.
+local ID, STATE, FLAGS, PRIORITY, RUN_AT, STARTED, TILL, EXPIRES, REMOVE = 1, 2, 3, 4, 5, 6, 7, 8, 9
+local SPENT, FENCE, WAITS, DELIVERY, FIXED, HAS, LANE, WORKER, RULE, BODY, OUT = 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20
+-- RULE is the job's own retention. A short BODY (payload and options) or OUT (result) stands in the row, which spares a
+-- field; a long one beside it, out of the way of every other change.
+local ROW = '>c16BBi4I6I6I6I6I6c14I4HI6c14HHc0Hc0Bc0Hc0Hc0'
+-- Where in a row a claim finds what it needs: state and flags, the expiry, HAS and LANE.
+local AT_STATE, AT_EXPIRES, AT_HAS = 17, 41, 93
+-- A result up to this size stands in the row.
+local OUT_IN_ROW_MAX = 512
 -- FLAGS
-local HELPER, CANCEL, WAITS_PROCESS, PARK_UNTIL, SUSPECT = 1, 2, 4, 8, 16
+local HELPER, CANCEL, WAITS_PROCESS, PARK_UNTIL, SUSPECT, DONE_AT_ONCE = 1, 2, 4, 8, 16, 32
 -- HAS: which fields stand beside the row, and which keys.
-local OPTIONS, DATA, RESULT, ERROR, PARK, WAKE, RUNS, PROGRESS, LOG, AFTER, EDGES, UNIQUE, RETENTION, CHILDREN, LONG =
-  1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384
+local LONG, DATA, RESULT, ERROR, PARK, WAKE, RUNS, PROGRESS, LOG, AFTER, EDGES, UNIQUE, CHILDREN =
+  1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096
 local FIELDS = {
-  {OPTIONS, 'o'}, {DATA, 'd'}, {RESULT, 'x'}, {ERROR, 'e'}, {PARK, 'k'}, {WAKE, 'w'}, {RUNS, 'h'}, {PROGRESS, 'g'},
-  {AFTER, 'a'}, {UNIQUE, 'u'}, {RETENTION, 't'}, {LONG, 'p'},
+  {LONG, 'p'}, {DATA, 'd'}, {RESULT, 'x'}, {ERROR, 'e'}, {PARK, 'k'}, {WAKE, 'w'}, {RUNS, 'h'}, {PROGRESS, 'g'},
+  {AFTER, 'a'}, {UNIQUE, 'u'},
 }
 local BUCKET = 128
 -- The bytes of SPENT that count crashes, when there were none.
-local NO_CRASHES = '\0\0\0\0'
+local NO_CRASHES = '\0\0'
 -- Below the number of values that Lua hands to a function.
 local CHUNK = 4000
-local EVENT_CHANGES_MAX, EVENTS_KEPT_MAX = 16, 10000
 local DAY = 86400000
 
+-- `fresh` are buckets with new rows, `prunes` ended jobs by the time at which they go.
 local rows, order, touched = {}, {}, false
-local puts, drops, writes, closed = {}, {}, {}, {}
--- Buckets with new rows.
-local fresh = {}
-local counts, ledger, running, processes, settings = {}, {}, {}, {}, {}
+local puts, drops, writes, closed, fresh, prunes, unnoted = {}, {}, {}, {}, {}, {}, {}
+local lanes, processes, settings, deliveries = {}, {}, {}, {}
 
 local function bucket_key(bucket) return T .. ':j:' .. bucket end
+local function has(r, what) return band(r[HAS], what) ~= 0 end
+local function flag(r, what) return band(r[FLAGS], what) ~= 0 end
+local function seq_key(seq) return pack('>I6', seq) end
+local function whole(number) return string.format('%.0f', number) end
+local function add(map, key, number) map[key] = (map[key] or 0) + number end
 
 local function each_chunk(command, key, list)
   for first = 1, #list, CHUNK do call(command, key, unpack(list, first, math.min(first + CHUNK - 1, #list))) end
 end
 
-local function unpack_row(seq, text)
-  return {seq = seq, text = text, touched = false, was = -1, was_at = 0, was_suspect = false, was_expiring = false,
-    gone = false, read(ROW, text)}
+-- What the jobs of a lane share: names, keys, and what has been counted in this call.
+local function lane(text)
+  local l = lanes[text]
+  if l then return l end
+  local queue, kind, process = string.match(text, '^([^\31]*)\31([^\31]*)\31(.*)$')
+  local name = queue .. '\31' .. kind
+  l = {queue = queue, kind = kind, process = process, name = name, ready = T .. ':ready:' .. name, counts = {}, ledger = {}}
+  lanes[text] = l
+  return l
+end
+
+-- A delivery: queue, worker, the time of the claim and the end of its lease, then the jobs.
+local DELIVERED = '>Hc0Hc0dd'
+
+local function delivery(name)
+  local d = deliveries[name]
+  if d then return d end
+  local queue, worker, started, till, jobs = read(DELIVERED, call('HGET', T .. ':deliveries', name))
+  d = {number = tonumber(name), queue = queue, worker = worker, started = started, till = till, jobs = jobs}
+  deliveries[name] = d
+  return d
+end
+
+local function unpack_row(seq, key, text)
+  local r = {seq = seq, key = key, text = text, lane = false, touched = false, was = -1, was_at = 0, gone = false,
+    read(ROW, text)}
+  for i = RUN_AT, REMOVE do r[i] = r[i] - 1 end
+  r.lane = lane(r[LANE])
+  return r
 end
 
 local function pack_row(r)
-  local q, k, p, w, l = r[QUEUE], r[KIND], r[PROCESS], r[WORKER], r[PAYLOAD]
-  return pack(ROW, r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], r[11], r[12], r[13], r[14], r[15], r[16],
-    #q, q, #k, k, #p, p, #w, w, #l, l)
+  local l, w, k, b, o = r[LANE], r[WORKER], r[RULE], r[BODY], r[OUT]
+  return pack(ROW, r[1], r[2], r[3], r[4], r[5] + 1, r[6] + 1, r[7] + 1, r[8] + 1, r[9] + 1, r[10], r[11], r[12], r[13],
+    r[14], r[15], #l, l, #w, w, #k, k, #b, b, #o, o)
 end
 
-local function has(r, what) return band(r[HAS], what) ~= 0 end
-local function flag(r, what) return band(r[FLAGS], what) ~= 0 end
-local function seq_key(seq) return pack('>I6', seq) end
+local function row_text(r) return r.text or pack_row(r) end
+
+-- A claim leaves the row as it was and notes only which delivery the job went with (`run`); whoever reads the row sees
+-- what that means, and whoever changes it writes it down.
+local function under_way(r, name)
+  local d = delivery(name)
+  r.text, r.noted = false, true
+  r[STATE], r[FENCE], r[WORKER], r[DELIVERY] = RUNNING, r[FENCE] + 1, d.worker, d.number
+  r[STARTED], r[TILL] = d.started, d.till
+end
 
 -- A row; nil when there is none.
 local function job(seq)
   local r = rows[seq]
   if r == nil then
-    local text = call('HGET', bucket_key(floor(seq / BUCKET)), seq .. 'r')
-    r = text and unpack_row(seq, text) or false
+    local key = seq_key(seq)
+    local text = call('HGET', bucket_key(floor(seq / BUCKET)), key)
+    r = text and unpack_row(seq, key, text) or false
+    if r and r[STATE] == READY then
+      local name = call('HGET', T .. ':run', key)
+      if name then under_way(r, name) end
+    end
     rows[seq] = r
   end
   if r and not r.gone then return r end
 end
 
--- Reads many rows with few calls; neighbours share one.
-local function load(seqs)
-  local i, n = 1, #seqs
+-- The texts of many rows, with few calls: neighbours share one.
+local function row_texts(seqs, keys)
+  local i, n, texts = 1, #seqs, {}
   while i <= n do
-    local bucket, names, found = floor(seqs[i] / BUCKET), {}, {}
-    while i <= n and floor(seqs[i] / BUCKET) == bucket and #names < CHUNK do
-      if rows[seqs[i]] == nil then
-        names[#names + 1] = seqs[i] .. 'r'
-        found[#found + 1] = seqs[i]
-      end
-      i = i + 1
+    local bucket, first = floor(seqs[i] / BUCKET), i
+    while i <= n and i - first < CHUNK and floor(seqs[i] / BUCKET) == bucket do i = i + 1 end
+    local found = call('HMGET', bucket_key(bucket), unpack(keys, first, i - 1))
+    for k = first, i - 1 do texts[k] = found[k - first + 1] end
+  end
+  return texts
+end
+
+-- Reads many rows.
+local function load(wanted)
+  local seqs, keys, ready, running = {}, {}, {}, {}
+  for i = 1, #wanted do
+    local seq = wanted[i]
+    if rows[seq] == nil then
+      rows[seq] = false
+      seqs[#seqs + 1], keys[#keys + 1] = seq, seq_key(seq)
     end
-    if #names > 0 then
-      local texts = call('HMGET', bucket_key(bucket), unpack(names))
-      for k = 1, #found do rows[found[k]] = texts[k] and unpack_row(found[k], texts[k]) or false end
+  end
+  local texts = row_texts(seqs, keys)
+  for i = 1, #seqs do
+    local r = texts[i] and unpack_row(seqs[i], keys[i], texts[i])
+    rows[seqs[i]] = r
+    if r and r[STATE] == READY then ready[#ready + 1], running[#running + 1] = r, r.key end
+  end
+  for first = 1, #ready, CHUNK do
+    local last = math.min(first + CHUNK - 1, #ready)
+    local names = call('HMGET', T .. ':run', unpack(running, first, last))
+    for i = first, last do
+      if names[i - first + 1] then under_way(ready[i], names[i - first + 1]) end
     end
   end
 end
 
-local function seq_of(id)
+local function job_by_id(id)
   local seq = call('HGET', T .. ':ids', id)
-  return seq and tonumber(seq)
+  return seq and job(tonumber(seq))
 end
 
-local function job_by_id(id)
-  local seq = seq_of(id)
-  return seq and job(seq)
-end
+local function created(r) return (read('>I6', r[FIXED])) - 1 end
 
 local function is_expiring(r) return r[EXPIRES] ~= NONE and r[STARTED] == NONE and r[STATE] < RUNNING end
 
 -- Before any change of a row.
 local function touch(r)
-  touched = true
   r.text = false
   if r.touched then return end
+  touched = true
   r.touched = true
   order[#order + 1] = r
-  r.was, r.was_at, r.was_suspect, r.was_expiring = r[STATE], r[RUN_AT], flag(r, SUSPECT), is_expiring(r)
+  r.was, r.was_at = r[STATE], r[RUN_AT]
+  if r[EXPIRES] ~= NONE then r.was_expiring = is_expiring(r) end
+  if flag(r, SUSPECT) then r.was_suspect = true end
 end
 
-local function write(r, letter, value)
-  local bucket = floor(r.seq / BUCKET)
+-- Fields to be written, `false` for those to be deleted.
+local function writes_of(seq)
+  local bucket = floor(seq / BUCKET)
   local names = writes[bucket]
   if not names then names = {} writes[bucket] = names end
-  names[r.seq .. letter] = value
+  return names
 end
+
+local function write(r, letter, value) writes_of(r.seq)[r.key .. letter] = value end
 
 -- What stands beside the row under a letter.
 local function beside(r, letter)
-  local bucket, name = floor(r.seq / BUCKET), r.seq .. letter
+  local bucket, name = floor(r.seq / BUCKET), r.key .. letter
   local names = writes[bucket]
   local value = names and names[name]
   if value == nil then value = call('HGET', bucket_key(bucket), name) end
@@ -143,15 +214,20 @@ local function clear(r, what, letter)
   write(r, letter, false)
 end
 
-local function payload_of(r) return has(r, LONG) and beside(r, 'p') or r[PAYLOAD] end
+-- Payload and options.
+local function body(r) return has(r, LONG) and beside(r, 'p') or r[BODY] end
+
+local function options(r)
+  local text = body(r)
+  local _, from = read('>I4c0', text)
+  return string.sub(text, from)
+end
 
 local function set_flag(r, what, on)
   if flag(r, what) == on then return end
   touch(r)
   r[FLAGS] = on and bor(r[FLAGS], what) or band(r[FLAGS], bnot(what))
 end
-
-local function add(map, key, number) map[key] = (map[key] or 0) + number end
 
 local function put(key, score, member)
   local list = puts[key]
@@ -166,7 +242,7 @@ local function drop(key, member)
   list[#list + 1] = member
 end
 
--- A process: `open`, and jobs by state in [1..8], helpers in [9..16].
+-- A process: `open`, and how many jobs, helpers left out of `unfinished`.
 local function process(id)
   local p = processes[id]
   if p then return p end
@@ -198,8 +274,9 @@ local function process_done(id)
 end
 
 local function count_in_process(r, number)
-  if r[PROCESS] == '' then return end
-  local p = process(r[PROCESS])
+  local id = r.lane.process
+  if id == '' then return end
+  local p = process(id)
   local at = r[STATE] + (flag(r, HELPER) and 8 or 0)
   add(p.delta, at, number)
   p.total = p.total + number
@@ -217,216 +294,28 @@ local function queue_settings(queue)
   return s
 end
 
+-- The key that a park waits for.
+local function park_key(park) return string.sub(park, 3, 2 + read('>H', park)) end
+
 -- Moves a row to a state.
 local function move(r, state)
   touch(r)
-  if r[STATE] == RUNNING then
-    local left = closed[r[QUEUE]]
-    if not left then left = {} closed[r[QUEUE]] = left end
-    add(left, r[DELIVERY], 1)
+  local was = r[STATE]
+  if was == RUNNING then
+    add(closed, r[DELIVERY], 1)
     r[DELIVERY] = 0
-    if flag(r, CANCEL) then call('ZREM', T .. ':cancels:' .. r[WORKER], seq_key(r.seq)) end
-  end
-  if r[STATE] == PARKED and state ~= PARKED then
+    if flag(r, CANCEL) then call('ZREM', T .. ':cancels:' .. r[WORKER], r.key) end
+  elseif was == PARKED and state ~= PARKED then
     local park = field(r, PARK, 'k')
-    local length = park and read('>H', park)
-    if length then call('ZREM', T .. ':park:' .. string.sub(park, 3, 2 + length), seq_key(r.seq)) end
+    if park then call('ZREM', T .. ':park:' .. park_key(park), r.key) end
   end
-  count_in_process(r, -1)
-  r[STATE] = state
-  count_in_process(r, 1)
-end
-
-local flush, finish
--- Lua allows 200 names at once, so that what is only of use here stands in a block.
-do
-
-local function lane_key(r, suspect)
-  return T .. ':ready:' .. r[QUEUE] .. '\31' .. r[KIND] .. (suspect and '\31s' or '')
-end
-
--- Ready jobs of equal priority sort by these bytes: time, then submission.
-local function ready_member(run_at, seq)
-  return pack('>I6I6', math.max(0, math.min(run_at, 2 ^ 47)), seq)
-end
-
--- States whose jobs are listed by an index of their own.
-local LISTED = {[BLOCKED] = true, [PARKED] = true, [FAILED] = true, [CANCELLED] = true}
-
-local function leave(r)
-  local key, was = seq_key(r.seq), r.was
-  if was == READY then
-    drop(lane_key(r, r.was_suspect), ready_member(r.was_at, r.seq))
-  elseif was == SCHEDULED then
-    drop(T .. ':start', key)
-  elseif was == RUNNING then
-    drop(T .. ':leases', key)
-  elseif was == PARKED then
-    drop(T .. ':parkends', key)
+  if r.lane.process == '' then
+    r[STATE] = state
+  else
+    count_in_process(r, -1)
+    r[STATE] = state
+    count_in_process(r, 1)
   end
-  if LISTED[was] then drop(T .. ':in:' .. was, key) end
-  if was >= SUCCEEDED and r[PROCESS] ~= '' and not flag(r, HELPER) then drop(T .. ':pe:' .. r[PROCESS], key) end
-end
-
-local function enter(r)
-  local key, state = seq_key(r.seq), r[STATE]
-  if state == READY then
-    local lane = lane_key(r, flag(r, SUSPECT))
-    if not puts[lane] then call('SADD', T .. ':lanes:' .. r[QUEUE], r[KIND]) end
-    put(lane, r[PRIORITY], ready_member(r[RUN_AT], r.seq))
-  elseif state == SCHEDULED then
-    put(T .. ':start', r[RUN_AT], key)
-  elseif state == RUNNING then
-    put(T .. ':leases', r[LEASE], key)
-  elseif state == PARKED and flag(r, PARK_UNTIL) then
-    put(T .. ':parkends', r[RUN_AT], key)
-  end
-  if LISTED[state] then put(T .. ':in:' .. state, r.seq, key) end
-  if state >= SUCCEEDED and r[PROCESS] ~= '' and not flag(r, HELPER) then put(T .. ':pe:' .. r[PROCESS], r.seq, key) end
-end
-
-local function index_row(r)
-  local state = r.gone and -1 or r[STATE]
-  local suspect = flag(r, SUSPECT)
-  local stays = state == r.was and r[RUN_AT] == r.was_at and suspect == r.was_suspect
-  if not stays then
-    if r.was >= 0 then leave(r) end
-    if state >= 0 then enter(r) end
-  end
-  local expiring = state >= 0 and is_expiring(r)
-  if r.was_expiring and not expiring then
-    drop(T .. ':expiries', seq_key(r.seq))
-  elseif expiring and not r.was_expiring then
-    put(T .. ':expiries', r[EXPIRES], seq_key(r.seq))
-  end
-  if state == r.was then return end
-  local lane = r[QUEUE] .. '\31' .. r[KIND] .. '\31'
-  if r.was >= 0 then add(counts, lane .. r.was, -1) end
-  if state >= 0 then add(counts, lane .. state, 1) end
-  if r.was == RUNNING then add(running, r[QUEUE], -1) end
-  if state == RUNNING then add(running, r[QUEUE], 1) end
-end
-
--- Everything that belongs to a job that is gone.
-local function write_row(r)
-  if not r.gone then
-    write(r, 'r', r.text or pack_row(r))
-    return
-  end
-  write(r, 'r', false)
-  for i = 1, #FIELDS do
-    if has(r, FIELDS[i][1]) then write(r, FIELDS[i][2], false) end
-  end
-end
-
-local function flush_processes()
-  for id, p in pairs(processes) do
-    local key = T .. ':p:' .. id
-    if not (p.open or p.total > 0) then
-      if p.known then
-        call('DEL', key)
-        call('ZREM', T .. ':procs', id)
-      end
-      p.known = false
-    else
-      for at, number in pairs(p.delta) do
-        if number ~= 0 and call('HINCRBY', key, at, number) == 0 then call('HDEL', key, at) end
-      end
-      if p.seal and p.open then call('HSET', key, 'open', 1) end
-      if p.seal and not p.open then call('HDEL', key, 'open') end
-      if not p.known then call('ZADD', T .. ':procs', 0, id) end
-      p.known = true
-    end
-    p.delta, p.seal = {}, nil
-  end
-end
-
-local function flush_counts(key, map)
-  for name, number in pairs(map) do
-    if number ~= 0 and call('HINCRBY', key, name, number) == 0 then call('HDEL', key, name) end
-  end
-end
-
-local function flush_buckets()
-  for bucket, names in pairs(writes) do
-    local sets, dels = {}, {}
-    for name, value in pairs(names) do
-      if value then
-        local n = #sets
-        sets[n + 1], sets[n + 2] = name, value
-      else
-        dels[#dels + 1] = name
-      end
-    end
-    local key = bucket_key(bucket)
-    each_chunk('HDEL', key, dels)
-    each_chunk('HSET', key, sets)
-    if #sets > 0 then
-      if fresh[bucket] then call('ZADD', T .. ':buckets', bucket, bucket) end
-    elseif call('EXISTS', key) == 0 then
-      call('ZREM', T .. ':buckets', bucket)
-    end
-  end
-end
-
--- A delivery is one entry of the queue's stream: the jobs that one claim handed to one worker. It is acknowledged and
--- deleted with the last of them.
-local function close_deliveries(queue, left)
-  local stream = T .. ':s:' .. queue
-  for delivery, jobs in pairs(left) do
-    if call('HINCRBY', T .. ':deliveries', delivery, -jobs) <= 0 then
-      local id = string.format('%.0f-0', delivery)
-      call('HDEL', T .. ':deliveries', delivery)
-      call('XACK', stream, 'workers', id)
-      call('XDEL', stream, id)
-    end
-  end
-end
-
-local news, more = {}, 0
-
-local function note(r)
-  if #news >= EVENT_CHANGES_MAX then
-    more = more + 1
-    return
-  end
-  local q, k, p, progress = r[QUEUE], r[KIND], r[PROCESS], r.progress or ''
-  news[#news + 1] = pack('>c16BHc0Hc0Hc0I4c0', r[ID], r[STATE], #q, q, #k, k, #p, p, #progress, progress)
-end
-
--- Writes what has changed so far, so that indexes can be read again.
-function flush()
-  if #order == 0 and next(writes) == nil and next(processes) == nil then return end
-  for i = 1, #order do
-    local r = order[i]
-    if (r[STATE] ~= r.was and not (r.gone and r.was >= SUCCEEDED)) or r.progress then note(r) end
-    index_row(r)
-    write_row(r)
-    r.touched, r.was, r.progress = false, -1, nil
-  end
-  order = {}
-  for queue, left in pairs(closed) do close_deliveries(queue, left) end
-  for key, list in pairs(drops) do each_chunk('ZREM', key, list) end
-  for key, list in pairs(puts) do each_chunk('ZADD', key, list) end
-  flush_buckets()
-  flush_processes()
-  flush_counts(T .. ':counts', counts)
-  flush_counts(T .. ':running', running)
-  flush_counts(T .. ':ledger', ledger)
-  puts, drops, writes, closed, fresh, counts, running, ledger = {}, {}, {}, {}, {}, {}, {}, {}
-end
-
--- The end of every script that writes: one event, one notice. A call that changed nothing must wake nobody.
-function finish()
-  flush()
-  if #news > 0 then
-    local id = call('HINCRBY', T .. ':meta', 'event', 1)
-    call('XADD', T .. ':events', 'MAXLEN', '~', EVENTS_KEPT_MAX, id .. '-0', 'at', NOW, 'more', more, 'changes',
-      table.concat(news))
-  end
-  if touched then call('PUBLISH', T .. ':changed', '') end
-end
-
 end
 
 -- The next of ARGV.

@@ -7,7 +7,7 @@ for i = 1, tonumber(arg()) do
   local text = arg()
   items[i] = read_item()
   local r = job(items[i].seq)
-  if not r or r.text ~= text then return 'again' end
+  if not r or row_text(r) ~= text then return 'again' end
 end
 if key ~= '' then
   local kept = call('HGET', T .. ':signals', key)

@@ -1,5 +1,5 @@
 -- ARGV: now, index or '' for all jobs, cursor or '', 1 for newest first, count, 1 for payloads. The next jobs in seq
--- order: seq, row, options, error, park, payload or result. An index is a sorted set of them by seq.
+-- order: seq, row, long body, error, park, what stands under the letter. An index is a sorted set of them by seq.
 
 local index, cursor, newest_first, count, letter = arg(), tonumber(arg()), arg() == '1', tonumber(arg()), arg()
 
@@ -39,8 +39,8 @@ local reply = {}
 for i = 1, #list do
   local r = job(list[i])
   local o = #reply
-  reply[o + 1], reply[o + 2] = r.seq, r.text
-  reply[o + 3] = field(r, OPTIONS, 'o') or false
+  reply[o + 1], reply[o + 2] = r.seq, row_text(r)
+  reply[o + 3] = field(r, LONG, 'p') or false
   reply[o + 4] = field(r, ERROR, 'e') or false
   reply[o + 5] = field(r, PARK, 'k') or false
   reply[o + 6] = letter ~= '' and beside(r, letter) or false

@@ -1,0 +1,235 @@
+//! The Redis store against what the server can do at all, in one run: bulk enqueue against pipelined XADD, drain against
+//! XREADGROUP 100 + XACK + XDEL, pickup against a round trip, and bytes a job. Read the ratios.
+//!
+//! `cargo run --release -p longhaul-stores --example redis_limits -- redis://127.0.0.1:PORT [JOBS]`, on a server of its own:
+//! everything in it is deleted.
+
+use std::time::{Duration, Instant};
+
+use longhaul_queue::job::{JobId, NewJob, Retention, WorkerId};
+use longhaul_queue::state::{Event, Outcome, Policy, settle};
+use longhaul_queue::store::{ClaimRequest, SettleItem};
+use longhaul_queue::{Clock, Json, Store, SystemClock};
+use longhaul_stores::redis::{RedisStore, RedisUrl};
+use redis::aio::MultiplexedConnection;
+use redis::{RedisResult, Value};
+
+type Failure = Box<dyn std::error::Error>;
+
+const BULK: usize = 1_000;
+const BATCH: usize = 100;
+const PICKUPS: usize = 500;
+const ROUNDS: usize = 3;
+
+/// Microseconds of processor time that the server has used.
+async fn server_time(connection: &mut MultiplexedConnection) -> RedisResult<f64> {
+    let info: String = redis::cmd("INFO").arg("cpu").query_async(connection).await?;
+    let of = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+    Ok((of("used_cpu_user:").unwrap_or(0.0) + of("used_cpu_sys:").unwrap_or(0.0)) * 1e6)
+}
+
+async fn memory(connection: &mut MultiplexedConnection) -> RedisResult<f64> {
+    let info: String = redis::cmd("INFO").arg("memory").query_async(connection).await?;
+    let line = info.lines().find_map(|line| line.strip_prefix("used_memory:")?.trim().parse().ok());
+    Ok(line.unwrap_or(0.0))
+}
+
+/// Jobs a second, and the server's microseconds a job.
+struct Speed {
+    rate: f64,
+    server: f64,
+}
+
+struct Timer {
+    start: Instant,
+    server: f64,
+}
+
+impl Timer {
+    async fn start(connection: &mut MultiplexedConnection) -> RedisResult<Self> {
+        Ok(Self { server: server_time(connection).await?, start: Instant::now() })
+    }
+
+    async fn stop(self, connection: &mut MultiplexedConnection, jobs: usize) -> RedisResult<Speed> {
+        let rate = jobs as f64 / self.start.elapsed().as_secs_f64();
+        Ok(Speed { rate, server: (server_time(connection).await? - self.server) / jobs as f64 })
+    }
+}
+
+async fn raw(connection: &mut MultiplexedConnection, payload: &str, jobs: usize) -> RedisResult<[Speed; 2]> {
+    let timer = Timer::start(connection).await?;
+    for _ in 0..jobs / BULK {
+        let mut pipe = redis::pipe();
+        for _ in 0..BULK {
+            pipe.cmd("XADD").arg("raw").arg("*").arg("p").arg(payload).ignore();
+        }
+        pipe.query_async::<()>(connection).await?;
+    }
+    let bulk = timer.stop(connection, jobs).await?;
+    redis::cmd("XGROUP").arg(&["CREATE", "raw", "g", "0"]).query_async::<()>(connection).await?;
+    let timer = Timer::start(connection).await?;
+    for _ in 0..jobs / BATCH {
+        let reply: Value = redis::cmd("XREADGROUP")
+            .arg(&["GROUP", "g", "w", "COUNT", "100", "STREAMS", "raw", ">"])
+            .query_async(connection)
+            .await?;
+        let ids = entry_ids(&reply);
+        let mut pipe = redis::pipe();
+        pipe.cmd("XACK").arg("raw").arg("g").arg(&ids).ignore();
+        pipe.cmd("XDEL").arg("raw").arg(&ids).ignore();
+        pipe.query_async::<()>(connection).await?;
+    }
+    Ok([bulk, timer.stop(connection, jobs).await?])
+}
+
+fn entry_ids(reply: &Value) -> Vec<Vec<u8>> {
+    let mut ids = Vec::new();
+    if let Value::Array(streams) = reply
+        && let Some(Value::Array(stream)) = streams.first()
+        && let Some(Value::Array(entries)) = stream.get(1)
+    {
+        for entry in entries {
+            if let Value::Array(entry) = entry
+                && let Some(Value::BulkString(id)) = entry.first()
+            {
+                ids.push(id.clone());
+            }
+        }
+    }
+    ids
+}
+
+fn job(payload: &Json, retention: Option<Retention>) -> NewJob {
+    let id = JobId::generate(SystemClock.now(), fastrand::u128(..));
+    let job = NewJob::new("work", payload.clone()).id(id);
+    match retention {
+        None => job,
+        Some(retention) => job.retention(retention),
+    }
+}
+
+fn claim_request(limit: usize) -> ClaimRequest {
+    ClaimRequest {
+        queues: vec!["default".to_owned()],
+        kinds: None,
+        worker: WorkerId::new("0198c5a2-7d1e-7000-8000-00000000002a"),
+        limit,
+        suspects_max: 1,
+        lease_for: Duration::from_secs(60),
+        now: SystemClock.now(),
+    }
+}
+
+async fn drain(store: &RedisStore, jobs: usize) -> Result<(), Failure> {
+    let result = Json::parse(r#"{"ok":true}"#)?;
+    let mut settled = 0;
+    while settled < jobs {
+        let claimed = store.claim(claim_request(BATCH)).await?;
+        let now = SystemClock.now();
+        let item = |claimed: longhaul_queue::Claimed| SettleItem {
+            settlement: settle(
+                Event::Outcome(Outcome::Done(result.clone())),
+                claimed.job.spent,
+                &Policy::default(),
+                now,
+                0.5,
+            ),
+            lease: claimed.lease,
+            follow_ups: Vec::new(),
+        };
+        settled += store.settle(claimed.into_iter().map(item).collect(), now).await?.len();
+    }
+    Ok(())
+}
+
+/// The store's speeds, and what a queued job takes.
+async fn ours(
+    connection: &mut MultiplexedConnection,
+    store: &RedisStore,
+    payload: &Json,
+    jobs: usize,
+    retention: Option<Retention>,
+) -> Result<([Speed; 2], f64), Failure> {
+    let before = memory(connection).await?;
+    let submissions: Vec<Vec<NewJob>> =
+        (0..jobs / BULK).map(|_| (0..BULK).map(|_| job(payload, retention)).collect()).collect();
+    let timer = Timer::start(connection).await?;
+    for submission in submissions {
+        store.insert(submission, SystemClock.now()).await?;
+    }
+    let bulk = timer.stop(connection, jobs).await?;
+    let bytes = (memory(connection).await? - before) / jobs as f64;
+    let timer = Timer::start(connection).await?;
+    drain(store, jobs).await?;
+    Ok(([bulk, timer.stop(connection, jobs).await?], bytes))
+}
+
+/// From the enqueue of one job to its claim, woken by the notice, on an idle queue; and a round trip beside it.
+async fn pickup(
+    connection: &mut MultiplexedConnection,
+    store: &RedisStore,
+    payload: &Json,
+) -> Result<[Vec<Duration>; 2], Failure> {
+    let (mut picked_up, mut round_trips) = (Vec::new(), Vec::new());
+    let mut changes = store.watch();
+    for _ in 0..PICKUPS {
+        changes.mark_unchanged();
+        let start = Instant::now();
+        let enqueue = store.insert(vec![job(payload, None)], SystemClock.now());
+        let take = async {
+            changes.changed().await?;
+            let claimed = store.claim(claim_request(1)).await?;
+            Ok::<_, Failure>((start.elapsed(), claimed))
+        };
+        let (enqueued, taken) = tokio::join!(enqueue, take);
+        enqueued?;
+        let (elapsed, claimed) = taken?;
+        if claimed.len() == 1 {
+            picked_up.push(elapsed);
+        }
+        let start = Instant::now();
+        redis::cmd("PING").query_async::<()>(connection).await?;
+        round_trips.push(start.elapsed());
+    }
+    picked_up.sort_unstable();
+    round_trips.sort_unstable();
+    Ok([picked_up, round_trips])
+}
+
+fn percentile(times: &[Duration], percent: usize) -> f64 {
+    times.get(times.len().saturating_sub(1) * percent / 100).map_or(f64::NAN, Duration::as_secs_f64) * 1e3
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Failure> {
+    let url = std::env::args().nth(1).ok_or("give the URL of a Redis server that may be emptied")?;
+    let jobs = std::env::args().nth(2).map_or(Ok(100_000), |text| text.parse())?;
+    let mut connection = redis::Client::open(url.as_str())?.get_multiplexed_async_connection().await?;
+    let payload = Json::of(&serde_json::json!({ "text": "x".repeat(189) }))?;
+    for round in 1..=ROUNDS {
+        for (name, retention) in [("kept", None), ("deleted", Some(Retention::DeleteOnSuccess))] {
+            redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await?;
+            let [raw_bulk, raw_drain] = raw(&mut connection, payload.as_str(), jobs).await?;
+            let store = RedisStore::connect(&format!("{url}?name={name}").parse::<RedisUrl>()?).await?;
+            let ([bulk, drained], bytes) = ours(&mut connection, &store, &payload, jobs, retention).await?;
+            for (what, ours, raw) in [("bulk", bulk, raw_bulk), ("drain", drained, raw_drain)] {
+                println!(
+                    "{round} {name:7} {what:5} {:7.0}/s of {:7.0}/s = {:.2}; server {:.1} µs a job, raw {:.1} µs",
+                    ours.rate,
+                    raw.rate,
+                    ours.rate / raw.rate,
+                    ours.server,
+                    raw.server
+                );
+            }
+            println!("{round} {name:7} {bytes:.0} bytes a job");
+        }
+    }
+    let store = RedisStore::connect(&format!("{url}?name=pickup").parse::<RedisUrl>()?).await?;
+    let [pickup, round_trip] = pickup(&mut connection, &store, &payload).await?;
+    for percent in [50, 99] {
+        let (ours, raw) = (percentile(&pickup, percent), percentile(&round_trip, percent));
+        println!("pickup p{percent} {ours:.2} ms; round trip {raw:.2} ms");
+    }
+    Ok(())
+}

@@ -1,0 +1,214 @@
+-- Writes what a call has changed: rows, indexes, counters, deliveries; then one event and one notice.
+
+local flush, finish, note, note_more
+-- State changes that an event names.
+local EVENT_CHANGES_MAX = 16
+-- Lua allows 200 names at once, so that what is only of use here stands in a block.
+do
+
+local EVENTS_KEPT_MAX = 10000
+-- Ended jobs whose time is the same go together, so many to a member of the sorted set.
+local PRUNE_TOGETHER = 128
+-- States whose jobs are listed by an index of their own.
+local LISTED = {[BLOCKED] = true, [PARKED] = true, [FAILED] = true, [CANCELLED] = true}
+
+-- Ready jobs of equal priority sort by these bytes: time, then submission.
+local function ready_member(run_at, seq) return pack('>I6I6', math.max(0, run_at), seq) end
+
+local function leave(r)
+  local was = r.was
+  if was == READY then
+    drop(r.was_suspect and r.lane.ready .. '\31s' or r.lane.ready, r.member or ready_member(r.was_at, r.seq))
+  elseif was == SCHEDULED then
+    drop(T .. ':start', r.key)
+  elseif was == PARKED then
+    drop(T .. ':parkends', r.key)
+  end
+  if LISTED[was] then drop(T .. ':in:' .. was, r.key) end
+  if was >= SUCCEEDED and r.lane.process ~= '' and not flag(r, HELPER) then drop(T .. ':pe:' .. r.lane.process, r.key) end
+end
+
+local function enter(r)
+  local state = r[STATE]
+  if state == READY then
+    local key = flag(r, SUSPECT) and r.lane.ready .. '\31s' or r.lane.ready
+    if not puts[key] then call('SADD', T .. ':lanes:' .. r.lane.queue, r.lane.kind) end
+    put(key, r[PRIORITY], ready_member(r[RUN_AT], r.seq))
+  elseif state == SCHEDULED then
+    put(T .. ':start', r[RUN_AT], r.key)
+  elseif state == PARKED and flag(r, PARK_UNTIL) then
+    put(T .. ':parkends', r[RUN_AT], r.key)
+  end
+  if LISTED[state] then put(T .. ':in:' .. state, r.seq, r.key) end
+  if state >= SUCCEEDED and r.lane.process ~= '' and not flag(r, HELPER) then
+    put(T .. ':pe:' .. r.lane.process, r.seq, r.key)
+  end
+end
+
+local function index_row(r)
+  local state, was = r.gone and -1 or r[STATE], r.was
+  if state ~= was or r[RUN_AT] ~= r.was_at or (r.was_suspect or false) ~= flag(r, SUSPECT) then
+    if was >= 0 then leave(r) end
+    if state >= 0 then enter(r) end
+  end
+  if r[EXPIRES] ~= NONE or r.was_expiring then
+    local expiring = state >= 0 and is_expiring(r)
+    if r.was_expiring and not expiring then
+      drop(T .. ':expiries', r.key)
+    elseif expiring and not r.was_expiring then
+      put(T .. ':expiries', r[EXPIRES], r.key)
+    end
+  end
+  if state ~= was then
+    local counts = r.lane.counts
+    if was >= 0 then add(counts, was, -1) end
+    if state >= 0 then add(counts, state, 1) end
+  end
+end
+
+local news, more = {}, 0
+
+function note_more() more = more + 1 end
+
+function note(r)
+  if #news >= EVENT_CHANGES_MAX then return note_more() end
+  local q, k, p, progress = r.lane.queue, r.lane.kind, r.lane.process, r.progress or ''
+  news[#news + 1] = pack('>c16BHc0Hc0Hc0I4c0', r[ID], r[STATE], #q, q, #k, k, #p, p, #progress, progress)
+end
+
+-- The fields of a row, or their removal with everything beside it.
+local function write_row(r)
+  if r.noted then
+    unnoted[#unnoted + 1] = r.key
+    r.noted = nil
+  end
+  local names = writes_of(r.seq)
+  if not r.gone then
+    names[r.key] = r.text or pack_row(r)
+    return
+  end
+  names[r.key] = false
+  if r[HAS] == 0 then return end
+  for i = 1, #FIELDS do
+    if has(r, FIELDS[i][1]) then names[r.key .. FIELDS[i][2]] = false end
+  end
+end
+
+local function flush_buckets()
+  for bucket, names in pairs(writes) do
+    local sets, dels, s, d = {}, {}, 0, 0
+    for name, value in pairs(names) do
+      if value then
+        sets[s + 1], sets[s + 2] = name, value
+        s = s + 2
+      else
+        d = d + 1
+        dels[d] = name
+      end
+    end
+    local key = bucket_key(bucket)
+    each_chunk('HDEL', key, dels)
+    each_chunk('HSET', key, sets)
+    if s == 0 then
+      if call('EXISTS', key) == 0 then call('ZREM', T .. ':buckets', bucket) end
+    elseif fresh[bucket] then
+      call('ZADD', T .. ':buckets', bucket, bucket)
+    end
+  end
+end
+
+local function flush_processes()
+  for id, p in pairs(processes) do
+    local key = T .. ':p:' .. id
+    if p.open or p.total > 0 then
+      for at_state, number in pairs(p.delta) do
+        if number ~= 0 and call('HINCRBY', key, at_state, number) == 0 then call('HDEL', key, at_state) end
+      end
+      if p.seal and p.open then call('HSET', key, 'open', 1) end
+      if p.seal and not p.open then call('HDEL', key, 'open') end
+      if not p.known then call('ZADD', T .. ':procs', 0, id) end
+      p.known = true
+    elseif p.known then
+      call('DEL', key)
+      call('ZREM', T .. ':procs', id)
+      p.known = false
+    end
+    p.delta, p.seal = {}, nil
+  end
+end
+
+local function count(key, name, number)
+  if number ~= 0 and call('HINCRBY', key, name, number) == 0 then call('HDEL', key, name) end
+end
+
+local function flush_lanes()
+  for _, l in pairs(lanes) do
+    for state, number in pairs(l.counts) do
+      count(T .. ':counts', l.name .. '\31' .. state, number)
+      if state == RUNNING then count(T .. ':running', l.queue, number) end
+    end
+    for state, number in pairs(l.ledger) do
+      count(T .. ':ledger', floor(NOW / DAY) .. '\31' .. l.name .. '\31' .. state, number)
+    end
+    l.counts, l.ledger = {}, {}
+  end
+end
+
+-- A delivery is one entry of a queue's stream: the jobs that one claim handed to one worker. It is acknowledged and
+-- deleted with the last of them.
+local function close_deliveries()
+  for number, jobs in pairs(closed) do
+    local name = whole(number)
+    if call('HINCRBY', T .. ':open', name, -jobs) <= 0 then
+      local stream = T .. ':s:' .. delivery(name).queue
+      call('HDEL', T .. ':open', name)
+      call('HDEL', T .. ':deliveries', name)
+      call('ZREM', T .. ':leases', name)
+      call('XACK', stream, 'workers', name .. '-0')
+      call('XDEL', stream, name .. '-0')
+    end
+  end
+end
+
+local function flush_prunes()
+  for time, keys in pairs(prunes) do
+    for first = 1, #keys, PRUNE_TOGETHER do
+      local last = math.min(first + PRUNE_TOGETHER - 1, #keys)
+      call('ZADD', T .. ':prune', time, table.concat(keys, '', first, last))
+    end
+  end
+end
+
+-- Writes what has changed so far, so that indexes can be read again.
+function flush()
+  for i = 1, #order do
+    local r = order[i]
+    if (r[STATE] ~= r.was and not (r.gone and r.was >= SUCCEEDED)) or r.progress then note(r) end
+    index_row(r)
+    write_row(r)
+    r.touched, r.was, r.progress, r.member, r.was_suspect, r.was_expiring = false, -1, nil, nil, nil, nil
+  end
+  order = {}
+  close_deliveries()
+  each_chunk('HDEL', T .. ':run', unnoted)
+  for key, list in pairs(drops) do each_chunk('ZREM', key, list) end
+  for key, list in pairs(puts) do each_chunk('ZADD', key, list) end
+  flush_buckets()
+  flush_processes()
+  flush_lanes()
+  flush_prunes()
+  puts, drops, writes, closed, fresh, prunes, unnoted = {}, {}, {}, {}, {}, {}, {}
+end
+
+-- The end of every script that writes: one event, one notice. A call that changed nothing must wake nobody.
+function finish()
+  flush()
+  if #news > 0 then
+    local id = call('HINCRBY', T .. ':meta', 'event', 1)
+    call('XADD', T .. ':events', 'MAXLEN', '~', EVENTS_KEPT_MAX, id .. '-0', 'at', whole(NOW), 'more', more, 'changes',
+      table.concat(news))
+  end
+  if touched then call('PUBLISH', T .. ':changed', '') end
+end
+
+end

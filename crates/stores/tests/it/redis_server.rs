@@ -1,0 +1,281 @@
+//! What only a server can do to a store: die and come back, cut connections, forget scripts, lose streams, evict.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use longhaul_queue::job::WorkerId;
+use longhaul_queue::state::{Policy, State, settle};
+use longhaul_queue::store::{ClaimRequest, ExtendRequest, Renewal, SettleItem, Settled};
+use longhaul_queue::testing::bench::{LEASE_FOR, done, id, job};
+use longhaul_queue::testing::invariants;
+use longhaul_queue::{Claimed, Clock, Error, Result, Store, SystemClock};
+use longhaul_stores::redis::RedisStore;
+use redis::Value;
+use redis::aio::MultiplexedConnection;
+
+use crate::servers::redis::{RedisServer, connect, shared};
+
+/// Nothing that should come at once takes longer than this.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn request(worker: &str, limit: usize) -> ClaimRequest {
+    ClaimRequest {
+        queues: vec!["default".to_owned()],
+        kinds: None,
+        worker: WorkerId::new(worker),
+        limit,
+        suspects_max: usize::MAX,
+        lease_for: LEASE_FOR,
+        now: SystemClock.now(),
+    }
+}
+
+fn done_item(claimed: &Claimed) -> SettleItem {
+    SettleItem {
+        lease: claimed.lease.clone(),
+        settlement: settle(done("1"), claimed.job.spent, &Policy::default(), SystemClock.now(), 0.5),
+        follow_ups: Vec::new(),
+    }
+}
+
+/// Repeats a call while the server is away; anything else that goes wrong fails the test.
+async fn persist<T>(call: impl AsyncFn() -> Result<T>) -> T {
+    let tries = async {
+        loop {
+            match call().await {
+                Ok(value) => return value,
+                Err(Error::Unavailable(_)) => tokio::task::yield_now().await,
+                Err(error) => panic!("only the connection goes wrong: {error}"),
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, tries).await.expect("the server comes back")
+}
+
+async fn ask(connection: &mut MultiplexedConnection, command: &[&str]) -> Value {
+    let mut asked = redis::cmd(command[0]);
+    asked.arg(&command[1..]);
+    asked.query_async(connection).await.expect("the server answers")
+}
+
+const WORKERS: u64 = 3;
+const JOBS_EACH: u64 = 200;
+
+/// Enqueues, claims and settles until its jobs are enqueued and nothing is left, whatever happens to the server. Returns
+/// the leases whose settlement was acknowledged.
+async fn work(store: &RedisStore, worker: u64) -> Vec<(i64, u64)> {
+    let name = format!("w{worker}");
+    let mut settled = Vec::new();
+    let mut next = 0;
+    loop {
+        if next < JOBS_EACH {
+            let jobs: Vec<_> = (next..next + 5).map(|number| job(worker * 1_000 + number)).collect();
+            persist(async || store.insert(jobs.clone(), SystemClock.now()).await).await;
+            next += 5;
+        }
+        let claimed = persist(async || store.claim(request(&name, 4)).await).await;
+        let items: Vec<_> = claimed.iter().map(done_item).collect();
+        let replies = persist(async || store.settle(items.clone(), SystemClock.now()).await).await;
+        for (claimed, reply) in claimed.iter().zip(replies) {
+            match reply {
+                Settled::Applied(State::Succeeded) => settled.push((claimed.lease.seq, claimed.lease.fence)),
+                // The settlement that was repeated had been carried out the first time.
+                Settled::LostLease => {}
+                other => panic!("a settlement is applied or lost: {other:?}"),
+            }
+        }
+        if next == JOBS_EACH && claimed.is_empty() {
+            return settled;
+        }
+    }
+}
+
+async fn by_state(store: &RedisStore, state: State) -> u64 {
+    let counts = persist(async || store.counts().await).await;
+    counts.iter().filter(|row| row.state == state).map(|row| row.jobs).sum()
+}
+
+/// Kills the server again and again, each time once more jobs have ended, so that it comes in the middle.
+async fn disturb(server: &mut RedisServer, store: &RedisStore) {
+    for round in 1..=4 {
+        let wait = async {
+            while by_state(store, State::Succeeded).await < round * 60 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, wait).await.expect("jobs end");
+        server.kill();
+        server.restart();
+    }
+}
+
+#[tokio::test]
+async fn a_server_killed_under_load_loses_nothing_and_settles_nothing_twice() {
+    let mut server = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let store = connect(&server.url("")).await;
+    let workers = futures_util::future::join_all((0..WORKERS).map(|worker| work(&store, worker)));
+    let (settlements, ()) = tokio::join!(workers, disturb(&mut server, &store));
+    let mut settled: BTreeMap<i64, Vec<u64>> = BTreeMap::new();
+    for (seq, fence) in settlements.into_iter().flatten() {
+        settled.entry(seq).or_default().push(fence);
+    }
+    let twice: Vec<_> = settled.iter().filter(|(_, fences)| fences.len() > 1).collect();
+    assert!(twice.is_empty(), "settled twice: {twice:?}");
+    // A claim whose answer was lost holds its jobs until the lease is over; everything else has succeeded.
+    let later = SystemClock.now() + LEASE_FOR + Duration::from_secs(1);
+    let rescued = persist(async || store.rescue_expired(later, 1_000).await).await.changed;
+    let succeeded = by_state(&store, State::Succeeded).await;
+    assert_eq!(succeeded + rescued, WORKERS * JOBS_EACH, "no job is lost");
+    let due = later + Duration::from_secs(1);
+    persist(async || store.promote_due(due, 1_000).await).await;
+    assert_eq!(by_state(&store, State::Ready).await, rescued);
+    invariants::check(&store).await.expect("what is stored fits together");
+}
+
+#[tokio::test]
+async fn cut_connections_are_made_again() {
+    let server = RedisServer::start(&[]);
+    let store = connect(&server.url("")).await;
+    let mut changes = store.watch();
+    let mut connection = server.connection().await;
+    for number in 1..=5 {
+        ask(&mut connection, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+        ask(&mut connection, &["CLIENT", "KILL", "TYPE", "pubsub"]).await;
+        persist(async || store.insert(vec![job(number)], SystemClock.now()).await).await;
+        // The notice may have been missed while nobody listened; then the new subscription is one.
+        tokio::time::timeout(PATIENCE, changes.changed()).await.expect("it is heard").expect("the store lives");
+    }
+    let claimed = persist(async || store.claim(request("w", 9)).await).await;
+    assert_eq!(claimed.len(), 5);
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_is_unavailable_and_not_an_error_of_the_caller() {
+    let mut server = RedisServer::start(&[]);
+    let store = connect(&server.url("")).await;
+    server.kill();
+    let reply = store.insert(vec![job(1)], SystemClock.now()).await;
+    assert!(matches!(reply, Err(Error::Unavailable(_))), "{reply:?}");
+    let reply = RedisStore::connect(&server.url("")).await.map(|_| ());
+    assert!(matches!(reply, Err(Error::Unavailable(_))), "{reply:?}");
+    server.restart();
+    persist(async || store.insert(vec![job(1)], SystemClock.now()).await).await;
+}
+
+#[tokio::test]
+async fn stores_of_one_name_see_each_others_jobs_and_others_do_not() {
+    let url = shared().url("");
+    let (writing, watching) = (connect(&url).await, connect(&url).await);
+    let other = connect(&shared().url("")).await;
+    let mut changes = watching.watch();
+    for number in 1..=20 {
+        changes.mark_unchanged();
+        writing.insert(vec![job(number)], SystemClock.now()).await.expect("insert answers");
+        tokio::time::timeout(PATIENCE, changes.changed()).await.expect("it is heard").expect("the store lives");
+    }
+    let (one, two) = tokio::join!(writing.claim(request("w1", 10)), watching.claim(request("w2", 20)));
+    let claimed: Vec<_> = one.expect("claim answers").into_iter().chain(two.expect("claim answers")).collect();
+    let ids: BTreeSet<_> = claimed.iter().map(|claimed| claimed.job.id).collect();
+    assert_eq!((claimed.len(), ids.len()), (20, 20), "each job is handed out once");
+    assert!(other.get(vec![id(1)]).await.expect("get answers").is_empty());
+}
+
+#[tokio::test]
+async fn a_server_that_evicts_is_refused_unless_told_otherwise() {
+    let server = RedisServer::start(&["--maxmemory-policy", "allkeys-lru"]);
+    let refused = RedisStore::connect(&server.url("")).await.map(|_| ()).expect_err("it may drop leases");
+    assert!(matches!(&refused, Error::Invalid(text) if text.contains("noeviction")), "{refused}");
+    let store = connect(&server.url("&allow_eviction=true")).await;
+    assert!(store.caps().durability.contains("allkeys-lru"));
+}
+
+#[tokio::test]
+async fn the_promise_follows_the_servers_settings() {
+    let server = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let mut connection = server.connection().await;
+    let promise = async || connect(&server.url("")).await.caps().durability;
+    assert!(promise().await.contains("survives a crash"));
+    ask(&mut connection, &["CONFIG", "SET", "appendfsync", "everysec"]).await;
+    assert!(promise().await.contains("last second"));
+    ask(&mut connection, &["CONFIG", "SET", "appendonly", "no"]).await;
+    assert!(promise().await.contains("loses everything"));
+}
+
+#[tokio::test]
+async fn a_server_that_hides_its_settings_is_served_all_the_same() {
+    let server = RedisServer::start(&["--rename-command", "CONFIG", ""]);
+    let store = connect(&server.url("")).await;
+    assert!(store.caps().durability.starts_with("unknown"));
+    store.insert(vec![job(1)], SystemClock.now()).await.expect("insert answers");
+}
+
+#[tokio::test]
+async fn forgotten_scripts_are_loaded_again() {
+    let server = RedisServer::start(&[]);
+    let store = connect(&server.url("")).await;
+    let mut connection = server.connection().await;
+    for number in 1..=3 {
+        ask(&mut connection, &["SCRIPT", "FLUSH"]).await;
+        store.insert(vec![job(number)], SystemClock.now()).await.expect("insert answers");
+        ask(&mut connection, &["SCRIPT", "FLUSH"]).await;
+        let claimed = store.claim(request("w", 1)).await.expect("claim answers");
+        ask(&mut connection, &["SCRIPT", "FLUSH"]).await;
+        let settled = store.settle(vec![done_item(&claimed[0])], SystemClock.now()).await;
+        assert_eq!(settled, Ok(vec![Settled::Applied(State::Succeeded)]));
+    }
+}
+
+/// A server, a store on it, and the stream of its default queue.
+async fn with_stream() -> (RedisServer, RedisStore, MultiplexedConnection, String) {
+    let server = RedisServer::start(&[]);
+    let url: longhaul_stores::redis::RedisUrl =
+        format!("redis://127.0.0.1:{}?name=s", server.port).parse().expect("a URL");
+    let store = connect(&url).await;
+    let connection = server.connection().await;
+    (server, store, connection, "{longhaul:s}:s:default".to_owned())
+}
+
+async fn pending(connection: &mut MultiplexedConnection, stream: &str) -> i64 {
+    let Value::Array(summary) = ask(connection, &["XPENDING", stream, "workers"]).await else { return -1 };
+    redis::from_redis_value(summary[0].clone()).expect("a number")
+}
+
+#[tokio::test]
+async fn the_pending_list_tells_what_is_delivered_to_whom() {
+    let (_server, store, mut connection, stream) = with_stream().await;
+    store.insert((1..=3).map(job).collect(), SystemClock.now()).await.expect("insert answers");
+    let claimed = store.claim(request("w1", 9)).await.expect("claim answers");
+    let entries = ask(&mut connection, &["XPENDING", &stream, "workers", "-", "+", "10", "w1"]).await;
+    assert!(matches!(&entries, Value::Array(entries) if entries.len() == 1), "one delivery: {entries:?}");
+    let items: Vec<_> = claimed.iter().map(done_item).collect();
+    store.settle(items[..2].to_vec(), SystemClock.now()).await.expect("settle answers");
+    assert_eq!(pending(&mut connection, &stream).await, 1, "one of its jobs still runs");
+    store.settle(items[2..].to_vec(), SystemClock.now()).await.expect("settle answers");
+    assert_eq!(pending(&mut connection, &stream).await, 0);
+    assert_eq!(ask(&mut connection, &["XLEN", &stream]).await, Value::Int(0));
+}
+
+#[tokio::test]
+async fn a_stream_that_is_lost_or_trimmed_loses_no_job() {
+    for damage in ["DEL", "XTRIM", "XGROUP"] {
+        let (_server, store, mut connection, stream) = with_stream().await;
+        store.insert((1..=4).map(job).collect(), SystemClock.now()).await.expect("insert answers");
+        let claimed = store.claim(request("w1", 2)).await.expect("claim answers");
+        match damage {
+            "DEL" => ask(&mut connection, &["DEL", &stream]).await,
+            "XTRIM" => ask(&mut connection, &["XTRIM", &stream, "MAXLEN", "0"]).await,
+            _ => ask(&mut connection, &["XGROUP", "DESTROY", &stream, "workers"]).await,
+        };
+        let leases = claimed.iter().map(|claimed| claimed.lease.clone()).collect();
+        let renewal = ExtendRequest { leases, lease_for: LEASE_FOR, now: SystemClock.now() };
+        let renewed = store.extend(renewal).await.expect("extend answers");
+        assert!(renewed.iter().all(|renewal| matches!(renewal, Renewal::Extended { .. })), "{damage}");
+        let settled = store.settle(vec![done_item(&claimed[0])], SystemClock.now()).await;
+        assert_eq!(settled, Ok(vec![Settled::Applied(State::Succeeded)]), "{damage}");
+        let more = store.claim(request("w2", 9)).await.expect("claim answers");
+        assert_eq!(more.len(), 2, "{damage}: the others can be claimed");
+        let later = SystemClock.now() + 2 * LEASE_FOR;
+        assert_eq!(store.rescue_expired(later, 100).await.expect("rescue answers").changed, 3, "{damage}");
+        invariants::check(&store).await.expect("what is stored fits together");
+    }
+}
