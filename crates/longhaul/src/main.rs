@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use clap::Parser as _;
 
 use crate::app::App;
-use crate::args::{Cli, Command, ConfigCommand, SheetCommand, SimCommand, WorkersCommand};
+use crate::args::{Cli, Command, ConfigCommand, SimCommand, WorkersCommand};
 use crate::exit::Code;
 use crate::output::{Color, Format, Output, TimeStyle};
 use crate::telemetry::Telemetry;
@@ -54,7 +54,7 @@ fn start(cli: &Cli) -> Result<Code> {
     let flags = match &cli.command {
         Command::Work(args) => args.flags(),
         Command::Up(args) => args.flags(),
-        Command::Sheet(SheetCommand::Score(args)) => args.flags(),
+        Command::Sheet(command) => command.flags(),
         _ => Vec::new(),
     };
     let app = App::new(&cli.global, flags)?;

@@ -179,5 +179,11 @@ pub(crate) fn on_failure(text: &str) -> Result<OnFailure, String> {
     }
 }
 
+/// A share of a whole: 0 to 1.
+pub(crate) fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| format!("{text:?} is no share; write 0.2 for a fifth, 0 to 1"))
+}
+
 #[cfg(test)]
 mod tests;

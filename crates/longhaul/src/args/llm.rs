@@ -259,16 +259,16 @@ pub(crate) struct SimServeArgs {
     #[arg(long, value_name = "N")]
     pub(crate) slots: Option<usize>,
     /// Share of requests answered with 429.
-    #[arg(long, default_value_t = 0.0, value_name = "SHARE")]
+    #[arg(long, default_value = "0", value_name = "SHARE", value_parser = parse::share)]
     pub(crate) rate_429: f64,
     /// Share of requests answered with a server error.
-    #[arg(long, default_value_t = 0.0, value_name = "SHARE")]
+    #[arg(long, default_value = "0", value_name = "SHARE", value_parser = parse::share)]
     pub(crate) rate_5xx: f64,
     /// Share of answers that are not what was asked for.
-    #[arg(long, default_value_t = 0.0, value_name = "SHARE")]
+    #[arg(long, default_value = "0", value_name = "SHARE", value_parser = parse::share)]
     pub(crate) rate_malformed: f64,
     /// Share of answers whose connection is dropped.
-    #[arg(long, default_value_t = 0.0, value_name = "SHARE")]
+    #[arg(long, default_value = "0", value_name = "SHARE", value_parser = parse::share)]
     pub(crate) rate_drop: f64,
     /// How much faster the batches' 24 hours pass.
     #[arg(long, default_value_t = 1000.0, value_name = "FACTOR")]

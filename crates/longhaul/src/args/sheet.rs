@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use crate::parse;
+
 use super::CacheUse;
 
 const EXAMPLES: &str = "\
@@ -50,6 +52,9 @@ pub(crate) enum SheetCommand {
         /// Only put them back; a worker answers them: longhaul work.
         #[arg(long)]
         detach: bool,
+        /// Key file of a Google service account.
+        #[arg(long, value_name = "FILE")]
+        google_key: Option<String>,
     },
     /// Goes on with a sheet that was held: by its budget, a key or a quota.
     Resume {
@@ -61,6 +66,9 @@ pub(crate) enum SheetCommand {
         /// Only let it go on; a worker answers it: longhaul work.
         #[arg(long)]
         detach: bool,
+        /// Key file of a Google service account.
+        #[arg(long, value_name = "FILE")]
+        google_key: Option<String>,
     },
     /// Cancels what is left of a sheet; what was scored is kept and written.
     Cancel {
@@ -160,6 +168,15 @@ pub(crate) struct SheetScoreArgs {
     /// Categories in one request.
     #[arg(long, value_name = "N", default_value_t = longhaul_pipelines::scoring::settings::BLOCK_CATEGORIES)]
     pub(crate) batch_size: usize,
+    /// Times that a request is asked again whose answer cannot be used, for each model.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=20))]
+    pub(crate) unit_retries: u32,
+    /// Times that a chunk is run again in which too much failed.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=20))]
+    pub(crate) chunk_retries: u32,
+    /// Share of a chunk's requests that may fail before the chunk does, 0 to 1.
+    #[arg(long, value_name = "SHARE", default_value = "0.2", value_parser = parse::share)]
+    pub(crate) failed_share: f64,
     /// Passes over cells that are still blank at the end.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) fill_rounds: u32,
@@ -184,9 +201,18 @@ pub(crate) enum LayoutName {
     Sheet,
 }
 
-impl SheetScoreArgs {
+impl SheetCommand {
     /// The settings that were given as flags: key, flag, value.
     pub(crate) fn flags(&self) -> Vec<(&'static str, &'static str, String)> {
-        self.google_key.iter().map(|key| ("google.key_file", "--google-key", key.clone())).collect()
+        let key = match self {
+            Self::Score(args) => args.google_key.as_ref(),
+            Self::Retry { google_key, .. } | Self::Resume { google_key, .. } => google_key.as_ref(),
+            Self::Ls { .. }
+            | Self::Status { .. }
+            | Self::Cancel { .. }
+            | Self::Export { .. }
+            | Self::Rm { .. } => None,
+        };
+        key.into_iter().map(|key| ("google.key_file", "--google-key", key.clone())).collect()
     }
 }

@@ -34,10 +34,8 @@ pub(crate) async fn run(app: &App, command: &SheetCommand) -> Result<Code> {
         SheetCommand::Score(_) => Ok(Code::Ok),
         SheetCommand::Ls { limit } => ls(app, &scoring, *limit).await,
         SheetCommand::Status { id, chunks } => show(app, &scoring, id.as_deref(), *chunks).await,
-        SheetCommand::Retry { id, failed: _, chunk, detach } => {
-            retry(app, &scoring, id, *chunk, *detach).await
-        }
-        SheetCommand::Resume { id, max_cost, detach } => {
+        SheetCommand::Retry { id, chunk, detach, .. } => retry(app, &scoring, id, *chunk, *detach).await,
+        SheetCommand::Resume { id, max_cost, detach, .. } => {
             let sheet = found(&scoring, id).await?;
             let id = SheetId::named(&sheet.id);
             let max_cost = max_cost.as_deref().map(parse::money).transpose();

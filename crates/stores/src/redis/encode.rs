@@ -5,7 +5,8 @@ use longhaul_queue::state::{RunOutcome, Settlement, Spent};
 use longhaul_queue::{Error, Json, Lease, Result, State, Timestamp};
 
 use super::codec::{
-    flag, has, outcome_number, park_bytes, put_millis, put_name, put_retention, put_short_time, put_spent, put_time,
+    flag, has, outcome_number, park_bytes, put_millis, put_name, put_retention, put_short_time, put_spent,
+    put_time,
 };
 
 /// Payload and options together may stand in the row up to this size, which every change rewrites. As in

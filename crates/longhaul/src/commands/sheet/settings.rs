@@ -81,8 +81,10 @@ pub(super) async fn of(
             parallel_chunks: args.parallel_chunks,
             concurrency: args.concurrency,
             block_categories: args.batch_size,
+            unit_retries: args.unit_retries,
+            chunk_retries: args.chunk_retries,
             fill_rounds: args.fill_rounds,
-            ..Work::default()
+            failed_share_max: args.failed_share,
         },
         cache: match args.cache {
             CacheUse::Auto => CacheMode::Auto,

@@ -11,7 +11,7 @@ fn wrong_input_is_refused_with_a_way_out() {
     desk.place.write("blank.csv", "text\n\n");
     desk.place.write("book.xlsx", "no workbook");
     desk.place.write("list.json", r#"{"type":"array"}"#);
-    let table: [(&str, i32, &[&str]); 19] = [
+    let table: [(&str, i32, &[&str]); 21] = [
         ("gone.csv --text-column text --rubric rubric.toml --out o.csv", 4, &["gone.csv", "hint:"]),
         (
             "table.doc --text-column text --rubric rubric.toml --out o.csv",
@@ -37,6 +37,16 @@ fn wrong_input_is_refused_with_a_way_out() {
             &[".csv, .tsv, .jsonl or .xlsx"],
         ),
         ("table.csv --text-column text --rubric rubric.toml --out o.csv --chunk-rows 3", 2, &["50 and 5000"]),
+        (
+            "table.csv --text-column text --rubric rubric.toml --out o.csv --failed-share 2",
+            2,
+            &["--failed-share"],
+        ),
+        (
+            "table.csv --text-column text --rubric rubric.toml --out o.csv --unit-retries 99",
+            2,
+            &["--unit-retries"],
+        ),
         ("table.csv --text-column text --rubric rubric.toml --out o.csv --max-cost lots", 2, &["--max-cost"]),
         ("blank.csv --text-column text --rubric rubric.toml --out o.csv", 2, &["no row has a text"]),
         (
