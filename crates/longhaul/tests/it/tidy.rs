@@ -28,7 +28,7 @@ const BANNED: [(&str, &str, &[&str]); 10] = [
     ),
     ("Timestamp", "::now", &[]),
     ("Zoned", "::now", &[]),
-    // Settings come from one place. An exec command learns of its job from its environment. The seed or size of a test, and a clean environment for the program under test.
+    // Settings come from one place. An exec command learns of its job from its environment. The seed or size of a test, where a server's programs are, and a clean environment for the program under test.
     (
         "env:",
         ":var",
@@ -40,12 +40,17 @@ const BANNED: [(&str, &str, &[&str]); 10] = [
             "longhaul/tests/it/place.rs",
             "longhaul/tests/it/sheet/crash.rs",
             "longhaul/tests/it/sheet/google.rs",
+            "stores/examples/postgres_bench.rs",
             "stores/tests/it/child.rs",
+            "stores/tests/it/postgres.rs",
+            "stores/tests/it/redis.rs",
+            "stores/tests/it/servers/mod.rs",
+            "stores/tests/it/servers/postgres.rs",
             "stores/tests/it/sqlite.rs",
         ],
     ),
     // Waiting for another process's lock, or for company in a crowd; jobs that are to block their thread; the end of a
-    // test's patience while tokio's time stands still; and the bounded poll of the tests that
+    // test's patience while tokio's time stands still; a server that is yet to answer; and the bounded poll of the tests that
     // kill processes, since no event tells of the end of either of two children.
     (
         "std::thread",
@@ -58,6 +63,7 @@ const BANNED: [(&str, &str, &[&str]); 10] = [
             "longhaul/tests/it/workers.rs",
             "pipelines/tests/it/stage.rs",
             "stores/src/sqlite/committer.rs",
+            "stores/tests/it/servers/mod.rs",
         ],
     ),
 ];
