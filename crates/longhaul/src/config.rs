@@ -256,7 +256,8 @@ fn wrong_name(text: String, hint: String) -> Failure {
 
 fn wrong_value(setting: &Setting, problem: &str) -> Failure {
     let code = if matches!(setting.origin, Origin::Flag(_)) { Code::Usage } else { Code::Config };
-    let text = format!("{} is {:?} from {}: {problem}", setting.key, setting.value, setting.origin);
+    let value = crate::store::shown(&setting.value);
+    let text = format!("{} is {value:?} from {}: {problem}", setting.key, setting.origin);
     Failure::new(code, text).hint("see all settings and where they come from: longhaul config show")
 }
 

@@ -44,9 +44,9 @@ impl std::str::FromStr for StoreUrl {
             "redis" | "rediss" => url.parse().map(Self::Redis),
             "postgres" | "postgresql" => url.parse().map(|url| Self::Postgres(Box::new(url))),
             "memory" if url == "memory://" => Ok(Self::Memory),
-            _ => Err(Error::invalid(format!(
-                "store URL {url:?} is not known; use sqlite://PATH, redis://HOST, postgres://USER@HOST/DATABASE or memory://"
-            ))),
+            _ => Err(Error::invalid(
+                "there is no such store; use sqlite://PATH, redis://HOST, postgres://USER@HOST/DATABASE or memory://",
+            )),
         }
     }
 }

@@ -93,6 +93,9 @@ fn a_server_that_is_away_is_told_and_its_password_is_not() {
         let ran = place.run(&["jobs", "ls", "--store", url]);
         ran.fails(6, &["127.0.0.1:1", "store.url"]);
         assert!(!ran.stderr.contains("secret"), "{ran:?}");
+        let wrong = place.run(&["jobs", "ls", "--store", &url.replace("://", "x://")]);
+        wrong.fails(2, &["u:***@"]);
+        assert!(!wrong.stderr.contains("secret"), "{wrong:?}");
         let shown = place.ok(&["config", "show", "--store", url]);
         assert!(!shown.contains("secret") && shown.contains("u:***@"), "{shown}");
     }
