@@ -76,7 +76,8 @@ mod tests {
 
     #[test]
     fn a_url_names_server_and_installation() {
-        let url: RedisUrl = "redis://u:secret@host:7000/3?name=blue&allow_eviction=true".parse().expect("a URL");
+        let url: RedisUrl =
+            "redis://u:secret@host:7000/3?name=blue&allow_eviction=true".parse().expect("a URL");
         assert_eq!((url.name.as_str(), url.allow_eviction), ("blue", true));
         assert_eq!(url.prefix(), "{longhaul:blue}");
         assert_eq!(format!("{url:?}"), "redis://…@host:7000/3?name=blue");

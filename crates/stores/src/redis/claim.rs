@@ -54,8 +54,7 @@ fn handed_out(
 ) -> Result<Claimed> {
     let seq = reply::int(seq)?;
     let nothing = [Value::Nil, Value::Nil, Value::Nil, Value::Nil, Value::Nil];
-    let [long, data, error, wake, edges] =
-        if beside == Value::Nil { nothing } else { reply::fixed(beside)? };
+    let [long, data, error, wake, edges] = if beside == Value::Nil { nothing } else { reply::fixed(beside)? };
     let Row { mut job, payload, .. } = Row::read(seq, reply::bytes(row)?, reply::maybe(&long)?)?;
     // The row stands as it was before the claim; this is what `under_way` in `scripts/tables.lua` sees in it.
     job.state = State::Running;

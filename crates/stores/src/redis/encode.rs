@@ -5,7 +5,8 @@ use longhaul_queue::state::{RunOutcome, Settlement, Spent};
 use longhaul_queue::{Error, Json, Lease, Result, State, Timestamp};
 
 use super::codec::{
-    flag, has, outcome_number, park_bytes, put_millis, put_name, put_retention, put_short_time, put_spent, put_time,
+    flag, has, outcome_number, park_bytes, put_millis, put_name, put_retention, put_short_time, put_spent,
+    put_time,
 };
 
 /// Payload and options together may stand in the row up to this size, which every change rewrites. As in
@@ -203,7 +204,15 @@ impl<'a> Item<'a> {
     /// For a settlement as it is.
     pub(super) fn of(seq: i64, fence: u64, settlement: &'a Settlement) -> Self {
         let outcome = settlement.outcome;
-        Self { seq, fence, settlement, wake: WakeField::after(outcome), outcome, follow_ups: 0, invalid: false }
+        Self {
+            seq,
+            fence,
+            settlement,
+            wake: WakeField::after(outcome),
+            outcome,
+            follow_ups: 0,
+            invalid: false,
+        }
     }
 
     /// Adds it as `read_item` in `scripts/settlement.lua` takes it.

@@ -92,7 +92,8 @@ pub(super) async fn fire(store: &RedisStore, firing: Firing, now: Timestamp) -> 
         // One that has fired already is no error, whatever it would have enqueued.
         Err(error) => {
             let schedules = super::settings::schedules(store).await?;
-            let due = schedules.iter().any(|row| row.name == firing.name && row.next_at == firing.expected_at);
+            let due =
+                schedules.iter().any(|row| row.name == firing.name && row.next_at == firing.expected_at);
             return if due { Err(error) } else { Ok(false) };
         }
     };

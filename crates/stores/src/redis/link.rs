@@ -36,7 +36,8 @@ impl Link {
             .set_number_of_retries(RECONNECT_TRIES)
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
             .set_response_timeout(Some(ANSWER_TIMEOUT));
-        let connection = ConnectionManager::new_with_config(client, config).await.map_err(|error| failed(&error))?;
+        let connection =
+            ConnectionManager::new_with_config(client, config).await.map_err(|error| failed(&error))?;
         Ok(Self { connection, prefix })
     }
 
@@ -76,7 +77,9 @@ pub(super) fn failed(error: &RedisError) -> Error {
         ServerErrorKind::ReadOnly,
     ];
     match error.kind() {
-        ErrorKind::Io | ErrorKind::Client => return Error::Unavailable(format!("Redis cannot be reached: {error}")),
+        ErrorKind::Io | ErrorKind::Client => {
+            return Error::Unavailable(format!("Redis cannot be reached: {error}"));
+        }
         ErrorKind::Server(kind) if later.contains(&kind) => {
             return Error::Unavailable(format!("Redis cannot serve this now: {error}"));
         }

@@ -34,7 +34,12 @@ pub(super) struct Met {
 }
 
 /// The next jobs, with the field under `letter` if there is one.
-pub(super) async fn walk(store: &RedisStore, place: &Place<'_>, count: usize, letter: &str) -> Result<Vec<Met>> {
+pub(super) async fn walk(
+    store: &RedisStore,
+    place: &Place<'_>,
+    count: usize,
+    letter: &str,
+) -> Result<Vec<Met>> {
     let args: Args = vec![
         place.index.as_bytes().to_vec(),
         place.cursor.map_or_else(Vec::new, |cursor| cursor.to_string().into_bytes()),

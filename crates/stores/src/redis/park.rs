@@ -90,9 +90,8 @@ async fn parked(store: &RedisStore, target: &UnparkTarget, now: Timestamp) -> Re
     };
     let mut args: Args = vec![kind.as_bytes().to_vec(), key.as_bytes().to_vec()];
     args.extend(ids.iter().map(|id| id.as_bytes().to_vec()));
-    let values = match store.link.run(&store.scripts.parked, now, args).await? {
-        Value::Array(values) => values,
-        _ => return Ok(None),
+    let Value::Array(values) = store.link.run(&store.scripts.parked, now, args).await? else {
+        return Ok(None);
     };
     let seen = |chunk: &[Value]| match chunk {
         [seq, row, options] => Seen::read(seq, row, options),

@@ -17,9 +17,11 @@ pub(super) async fn durability(link: &Link, allow_eviction: bool) -> Result<Stri
         Err(Error::Unavailable(text)) => return Err(Error::Unavailable(text)),
         Err(error) => {
             warn!(%error, "Redis does not tell its settings; its provider must say what survives a crash");
-            return Ok("unknown: the server does not tell its settings; ask its provider for append-only files and \
+            return Ok(
+                "unknown: the server does not tell its settings; ask its provider for append-only files and \
                        the policy noeviction"
-                .to_owned());
+                    .to_owned(),
+            );
         }
     };
     let get = |name: &str| settings.get(name).map_or("", String::as_str);
@@ -32,7 +34,9 @@ pub(super) async fn durability(link: &Link, allow_eviction: bool) -> Result<Stri
         )));
     }
     let survives = match (get("appendonly"), get("appendfsync")) {
-        ("yes", "always") => "a job survives a crash of the server and of its machine once it is acknowledged",
+        ("yes", "always") => {
+            "a job survives a crash of the server and of its machine once it is acknowledged"
+        }
         ("yes", "everysec") => {
             "a crash of the server loses nothing; a crash of its machine can lose the last second or two (appendfsync \
              everysec)"

@@ -68,7 +68,8 @@ pub(super) fn lane_counts(fields: Value) -> Result<Vec<(Lane, u64)>> {
 
 fn lane(name: &str) -> Result<Lane> {
     let mut parts = name.split('\u{1f}');
-    let (Some(queue), Some(kind), Some(number), None) = (parts.next(), parts.next(), parts.next(), parts.next())
+    let (Some(queue), Some(kind), Some(number), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
     else {
         return Err(corrupt("a counter"));
     };

@@ -47,8 +47,8 @@ pub(super) async fn set_queue(store: &RedisStore, change: QueueChange) -> Result
     let QueueChange { name, paused, max_running, retention } = change;
     let none = || b"none".to_vec();
     let paused = paused.map_or_else(Vec::new, |paused| if paused { b"1".to_vec() } else { b"0".to_vec() });
-    let max_running = max_running
-        .map_or_else(Vec::new, |max| max.map_or_else(none, |max| max.to_string().into_bytes()));
+    let max_running =
+        max_running.map_or_else(Vec::new, |max| max.map_or_else(none, |max| max.to_string().into_bytes()));
     let retention = retention.map_or_else(Vec::new, |rule| {
         rule.map_or_else(none, |rule| {
             let mut bytes = Vec::new();

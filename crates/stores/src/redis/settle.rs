@@ -86,7 +86,11 @@ pub(super) fn wake_with(
     }
 }
 
-pub(super) async fn settle(store: &RedisStore, items: Vec<SettleItem>, now: Timestamp) -> Result<Vec<Settled>> {
+pub(super) async fn settle(
+    store: &RedisStore,
+    items: Vec<SettleItem>,
+    now: Timestamp,
+) -> Result<Vec<Settled>> {
     if items.is_empty() {
         return Ok(Vec::new());
     }

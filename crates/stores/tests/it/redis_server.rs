@@ -143,7 +143,10 @@ async fn cut_connections_are_made_again() {
         ask(&mut connection, &["CLIENT", "KILL", "TYPE", "pubsub"]).await;
         persist(async || store.insert(vec![job(number)], SystemClock.now()).await).await;
         // The notice may have been missed while nobody listened; then the new subscription is one.
-        tokio::time::timeout(PATIENCE, changes.changed()).await.expect("it is heard").expect("the store lives");
+        tokio::time::timeout(PATIENCE, changes.changed())
+            .await
+            .expect("it is heard")
+            .expect("the store lives");
     }
     let claimed = persist(async || store.claim(request("w", 9)).await).await;
     assert_eq!(claimed.len(), 5);
@@ -171,10 +174,14 @@ async fn stores_of_one_name_see_each_others_jobs_and_others_do_not() {
     for number in 1..=20 {
         changes.mark_unchanged();
         writing.insert(vec![job(number)], SystemClock.now()).await.expect("insert answers");
-        tokio::time::timeout(PATIENCE, changes.changed()).await.expect("it is heard").expect("the store lives");
+        tokio::time::timeout(PATIENCE, changes.changed())
+            .await
+            .expect("it is heard")
+            .expect("the store lives");
     }
     let (one, two) = tokio::join!(writing.claim(request("w1", 10)), watching.claim(request("w2", 20)));
-    let claimed: Vec<_> = one.expect("claim answers").into_iter().chain(two.expect("claim answers")).collect();
+    let claimed: Vec<_> =
+        one.expect("claim answers").into_iter().chain(two.expect("claim answers")).collect();
     let ids: BTreeSet<_> = claimed.iter().map(|claimed| claimed.job.id).collect();
     assert_eq!((claimed.len(), ids.len()), (20, 20), "each job is handed out once");
     assert!(other.get(vec![id(1)]).await.expect("get answers").is_empty());
