@@ -6,6 +6,7 @@ const TABLES: &str = include_str!("scripts/tables.lua");
 const FLUSH: &str = include_str!("scripts/flush.lua");
 const GRAPH: &str = include_str!("scripts/graph.lua");
 const INSERT: &str = include_str!("scripts/insert.lua");
+const ENQUEUE_PLAIN: &str = include_str!("scripts/enqueue_plain.lua");
 const SETTLEMENT: &str = include_str!("scripts/settlement.lua");
 const SETTLE_DONE: &str = include_str!("scripts/settle_done.lua");
 
@@ -27,7 +28,7 @@ macro_rules! scripts {
 }
 
 scripts! {
-    enqueue = [GRAPH, INSERT] "scripts/enqueue.lua";
+    enqueue = [GRAPH, INSERT, ENQUEUE_PLAIN] "scripts/enqueue.lua";
     claim = [GRAPH] "scripts/claim.lua";
     extend = [] "scripts/extend.lua";
     save = [] "scripts/save.lua";

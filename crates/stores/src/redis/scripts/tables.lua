@@ -48,7 +48,8 @@ local function bucket_key(bucket) return T .. ':j:' .. bucket end
 local function has(r, what) return band(r[HAS], what) ~= 0 end
 local function flag(r, what) return band(r[FLAGS], what) ~= 0 end
 local function seq_key(seq) return pack('>I6', seq) end
-local function whole(number) return string.format('%.0f', number) end
+-- Far faster than what the server makes of a number.
+local function whole(number) return string.format('%d', number) end
 local function add(map, key, number) map[key] = (map[key] or 0) + number end
 
 local function each_chunk(command, key, list)
@@ -157,8 +158,8 @@ local function load(wanted)
 end
 
 local function job_by_id(id)
-  local seq = call('HGET', T .. ':ids', id)
-  return seq and job(tonumber(seq))
+  local key = call('HGET', T .. ':ids', id)
+  return key and job((read('>I6', key)))
 end
 
 local function created(r) return (read('>I6', r[FIXED])) - 1 end
@@ -229,11 +230,15 @@ local function set_flag(r, what, on)
   r[FLAGS] = on and bor(r[FLAGS], what) or band(r[FLAGS], bnot(what))
 end
 
+-- Jobs that come together mostly share a priority or a time.
+local scores = {}
+
 local function put(key, score, member)
-  local list = puts[key]
+  local list, text = puts[key], scores[score]
   if not list then list = {} puts[key] = list end
+  if not text then text = whole(score) scores[score] = text end
   local n = #list
-  list[n + 1], list[n + 2] = score, member
+  list[n + 1], list[n + 2] = text, member
 end
 
 local function drop(key, member)
