@@ -120,11 +120,12 @@ fn claim_request(limit: usize) -> ClaimRequest {
     }
 }
 
+/// As a worker does it: the next jobs are claimed while the last ones are settled.
 async fn drain(store: &RedisStore, jobs: usize) -> Result<(), Failure> {
     let result = Json::parse(r#"{"ok":true}"#)?;
     let mut settled = 0;
+    let mut claimed = Vec::new();
     while settled < jobs {
-        let claimed = store.claim(claim_request(BATCH)).await?;
         let now = SystemClock.now();
         let item = |claimed: longhaul_queue::Claimed| SettleItem {
             settlement: settle(
@@ -137,7 +138,10 @@ async fn drain(store: &RedisStore, jobs: usize) -> Result<(), Failure> {
             lease: claimed.lease,
             follow_ups: Vec::new(),
         };
-        settled += store.settle(claimed.into_iter().map(item).collect(), now).await?.len();
+        let items = claimed.into_iter().map(item).collect();
+        let (replies, next) = tokio::join!(store.settle(items, now), store.claim(claim_request(BATCH)));
+        settled += replies?.len();
+        claimed = next?;
     }
     Ok(())
 }
