@@ -119,7 +119,9 @@ local function deliver(queue, chosen)
   call('HSET', T .. ':deliveries', name, pack(DELIVERED, #queue, queue, #worker, worker, NOW, lease_till) .. jobs)
   each_chunk('HSET', T .. ':run', run)
   call('ZADD', T .. ':leases', lease_text, name)
-  call('XADD', stream, name .. '-0', 'worker', worker, 'jobs', jobs)
+  -- Somebody else's entry with a higher number, or another key in its place, keeps a job from nobody: see the rows.
+  local added = redis.pcall('XADD', stream, name .. '-0', 'worker', worker, 'jobs', jobs)
+  if type(added) == 'table' and added.err then return end
   local read_group = {'XREADGROUP', 'GROUP', GROUP, worker, 'COUNT', 1, 'STREAMS', stream, '>'}
   local reply = redis.pcall(unpack(read_group))
   if type(reply) == 'table' and reply.err then
