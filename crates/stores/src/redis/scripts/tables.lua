@@ -3,7 +3,8 @@
 -- KEYS[1] is the prefix of all keys, ARGV[1] the time; scripts never ask the server for it.
 --
 -- Lua hashes every byte of every string it makes, and formats numbers slowly. So rows are short, names of fields are
--- packed numbers, and what many jobs share (their lane) is worked out once a call.
+-- packed numbers, and what many jobs share (their lane) is worked out once a call. Names in capitals that stand for a
+-- number or a text are put in place when the script is loaded (`scripts.rs`), so that they cost nothing.
 
 local T, NOW = KEYS[1], tonumber(ARGV[1])
 local call, band, bor, bnot, floor = redis.call, bit.band, bit.bor, bit.bnot, math.floor
@@ -26,8 +27,7 @@ local OUT_IN_ROW_MAX = 512
 -- FLAGS
 local HELPER, CANCEL, WAITS_PROCESS, PARK_UNTIL, SUSPECT, DONE_AT_ONCE = 1, 2, 4, 8, 16, 32
 -- HAS: which fields stand beside the row, and which keys.
-local LONG, DATA, RESULT, ERROR, PARK, WAKE, RUNS, PROGRESS, LOG, AFTER, EDGES, UNIQUE, CHILDREN =
-  1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096
+local LONG, DATA, RESULT, ERROR, PARK, WAKE, RUNS, PROGRESS, LOG, AFTER, EDGES, UNIQUE, CHILDREN = 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096
 local FIELDS = {
   {LONG, 'p'}, {DATA, 'd'}, {RESULT, 'x'}, {ERROR, 'e'}, {PARK, 'k'}, {WAKE, 'w'}, {RUNS, 'h'}, {PROGRESS, 'g'},
   {AFTER, 'a'}, {UNIQUE, 'u'},
