@@ -20,8 +20,8 @@ local SPENT, FENCE, WAITS, DELIVERY, FIXED, HAS, LANE, WORKER, RULE, BODY, OUT =
 -- RULE is the job's own retention. A short BODY (payload and options) or OUT (result) stands in the row, which spares a
 -- field; a long one beside it, out of the way of every other change.
 local ROW = '>c16BBi4I6I6I6I6I6c14I4HI6c14HHc0Hc0Bc0Hc0Hc0'
--- Where in a row a claim finds what it needs: state and flags, the expiry, HAS and LANE.
-local AT_STATE, AT_EXPIRES, AT_HAS = 17, 41, 93
+-- Where in a row a claim finds what it needs: state and flags, priority and time, the expiry, HAS and LANE.
+local AT_STATE, AT_PRIORITY, AT_EXPIRES, AT_HAS = 17, 19, 41, 93
 -- A result up to this size stands in the row.
 local OUT_IN_ROW_MAX = 512
 -- FLAGS
