@@ -1,6 +1,7 @@
 //! Rows as the scripts pack them (`ROW` in `scripts/tables.lua`), and everything else that is stored as bytes. Numbers are
 //! big-endian. A time in a row has six bytes: its milliseconds and one more, or 0 for none; elsewhere it is a double of
-//! milliseconds, or -1 for none. Times before 1970 are kept as 1970.
+//! milliseconds, or -1 for none. Times before 1970 are kept as 1970, and failures, crashes and throttles are counted up to
+//! 65,535.
 
 use longhaul_queue::job::{
     Job, JobId, JobOptions, OnFailure, ParentResult, ParentStatus, ProcessId, Retention, Run, WorkerId,

@@ -41,11 +41,7 @@ pub(super) fn put_job(args: &mut Args, job: &NewJob, now: Timestamp) -> Result<(
 
     let run_at = job.run_at.unwrap_or(now);
     let waits = job.depends_on.len() + usize::from(job.after_process.is_some());
-    let state = match waits {
-        0 if run_at > now => State::Scheduled,
-        0 => State::Ready,
-        _ => State::Blocked,
-    };
+    let state = first_state(job, now);
     let process = job.process_id.as_ref().map_or("", |process| process.as_str());
     let mut row = Vec::with_capacity(160 + body.len());
     row.extend(id.as_bytes());
@@ -78,6 +74,14 @@ pub(super) fn put_job(args: &mut Args, job: &NewJob, now: Timestamp) -> Result<(
     }
     args.extend(job.options.unique.as_ref().map(|unique| unique_bytes(job, unique)));
     Ok(())
+}
+
+/// Where a new job stands before anybody has looked at its parents.
+pub(super) fn first_state(job: &NewJob, now: Timestamp) -> State {
+    if !job.depends_on.is_empty() || job.after_process.is_some() {
+        return State::Blocked;
+    }
+    if job.run_at.is_some_and(|at| at > now) { State::Scheduled } else { State::Ready }
 }
 
 /// The job's own retention rule, with its length.

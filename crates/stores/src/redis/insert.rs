@@ -7,7 +7,7 @@ use redis::Value;
 
 use super::RedisStore;
 use super::codec::{Reader, corrupt, millis, text};
-use super::encode::{Args, put_job};
+use super::encode::{Args, first_state, put_job};
 use super::reply;
 
 pub(super) async fn insert(store: &RedisStore, jobs: &[NewJob], now: Timestamp) -> Result<Vec<Enqueued>> {
@@ -17,8 +17,10 @@ pub(super) async fn insert(store: &RedisStore, jobs: &[NewJob], now: Timestamp) 
     let args = job_args(jobs, now)?;
     let (head, rest) = reply::headed(store.link.run(&store.scripts.enqueue, now, args).await?)?;
     let [enqueued] = rest.as_slice() else { return Err(refusal(&head, &rest)) };
-    if head != "ok" {
-        return Err(refusal(&head, &rest));
+    match head.as_str() {
+        "plain" => return plain(jobs, reply::int(enqueued)?, now),
+        "ok" => {}
+        _ => return Err(refusal(&head, &rest)),
     }
     let mut reader = Reader::new(reply::bytes(enqueued)?);
     let mut replies = Vec::with_capacity(jobs.len());
@@ -31,6 +33,15 @@ pub(super) async fn insert(store: &RedisStore, jobs: &[NewJob], now: Timestamp) 
         });
     }
     Ok(replies)
+}
+
+/// Jobs that were all new and wait for nothing but their time, stored after the place `last`.
+fn plain(jobs: &[NewJob], last: i64, now: Timestamp) -> Result<Vec<Enqueued>> {
+    let enqueued = |(job, seq): (&NewJob, i64)| {
+        let id = job.id.ok_or_else(|| corrupt("an answer"))?;
+        Ok(Enqueued { id, seq, state: first_state(job, now), how: How::Inserted })
+    };
+    jobs.iter().zip(last + 1..).map(enqueued).collect()
 }
 
 /// How many, and then each.

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use longhaul_queue::{Error, Result, Timestamp};
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
-use redis::{Client, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, Script, ServerErrorKind, Value};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, Script,
+    ServerErrorKind, Value,
+};
 
 use super::codec::millis;
 use super::encode::Args;
@@ -36,6 +39,9 @@ impl Link {
             .set_number_of_retries(RECONNECT_TRIES)
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
             .set_response_timeout(Some(ANSWER_TIMEOUT));
+        // Who opens a store wants to know at once whether the server is there; later calls are more patient.
+        let once = AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_TIMEOUT));
+        client.get_multiplexed_async_connection_with_config(&once).await.map_err(|error| failed(&error))?;
         let connection =
             ConnectionManager::new_with_config(client, config).await.map_err(|error| failed(&error))?;
         Ok(Self { connection, prefix })

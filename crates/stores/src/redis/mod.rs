@@ -2,13 +2,17 @@
 //!
 //! **How a stream carries delivery.** A stream is first in, first out, and a claim goes by priority, time and
 //! submission. So a job waits in a sorted set of its lane (queue and kind), and the claim moves the best of them into
-//! the queue's stream and reads them back as the claiming worker's, all in one script: one entry a claim and queue,
-//! naming the worker and the jobs. The consumer group's pending list is thus the record of what is delivered to whom. A
-//! renewal claims the entry anew for its own worker, which resets its idle time; the entry is acknowledged and deleted
-//! with the last of its jobs. The truth is in the rows, though: a job's fence and lease decide, by the time that the
-//! caller gives, and `crashes` in the row is the guard against poison (an entry's own delivery count would forget
-//! that a checkpoint was progress). So a trimmed, deleted or destroyed stream loses nothing. The rescuer goes over the
-//! pending list with `XAUTOCLAIM` and its cursor, and drops the entries that nobody needs any more.
+//! the queue's stream and reads them back as the claiming worker's, all in one script: one entry a claim and queue (a
+//! delivery), naming the worker and the jobs. The consumer group's pending list is thus the record of what is delivered
+//! to whom. A renewal claims the entry anew for its own worker, which resets its idle time; the entry is acknowledged and
+//! deleted with the last of its jobs. The truth is in the rows, though: a job's fence and lease decide, by the time that
+//! the caller gives, and `crashes` in the row is the guard against poison (an entry's own delivery count would not know
+//! that a checkpoint is progress). So a trimmed, deleted or destroyed stream loses nothing. The rescuer goes over the
+//! pending lists with `XAUTOCLAIM` and its cursor, and drops the entries that nobody needs any more.
+//!
+//! **Why a claim writes no row.** It notes only which delivery a job went with (`run`); who reads the row sees it as
+//! running by that note, and who changes it writes it down. Nor has a job a place of its own in the order of leases: its
+//! delivery has. Both halve what a drained job costs the server.
 //!
 //! **Who decides.** Every change is one Lua script, hence atomic: `scripts/tables.lua` is the one way in which a row
 //! changes, with all its indexes and counters. What `state::settle` judges stays in Rust: where a judgement needs what
@@ -24,8 +28,10 @@
 //! | `buckets` | sorted set: which `j:N` there are |
 //! | `ready:QUEUE KIND` | sorted set a lane: priority, then time and seq as bytes; suspects apart |
 //! | `lanes:QUEUE`, `streams` | sets: kinds with ready jobs; queues with a stream |
-//! | `start`, `expiries`, `parkends`, `leases`, `prune` | sorted sets by time: what becomes due |
-//! | `s:QUEUE`, `deliveries` | the stream; how many jobs of each entry still run |
+//! | `start`, `expiries`, `parkends` | sorted sets by time: jobs that become due |
+//! | `leases`, `prune` | sorted sets by time: deliveries by their earliest lease; ended jobs, up to 128 to a member |
+//! | `s:QUEUE`, `cursors` | the stream; where the rescuer's walk over its pending list goes on |
+//! | `deliveries`, `open`, `run` | hashes: queue, worker, times and jobs of a delivery; how many of them still run; the delivery of a job |
 //! | `e:SEQ`, `ch:SEQ` | hash of a job's edges, by the parent's seq; sorted set of its children |
 //! | `p:ID`, `procs`, `pj:ID`, `pe:ID`, `wait:ID` | a process: counters, names, its jobs, its results, who waits for it |
 //! | `uniques`, `windows`, `signals`, `forget`, `park:KEY` | unique keys and signals, with the times at which they go; who waits |
@@ -33,8 +39,8 @@
 //! | `counts`, `running`, `ledger`, `queues`, `schedules`, `workers`, `seen`, `meta` | hashes of what their name says |
 //! | `events`, `changed` | a stream of what changed, bounded; the channel of the notice |
 //!
-//! Reading order: `scripts/tables.lua`, `graph.lua`, `insert.lua`, `claim.lua`, `settle.lua`; then [`RedisStore`], `link`,
-//! `codec` and `encode` (rows and arguments as bytes), and a file a verb.
+//! Reading order: `scripts/tables.lua`, `flush.lua`, `graph.lua`, `insert.lua`, `claim.lua`, `settle.lua`; then
+//! [`RedisStore`], `link`, `codec` and `encode` (rows and arguments as bytes), and a file a verb.
 
 mod address;
 mod admin;

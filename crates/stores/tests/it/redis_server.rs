@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use longhaul_queue::job::WorkerId;
+use longhaul_queue::limits::{CLAIM_MAX, INSERT_MAX};
 use longhaul_queue::state::{Policy, State, settle};
 use longhaul_queue::store::{ClaimRequest, ExtendRequest, Renewal, SettleItem, Settled};
 use longhaul_queue::testing::bench::{LEASE_FOR, done, id, job};
@@ -285,4 +286,38 @@ async fn a_stream_that_is_lost_or_trimmed_loses_no_job() {
         assert_eq!(store.rescue_expired(later, 100).await.expect("rescue answers").changed, 3, "{damage}");
         invariants::check(&store).await.expect("what is stored fits together");
     }
+}
+
+#[tokio::test]
+async fn an_entry_that_nobody_needs_is_dropped_from_the_pending_list() {
+    let (_server, store, mut connection, stream) = with_stream().await;
+    store.insert(vec![job(1)], SystemClock.now()).await.expect("insert answers");
+    store.claim(request("w1", 1)).await.expect("claim answers");
+    ask(&mut connection, &["XADD", &stream, "1-1", "worker", "w9", "jobs", ""]).await;
+    ask(&mut connection, &["XREADGROUP", "GROUP", "workers", "w9", "STREAMS", &stream, ">"]).await;
+    for (worker, entry) in [("w1", "1-0"), ("w9", "1-1")] {
+        ask(&mut connection, &["XCLAIM", &stream, "workers", worker, "0", entry, "IDLE", "3600000"]).await;
+    }
+    assert_eq!(pending(&mut connection, &stream).await, 2);
+    assert_eq!(store.rescue_expired(SystemClock.now(), 9).await.expect("rescue answers").changed, 0);
+    assert_eq!(pending(&mut connection, &stream).await, 1);
+    let entries = ask(&mut connection, &["XPENDING", &stream, "workers", "-", "+", "9", "w1"]).await;
+    assert!(matches!(&entries, Value::Array(entries) if entries.len() == 1), "the other stays: {entries:?}");
+}
+
+#[tokio::test]
+async fn the_largest_submission_goes_in_and_out() {
+    let store = connect(&shared().url("")).await;
+    let jobs = (1..=INSERT_MAX as u64).map(|number| job(number).process("p")).collect();
+    assert_eq!(store.insert(jobs, SystemClock.now()).await.expect("insert answers").len(), INSERT_MAX);
+    let mut settled = 0;
+    while settled < 3_000 {
+        let claimed = store.claim(request("w", CLAIM_MAX)).await.expect("claim answers");
+        assert_eq!(claimed.len(), CLAIM_MAX);
+        let items = claimed.iter().map(done_item).collect();
+        settled += store.settle(items, SystemClock.now()).await.expect("settle answers").len();
+    }
+    let ended = store.results("p".into(), 0, 1_000).await.expect("results answers");
+    assert_eq!((ended.items.len(), ended.next), (1_000, Some(1_000)));
+    assert_eq!(by_state(&store, State::Ready).await, (INSERT_MAX - 3_000) as u64);
 }

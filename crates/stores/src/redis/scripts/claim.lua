@@ -36,23 +36,23 @@ end
 local function head(source)
   if source.i <= source.n then return source.i end
   if source.over then return nil end
-  local found = call('ZRANGE', source.key, source.from, source.from + source.step - 1, 'WITHSCORES')
-  local n, members, priorities, times, seqs, keys = #found / 2, {}, {}, {}, {}, {}
+  local members, seqs, keys = call('ZRANGE', source.key, source.from, source.from + source.step - 1), {}, {}
+  local n = #members
   for i = 1, n do
-    local member = found[2 * i - 1]
-    members[i], priorities[i] = member, tonumber(found[2 * i])
-    times[i], seqs[i] = read('>I6I6', member)
-    keys[i] = string.sub(member, 7)
+    local key = string.sub(members[i], 7)
+    keys[i], seqs[i] = key, read('>I6', key)
   end
-  source.members, source.priorities, source.times, source.seqs, source.keys = members, priorities, times, seqs, keys
+  source.members, source.seqs, source.keys = members, seqs, keys
   source.texts = row_texts(seqs, keys)
   source.i, source.n, source.from, source.over = 1, n, source.from + n, n < source.step
   return n > 0 and 1 or nil
 end
 
 local function comes_first(a, i, b, k)
-  if a.priorities[i] ~= b.priorities[k] then return a.priorities[i] < b.priorities[k] end
-  if a.times[i] ~= b.times[k] then return a.times[i] < b.times[k] end
+  local priority, run_at = read('>i4I6', a.texts[i], AT_PRIORITY)
+  local other_priority, other_run_at = read('>i4I6', b.texts[k], AT_PRIORITY)
+  if priority ~= other_priority then return priority < other_priority end
+  if run_at ~= other_run_at then return run_at < other_run_at end
   return a.seqs[i] < b.seqs[k]
 end
 
@@ -119,7 +119,9 @@ local function deliver(queue, chosen)
   call('HSET', T .. ':deliveries', name, pack(DELIVERED, #queue, queue, #worker, worker, NOW, lease_till) .. jobs)
   each_chunk('HSET', T .. ':run', run)
   call('ZADD', T .. ':leases', lease_text, name)
-  call('XADD', stream, name .. '-0', 'worker', worker, 'jobs', jobs)
+  -- Somebody else's entry with a higher number, or another key in its place, keeps a job from nobody: see the rows.
+  local added = redis.pcall('XADD', stream, name .. '-0', 'worker', worker, 'jobs', jobs)
+  if type(added) == 'table' and added.err then return end
   local read_group = {'XREADGROUP', 'GROUP', GROUP, worker, 'COUNT', 1, 'STREAMS', stream, '>'}
   local reply = redis.pcall(unpack(read_group))
   if type(reply) == 'table' and reply.err then

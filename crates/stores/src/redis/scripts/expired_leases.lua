@@ -3,7 +3,7 @@
 -- ended: one whose jobs have all moved on, or that was trimmed or deleted, is dropped from the pending list.
 
 local limit, idle_ms = tonumber(arg()), tonumber(arg())
-local ENTRIES_MAX = 100
+local STREAMS_MAX, ENTRIES_MAX = 16, 100
 local RESCUER = 'rescuer'
 
 local function tidy(queue)
@@ -14,7 +14,8 @@ local function tidy(queue)
   if found[1] ~= cursor then call('HSET', T .. ':cursors', queue, found[1]) end
   for i = 1, #found[2] do
     local id, values = found[2][i][1], found[2][i][2]
-    if call('HEXISTS', T .. ':open', string.sub(id, 1, -3)) == 1 then
+    local name = string.match(id, '^(%d+)-0$')
+    if name and call('HEXISTS', T .. ':open', name) == 1 then
       -- The leases of its jobs decide, not the stream; it stays with its worker.
       call('XCLAIM', stream, 'workers', values[2], 0, id, 'JUSTID')
     else
@@ -24,7 +25,8 @@ local function tidy(queue)
   end
 end
 
-local streams = call('SMEMBERS', T .. ':streams')
+-- A few queues a call, drawn by the server; all have their turn.
+local streams = call('SRANDMEMBER', T .. ':streams', STREAMS_MAX)
 for i = 1, #streams do tidy(streams[i]) end
 
 -- A delivery stands here by its earliest lease, or by one that was renewed since; that is put right on the way.

@@ -164,8 +164,8 @@ local function close_deliveries()
       call('HDEL', T .. ':open', name)
       call('HDEL', T .. ':deliveries', name)
       call('ZREM', T .. ':leases', name)
-      call('XACK', stream, 'workers', name .. '-0')
-      call('XDEL', stream, name .. '-0')
+      redis.pcall('XACK', stream, 'workers', name .. '-0')
+      redis.pcall('XDEL', stream, name .. '-0')
     end
   end
 end

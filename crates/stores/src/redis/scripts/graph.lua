@@ -77,7 +77,7 @@ local function parent_ended(child, parent)
 end
 
 -- The furthest time that a row can hold.
-local TIME_MAX = 2 ^ 48 - 3
+local TIME_MAX = 281474976710653
 local function later(length) return math.min(NOW + length, TIME_MAX) end
 
 -- When an ended job's row goes: nil for never, 0 for at once. The same rule as Rust's `Retention::removal`.

@@ -1,7 +1,7 @@
 -- Enqueue: first a plan that refuses everything that must be refused, then writes that cannot fail. So an insert is all
 -- or nothing without an undo.
 
-local read_jobs, plan, carry_out
+local read_jobs, stored_ids, plan, carry_out
 -- Lua allows 200 names at once, so that what is only of use here stands in a block.
 do
 
@@ -33,14 +33,14 @@ function read_jobs(count)
 end
 
 -- Which of these ids are stored, and where.
-local function stored_ids(ids)
+function stored_ids(ids)
   local stored = {}
   for first = 1, #ids, CHUNK do
     local last = math.min(first + CHUNK - 1, #ids)
     local found = call('HMGET', T .. ':ids', unpack(ids, first, last))
     for i = first, last do
       local seq = found[i - first + 1]
-      if seq then stored[ids[i]] = tonumber(seq) end
+      if seq then stored[ids[i]] = read('>I6', seq) end
     end
   end
   return stored
@@ -217,9 +217,9 @@ function carry_out(jobs, inserted)
   for i = 1, #jobs do
     local r = jobs[i]
     if r.how == INSERTED then
-      index[#index + 1] = r[ID]
-      index[#index + 1] = r.seq
       add_new(r)
+      index[#index + 1] = r[ID]
+      index[#index + 1] = r.key
     elseif r.how == REPLACED then
       replace_payload(job(r.seq), r)
     elseif r.how == DEBOUNCED then

@@ -12,23 +12,19 @@ local function held(s)
   return r
 end
 
+local done = mode == 'settle' and count <= CHUNK and settle_done(count)
+if done then
+  finish()
+  return {'settled', done}
+end
+
 local items, seqs, waiting = {}, {}, {}
-local fences, spents, results, all_done = {}, {}, {}, mode == 'settle' and count <= CHUNK
 for i = 1, count do
   local seen = mode == 'rescue' and arg()
   local s = read_item()
   s.seen = seen
   s.jobs = s.follow_ups > 0 and read_jobs(s.follow_ups) or nil
   items[i], seqs[i] = s, s.seq
-  if all_done then
-    fences[i], spents[i], results[i] = s.fence, s.spent, s.result
-    all_done = s.outcome == OUTCOME_DONE and s.state == SUCCEEDED and s.result and not (s.jobs or s.usage or s.data or s.invalid)
-  end
-end
-local done = all_done and settle_done(seqs, fences, spents, results)
-if done then
-  finish()
-  return {'settled', done}
 end
 load(seqs)
 

@@ -2,11 +2,12 @@
 
 local read_item, note_run, under_cancel, apply
 local OUTCOME_DONE, OUTCOME_PARK, OUTCOME_CANCEL = 0, 2, 8
-do
-
 -- seq, fence, state, outcome, run_at, the budgets, what becomes of the wake, which values follow, follow-ups.
 local ITEM = '>I6I8BBdc14BBI4'
-local V_DATA, V_RESULT, V_ERROR, V_PARK, V_USAGE, V_UNTIL, V_INVALID, V_WAKE = 1, 2, 4, 8, 16, 32, 64, 128
+local V_RESULT = 2
+do
+
+local V_DATA, V_ERROR, V_PARK, V_USAGE, V_UNTIL, V_INVALID, V_WAKE = 1, 4, 8, 16, 32, 64, 128
 local WAKE_CLEAR, WAKE_KEEP, WAKE_SET = 0, 1, 2
 local RUN = '>I8ddBHc0I4c0I4c0'
 local RUNS_KEPT_MAX = 50
