@@ -158,15 +158,16 @@ async fn heads(
     Ok(heads)
 }
 
-/// Locks and marks jobs of one lane, passing over those that others are handing out.
+/// Locks and marks jobs of one lane, passing over those that others are handing out. A locked row stays where it is, so
+/// it is found again by its address.
 const TAKE_LANE: &str = concat!(
     "WITH picked AS (
-         SELECT seq AS place FROM lh_jobs
+         SELECT ctid AS place FROM lh_jobs
          WHERE state = 2 AND queue = $1 AND kind = $2 AND suspect = $3
              AND (expires_at IS NULL OR expires_at > $4 OR started_at IS NOT NULL)
          ORDER BY priority, run_at, seq LIMIT $5 FOR UPDATE SKIP LOCKED)
      UPDATE lh_jobs SET state = 3, fence = fence + 1, due_at = $6, worker = $7, started_at = $4, cancel = false
-     FROM picked WHERE seq = place RETURNING ",
+     WHERE ctid = ANY (ARRAY(SELECT place FROM picked)) RETURNING ",
     job_columns!(),
     ", payload, data"
 );

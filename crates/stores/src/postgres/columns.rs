@@ -43,6 +43,9 @@ const INSERT: &str =
 const PLACE: &str = "WITH last AS (
          UPDATE lh_meta SET value = value + cardinality($1::uuid[]) WHERE key = 'seq'
          RETURNING value - cardinality($1::uuid[]) AS seq),
+     named AS (
+         INSERT INTO lh_ids (id, seq)
+         SELECT u_id, last.seq + place FROM last, unnest($1::uuid[]) WITH ORDINALITY AS u (u_id, place)),
      placed AS (
          INSERT INTO lh_jobs (seq, id, queue, kind, state, priority, run_at, flags, process, waits_for, expires_at,
              due_at, options, payload, created_at)
@@ -55,8 +58,8 @@ const PLACE: &str = "WITH last AS (
                  u_waits_for, u_expires_at, u_due_at, u_options, u_payload, u_created_at, place))
      SELECT last.seq + 1 FROM last";
 
-pub(super) const COPY: &str =
-    "COPY lh_jobs (seq, id, queue, kind, state, priority, run_at, flags, process, waits_for,
+const COPY_IDS: &str = "COPY lh_ids (id, seq) FROM STDIN BINARY";
+const COPY: &str = "COPY lh_jobs (seq, id, queue, kind, state, priority, run_at, flags, process, waits_for,
          expires_at, due_at, options, payload, created_at) FROM STDIN BINARY";
 const COPY_TYPES: [Type; 15] = [
     Type::INT8,
@@ -89,6 +92,8 @@ impl Jobs<'_> {
             ],
         )
         .await?;
+        let sql = "INSERT INTO lh_ids (id, seq) SELECT * FROM unnest($1::uuid[], $2::bigint[])";
+        tx.run(sql, &[id, seq]).await?;
         write_last_seq(tx, last_seq).await?;
         self.write_processes(tx).await
     }
@@ -111,8 +116,18 @@ impl Jobs<'_> {
         Ok(placed.try_get(0)?)
     }
 
-    /// Copies the jobs in.
-    pub(super) async fn copy(&self, sink: CopyInSink<Bytes>) -> DbResult<()> {
+    /// Copies the jobs in, and their ids.
+    pub(super) async fn copy(&self, tx: &Tx<'_>) -> DbResult<()> {
+        let mut writer =
+            pin!(BinaryCopyInWriter::new(tx.copy_in(COPY_IDS).await?, &[Type::UUID, Type::INT8]));
+        for (id, seq) in self.id.iter().zip(&self.seq) {
+            writer.as_mut().write(&[id, seq]).await?;
+        }
+        writer.finish().await?;
+        self.copy_rows(tx.copy_in(COPY).await?).await
+    }
+
+    async fn copy_rows(&self, sink: CopyInSink<Bytes>) -> DbResult<()> {
         let mut writer = pin!(BinaryCopyInWriter::new(sink, &COPY_TYPES));
         for row in 0..self.id.len() {
             writer

@@ -44,7 +44,9 @@ CREATE TABLE lh_jobs (
     toast_tuple_target = 1024
 );
 ALTER TABLE lh_jobs ADD PRIMARY KEY (seq);
-CREATE UNIQUE INDEX lh_jobs_id ON lh_jobs (id);
+
+-- Ids, apart from the jobs: an index of ids on lh_jobs would be written again with each claim and each settlement.
+CREATE TABLE lh_ids (id uuid PRIMARY KEY, seq bigint NOT NULL);
 
 -- The claim's order. It leads with the kind as well as the queue, so that a worker for one kind never walks over the
 -- backlog of another; jobs whose worker died stand apart, because few of them are claimed at a time; and it is partial,
