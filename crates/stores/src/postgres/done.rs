@@ -25,8 +25,7 @@ const FINISH: &str = "WITH ended AS (
      WHERE seq = u_seq AND fence = u_fence AND worker = u_worker AND state = 3 AND flags & $12 = 0
          AND attempt = u_attempt AND crashes = u_crashes AND throttles = u_throttles AND continues = u_continues
          AND parks = u_parks
-         AND (NOT (SELECT EXISTS (SELECT 1 FROM lh_queues WHERE retention IS NOT NULL))
-             OR queue <> ALL (ARRAY(SELECT name FROM lh_queues WHERE retention IS NOT NULL)))
+         AND queue <> ALL (ARRAY(SELECT name FROM lh_queues WHERE retention IS NOT NULL))
          AND (process IS NULL OR NOT EXISTS (
              SELECT 1 FROM lh_waiters w WHERE w.process = lh_jobs.process AND NOT w.satisfied))
      RETURNING seq, id, queue, kind, process, flags";
