@@ -8,7 +8,7 @@
 //! It starts a server of its own, with its usual durable commits, in the temporary folder (`TMPDIR`): use a real disk.
 
 #[path = "../tests/it/servers/postgres.rs"]
-#[allow(dead_code, reason = "the tests use more of it")]
+#[expect(dead_code, reason = "the tests use more of it")]
 mod server;
 
 use std::pin::pin;
