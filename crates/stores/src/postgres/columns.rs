@@ -58,7 +58,6 @@ const PLACE: &str = "WITH last AS (
                  u_waits_for, u_expires_at, u_due_at, u_options, u_payload, u_created_at, place))
      SELECT last.seq + 1 FROM last";
 
-const COPY_IDS: &str = "COPY lh_ids (id, seq) FROM STDIN BINARY";
 const COPY: &str = "COPY lh_jobs (seq, id, queue, kind, state, priority, run_at, flags, process, waits_for,
          expires_at, due_at, options, payload, created_at) FROM STDIN BINARY";
 const COPY_TYPES: [Type; 15] = [
@@ -116,18 +115,9 @@ impl Jobs<'_> {
         Ok(placed.try_get(0)?)
     }
 
-    /// Copies the jobs in, and their ids.
+    /// Copies the jobs in.
     pub(super) async fn copy(&self, tx: &Tx<'_>) -> DbResult<()> {
-        let mut writer =
-            pin!(BinaryCopyInWriter::new(tx.copy_in(COPY_IDS).await?, &[Type::UUID, Type::INT8]));
-        for (id, seq) in self.id.iter().zip(&self.seq) {
-            writer.as_mut().write(&[id, seq]).await?;
-        }
-        writer.finish().await?;
-        self.copy_rows(tx.copy_in(COPY).await?).await
-    }
-
-    async fn copy_rows(&self, sink: CopyInSink<Bytes>) -> DbResult<()> {
+        let sink: CopyInSink<Bytes> = tx.copy_in(COPY).await?;
         let mut writer = pin!(BinaryCopyInWriter::new(sink, &COPY_TYPES));
         for row in 0..self.id.len() {
             writer
@@ -155,9 +145,11 @@ impl Jobs<'_> {
         Ok(())
     }
 
-    /// Writes what belongs to jobs that were copied in.
-    pub(super) async fn write_places(&self, tx: &Tx<'_>) -> DbResult<()> {
-        write_last_seq(tx, self.seq.last().copied().unwrap_or(0)).await?;
+    /// Writes what belongs to jobs that were copied in after the place `last`: their ids, and the highest place given.
+    pub(super) async fn write_places(&self, tx: &Tx<'_>, last: i64) -> DbResult<()> {
+        let sql = "WITH counted AS (UPDATE lh_meta SET value = $2 WHERE key = 'seq')
+             INSERT INTO lh_ids (id, seq) SELECT id, seq FROM lh_jobs WHERE seq > $1 ORDER BY seq";
+        tx.run(sql, &[&last, &self.seq.last().copied().unwrap_or(last)]).await?;
         self.write_processes(tx).await
     }
 

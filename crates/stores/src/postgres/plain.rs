@@ -82,6 +82,6 @@ async fn write(tx: &Tx<'_>, jobs: &mut Jobs<'_>) -> DbResult<i64> {
     let last = lock_seq(tx).await?;
     jobs.seq = (last + 1..).take(jobs.id.len()).collect();
     jobs.copy(tx).await?;
-    jobs.write_places(tx).await?;
+    jobs.write_places(tx, last).await?;
     Ok(last + 1)
 }

@@ -38,6 +38,8 @@ CREATE TABLE lh_jobs (
     result      text,
     payload     text     NOT NULL
 ) WITH (
+    -- Room for the versions that claim and settlement make: on the same page they cost a third less of the log.
+    fillfactor = 60,
     -- Every job is updated twice and deleted: dead rows are what slows a claim, so vacuum comes early.
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 1,
     -- A value that would make the row longer than this stands beside it, where claim and settle do not copy it.
