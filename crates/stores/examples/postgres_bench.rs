@@ -8,7 +8,7 @@
 //! It starts a server of its own, with its usual durable commits, in the temporary folder (`TMPDIR`): use a real disk.
 
 #[path = "../tests/it/servers/postgres.rs"]
-#[allow(dead_code, reason = "the tests use more of it")]
+#[expect(dead_code, reason = "the tests use more of it")]
 mod server;
 
 use std::pin::pin;
@@ -51,10 +51,7 @@ async fn main() -> Outcome<()> {
         std::env::args().nth(index).and_then(|text| text.parse().ok()).unwrap_or(default)
     };
     let (jobs, repetitions, depth) = (number(1, 50_000), number(2, 3), number(3, 0));
-    let server = Server::start(&format!(
-        "max_wal_size=4GB shared_buffers=512MB {}",
-        std::env::var("PG_SETTINGS").unwrap_or_default()
-    ));
+    let server = Server::start("max_wal_size=4GB shared_buffers=512MB");
     println!("{jobs} jobs of {PAYLOAD_BYTES} bytes, {repetitions} repetitions, the median counts");
     let mut rates: Vec<(&str, Vec<f64>, Vec<f64>)> =
         ["bulk, 1000 a call", "drain", "enqueue, 1 caller", "enqueue, 64 callers"]

@@ -10,7 +10,8 @@ use longhaul_queue::{Error, State, Timestamp};
 use super::error::DbResult;
 use super::graph;
 use super::rows::{
-    JobRow, job_by_id, job_by_seq, job_columns, read_on_failure, read_state, state_number, to_text, uuids,
+    JobRow, by_ids, job_by_id, job_by_seq, job_columns, read_on_failure, read_state, state_number, to_text,
+    uuids,
 };
 use super::settle::{apply, cancel_waiting, wake_with};
 use super::tx::Tx;
@@ -103,7 +104,9 @@ pub(super) async fn unpark(tx: &mut Tx<'_>, request: &UnparkRequest) -> DbResult
             let sql = concat!(
                 "SELECT ",
                 job_columns!(),
-                " FROM lh_jobs WHERE id = ANY ($1) AND state = 4 ORDER BY seq"
+                " FROM lh_jobs WHERE ",
+                by_ids!(),
+                " AND state = 4 ORDER BY seq"
             );
             tx.all(sql, &[&uuids(ids)]).await?
         }
@@ -111,7 +114,9 @@ pub(super) async fn unpark(tx: &mut Tx<'_>, request: &UnparkRequest) -> DbResult
             let sql = concat!(
                 "SELECT ",
                 job_columns!(),
-                " FROM lh_jobs WHERE id = ANY ($1) AND state = 4 AND park_key = $2 ORDER BY seq"
+                " FROM lh_jobs WHERE ",
+                by_ids!(),
+                " AND state = 4 AND park_key = $2 ORDER BY seq"
             );
             tx.all(sql, &[&uuids(ids), key]).await?
         }

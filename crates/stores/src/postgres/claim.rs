@@ -41,8 +41,10 @@ pub(super) async fn claim(tx: &mut Tx<'_>, request: &ClaimRequest, now: Timestam
     let limit = request.limit.min(CLAIM_MAX);
     let mut suspects_left = request.suspects_max.min(CLAIM_MAX);
     let mut claimed: Vec<Claimed> = Vec::new();
+    let mut first = look_first(tx, request, limit, now).await?;
     lock_limited(tx, request).await?;
     for queue in &request.queues {
+        let seen = first.take();
         let room = room(tx, queue, limit - claimed.len()).await?;
         if room == 0 {
             continue;
@@ -51,13 +53,36 @@ pub(super) async fn claim(tx: &mut Tx<'_>, request: &ClaimRequest, now: Timestam
         let rows = if tx.is_alone() {
             choose(tx, queue, request, look, now).await?
         } else {
-            pick(tx, queue, request, look, now).await?
+            let heads = match seen.filter(|_| room == limit) {
+                Some(heads) => heads,
+                None => heads(tx, queue, request, look, now).await?,
+            };
+            pick(tx, queue, request, &heads, now).await?
         };
         let handed_out = hand_out(tx, rows).await?;
         suspects_left -= handed_out.iter().filter(|claimed| claimed.job.spent.crashes > 0).count();
         claimed.extend(handed_out);
     }
     Ok(claimed)
+}
+
+/// Reads the queues' settings and, on the same trip, the heads of the first one: most claims ask for one queue, which
+/// has no limit. What the first one gives when it has one is looked up again.
+async fn look_first(
+    tx: &mut Tx<'_>,
+    request: &ClaimRequest,
+    limit: usize,
+    now: Timestamp,
+) -> DbResult<Option<Vec<Head>>> {
+    let Some(queue) = request.queues.first().filter(|_| limit > 0 && !tx.is_alone()) else {
+        tx.load_settings(&request.queues).await?;
+        return Ok(None);
+    };
+    let look = Look { jobs: limit, suspects: request.suspects_max.min(CLAIM_MAX) };
+    let (settings, heads) =
+        tokio::join!(tx.read_settings(&request.queues), heads(tx, queue, request, look, now));
+    tx.keep_settings(&request.queues, &settings?)?;
+    heads.map(Some)
 }
 
 /// How many jobs to look for.
@@ -68,11 +93,9 @@ struct Look {
     suspects: usize,
 }
 
-/// Reads the queues' settings, and takes those with a limit for this claim alone: what runs there is counted, and
-/// nobody may add to it in between. In one order, so that two claims never wait for each other crosswise.
+/// Takes queues with a limit for this claim alone: what runs there is counted, and nobody may add to it in between. In one order, so that two claims never wait for each other crosswise.
 async fn lock_limited(tx: &mut Tx<'_>, request: &ClaimRequest) -> DbResult<()> {
     let mut keys = Vec::new();
-    tx.load_settings(&request.queues).await?;
     for queue in &request.queues {
         if tx.queue_settings(queue).await?.max_running.is_some() {
             keys.push(tx.keys().queue(queue));
@@ -158,15 +181,16 @@ async fn heads(
     Ok(heads)
 }
 
-/// Locks and marks jobs of one lane, passing over those that others are handing out.
+/// Locks and marks jobs of one lane, passing over those that others are handing out. A locked row stays where it is, so
+/// it is found again by its address.
 const TAKE_LANE: &str = concat!(
     "WITH picked AS (
-         SELECT seq AS place FROM lh_jobs
+         SELECT ctid AS place FROM lh_jobs
          WHERE state = 2 AND queue = $1 AND kind = $2 AND suspect = $3
              AND (expires_at IS NULL OR expires_at > $4 OR started_at IS NOT NULL)
          ORDER BY priority, run_at, seq LIMIT $5 FOR UPDATE SKIP LOCKED)
      UPDATE lh_jobs SET state = 3, fence = fence + 1, due_at = $6, worker = $7, started_at = $4, cancel = false
-     FROM picked WHERE seq = place RETURNING ",
+     WHERE ctid = ANY (ARRAY(SELECT place FROM picked)) RETURNING ",
     job_columns!(),
     ", payload, data"
 );
@@ -177,15 +201,14 @@ async fn pick(
     tx: &Tx<'_>,
     queue: &str,
     request: &ClaimRequest,
-    look: Look,
+    heads: &[Head],
     now: Timestamp,
 ) -> DbResult<Vec<Row>> {
-    let heads = heads(tx, queue, request, look, now).await?;
     if heads.iter().any(|head| head.expired) {
         return Err(DbError::Alone);
     }
     let mut lanes: BTreeMap<(&str, bool), usize> = BTreeMap::new();
-    for head in &heads {
+    for head in heads {
         *lanes.entry((head.kind.as_str(), head.suspect)).or_default() += 1;
     }
     let until = (now + request.lease_for).as_millis();

@@ -43,6 +43,9 @@ const INSERT: &str =
 const PLACE: &str = "WITH last AS (
          UPDATE lh_meta SET value = value + cardinality($1::uuid[]) WHERE key = 'seq'
          RETURNING value - cardinality($1::uuid[]) AS seq),
+     named AS (
+         INSERT INTO lh_ids (id, seq)
+         SELECT u_id, last.seq + place FROM last, unnest($1::uuid[]) WITH ORDINALITY AS u (u_id, place)),
      placed AS (
          INSERT INTO lh_jobs (seq, id, queue, kind, state, priority, run_at, flags, process, waits_for, expires_at,
              due_at, options, payload, created_at)
@@ -55,8 +58,7 @@ const PLACE: &str = "WITH last AS (
                  u_waits_for, u_expires_at, u_due_at, u_options, u_payload, u_created_at, place))
      SELECT last.seq + 1 FROM last";
 
-pub(super) const COPY: &str =
-    "COPY lh_jobs (seq, id, queue, kind, state, priority, run_at, flags, process, waits_for,
+const COPY: &str = "COPY lh_jobs (seq, id, queue, kind, state, priority, run_at, flags, process, waits_for,
          expires_at, due_at, options, payload, created_at) FROM STDIN BINARY";
 const COPY_TYPES: [Type; 15] = [
     Type::INT8,
@@ -89,6 +91,8 @@ impl Jobs<'_> {
             ],
         )
         .await?;
+        let sql = "INSERT INTO lh_ids (id, seq) SELECT * FROM unnest($1::uuid[], $2::bigint[])";
+        tx.run(sql, &[id, seq]).await?;
         write_last_seq(tx, last_seq).await?;
         self.write_processes(tx).await
     }
@@ -112,7 +116,8 @@ impl Jobs<'_> {
     }
 
     /// Copies the jobs in.
-    pub(super) async fn copy(&self, sink: CopyInSink<Bytes>) -> DbResult<()> {
+    pub(super) async fn copy(&self, tx: &Tx<'_>) -> DbResult<()> {
+        let sink: CopyInSink<Bytes> = tx.copy_in(COPY).await?;
         let mut writer = pin!(BinaryCopyInWriter::new(sink, &COPY_TYPES));
         for row in 0..self.id.len() {
             writer
@@ -140,9 +145,11 @@ impl Jobs<'_> {
         Ok(())
     }
 
-    /// Writes what belongs to jobs that were copied in.
-    pub(super) async fn write_places(&self, tx: &Tx<'_>) -> DbResult<()> {
-        write_last_seq(tx, self.seq.last().copied().unwrap_or(0)).await?;
+    /// Writes what belongs to jobs that were copied in after the place `last`: their ids, and the highest place given.
+    pub(super) async fn write_places(&self, tx: &Tx<'_>, last: i64) -> DbResult<()> {
+        let sql = "WITH counted AS (UPDATE lh_meta SET value = $2 WHERE key = 'seq')
+             INSERT INTO lh_ids (id, seq) SELECT id, seq FROM lh_jobs WHERE seq > $1 ORDER BY seq";
+        tx.run(sql, &[&last, &self.seq.last().copied().unwrap_or(last)]).await?;
         self.write_processes(tx).await
     }
 

@@ -5,7 +5,7 @@ use longhaul_queue::store::Deleted;
 use longhaul_queue::{Error, State};
 
 use super::error::DbResult;
-use super::rows::{JobRow, flag, jobs_by_id, read_id};
+use super::rows::{JobRow, flag, jobs_by_id, read_id, uuids};
 use super::tx::Tx;
 
 /// Deletes ended jobs for good.
@@ -86,6 +86,8 @@ pub(super) async fn delete_rows(tx: &mut Tx<'_>, rows: &[JobRow]) -> DbResult<()
     }
     let seqs: Vec<i64> = rows.iter().map(|row| row.seq).collect();
     tx.run("DELETE FROM lh_jobs WHERE seq = ANY ($1)", &[&seqs]).await?;
+    let ids: Vec<JobId> = rows.iter().map(|row| row.id).collect();
+    tx.run("DELETE FROM lh_ids WHERE id = ANY ($1)", &[&uuids(&ids)]).await?;
     for row in rows {
         tx.moved(row.subject(), Some(row.state), None);
     }

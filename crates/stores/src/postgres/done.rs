@@ -1,4 +1,4 @@
-//! The common end: jobs that succeeded, concern nobody else and are kept as usual. One statement checks all that and
+//! The common end: jobs that succeeded, spent nothing new, concern nobody else and are kept as usual. One statement checks all that and
 //! writes them; whatever it leaves alone goes the general way.
 
 use std::collections::{HashMap, HashSet};
@@ -20,11 +20,12 @@ const FINISH: &str = "WITH ended AS (
              $7::integer[], $8::integer[], $9::text[])
              AS u (u_seq, u_fence, u_worker, u_attempt, u_crashes, u_throttles, u_continues, u_parks, u_result))
      UPDATE lh_jobs SET state = 5, finished_at = $10, due_at = CASE WHEN process IS NULL THEN $11::bigint END,
-         attempt = u_attempt, crashes = u_crashes, throttles = u_throttles, continues = u_continues, parks = u_parks,
          cancel = false, wake = NULL, error = NULL, result = u_result
      FROM ended
      WHERE seq = u_seq AND fence = u_fence AND worker = u_worker AND state = 3 AND flags & $12 = 0
-         AND NOT EXISTS (SELECT 1 FROM lh_queues WHERE name = queue AND retention IS NOT NULL)
+         AND attempt = u_attempt AND crashes = u_crashes AND throttles = u_throttles AND continues = u_continues
+         AND parks = u_parks
+         AND queue <> ALL (ARRAY(SELECT name FROM lh_queues WHERE retention IS NOT NULL))
          AND (process IS NULL OR NOT EXISTS (
              SELECT 1 FROM lh_waiters w WHERE w.process = lh_jobs.process AND NOT w.satisfied))
      RETURNING seq, id, queue, kind, process, flags";

@@ -10,8 +10,8 @@ use longhaul_queue::{Error, Json, State, Timestamp};
 
 use super::error::{DbError, DbResult};
 use super::rows::{
-    JobRow, flag, jobs_by_id, millis, on_failure_number, options_text, read_id, read_json, read_on_failure,
-    read_state, state_number, uuid, uuids,
+    JobRow, by_ids, flag, jobs_by_id, millis, on_failure_number, options_text, read_id, read_json,
+    read_on_failure, read_state, state_number, uuid, uuids,
 };
 use super::tx::Tx;
 use super::unique::{self, Scope};
@@ -277,8 +277,11 @@ impl<'j> Plan<'j> {
             return Ok(HashMap::new());
         }
         let ids: Vec<JobId> = others.into_iter().collect();
-        let sql = "UPDATE lh_jobs SET flags = flags | $2 WHERE id = ANY ($1)
-             RETURNING id, seq, state, CASE WHEN state = 5 THEN result END";
+        let sql = concat!(
+            "UPDATE lh_jobs SET flags = flags | $2 WHERE ",
+            by_ids!(),
+            " RETURNING id, seq, state, CASE WHEN state = 5 THEN result END"
+        );
         let mut parents = HashMap::new();
         for row in tx.all(sql, &[&uuids(&ids), &flag::CHILDREN]).await? {
             let parent =

@@ -2,8 +2,9 @@
 //!
 //! Reading order: `migrations/0001_jobs.sql` (the tables and why), `db` (transactions: what runs side by side and what
 //! runs alone), `pool` and `listener` (connections), `tx` and `totals` (bookkeeping that every change carries), `fold`,
-//! then a file per verb: `insert`, `claim`, `save`, `settle` (with `updates`), `graph`, `process`, `unique`, `admin`,
-//! `revive`, `delete`, `sweep`, `settings`, `read`, `list` (with `ways`, the indexes that a list may go by).
+//! then a file per verb: `insert` (with `plain`, `gather` and `transaction`), `claim`, `save`, `settle` (with `updates` and
+//! `done`), `graph`, `process`, `unique`, `admin`, `revive`, `delete`, `sweep`, `settings`, `read`, `list` (with `ways`,
+//! the indexes that a list may go by).
 //!
 //! The connection is not encrypted: `sslmode=require` is refused. A connection pooler that hands out connections per
 //! transaction cannot stand in between, because statements are prepared and one connection listens.

@@ -7,7 +7,7 @@ use longhaul_queue::store::{Enqueued, How};
 use longhaul_queue::{NewJob, State, Timestamp};
 use tokio_postgres::error::SqlState;
 
-use super::columns::{COPY, Jobs};
+use super::columns::Jobs;
 use super::error::{DbError, DbResult};
 use super::insert::{flags_of, id_of, lock_seq, start_state, write_tags};
 use super::rows::{millis, options_text, state_number, uuid};
@@ -81,7 +81,7 @@ async fn write(tx: &Tx<'_>, jobs: &mut Jobs<'_>) -> DbResult<i64> {
     }
     let last = lock_seq(tx).await?;
     jobs.seq = (last + 1..).take(jobs.id.len()).collect();
-    jobs.copy(tx.copy_in(COPY).await?).await?;
-    jobs.write_places(tx).await?;
+    jobs.copy(tx).await?;
+    jobs.write_places(tx, last).await?;
     Ok(last + 1)
 }

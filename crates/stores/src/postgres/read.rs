@@ -12,8 +12,8 @@ use tokio_postgres::Row;
 
 use super::error::{DbResult, corrupt};
 use super::rows::{
-    JOB_COLUMNS, JobRow, flag, from_text, job_columns, read_fence, read_id, read_json, read_on_failure,
-    read_state, read_state_or_null, stored_limit, uuids,
+    JOB_COLUMNS, JobRow, by_ids, flag, from_text, job_columns, read_fence, read_id, read_json,
+    read_on_failure, read_state, read_state_or_null, stored_limit, uuids,
 };
 use super::tx::Tx;
 
@@ -29,7 +29,7 @@ struct Sides {
 
 /// Jobs with everything known of them, in the order asked.
 pub(super) async fn get(tx: &Tx<'_>, ids: &[JobId]) -> DbResult<Vec<JobDetail>> {
-    let sql = concat!("SELECT ", job_columns!(), ", payload, data, result FROM lh_jobs WHERE id = ANY ($1)");
+    let sql = concat!("SELECT ", job_columns!(), ", payload, data, result FROM lh_jobs WHERE ", by_ids!());
     let mut rows = Vec::new();
     for row in tx.all(sql, &[&uuids(ids)]).await? {
         let values: (String, Option<Json>, Option<Json>) =

@@ -46,6 +46,14 @@ macro_rules! job_columns {
 }
 pub(super) use job_columns;
 
+/// The condition that a job's id is one of `$1`.
+macro_rules! by_ids {
+    () => {
+        "seq = ANY (ARRAY(SELECT i.seq FROM lh_ids i WHERE i.id = ANY ($1)))"
+    };
+}
+pub(super) use by_ids;
+
 /// The number of [`job_columns`].
 pub(super) const JOB_COLUMNS: usize = 27;
 
@@ -214,13 +222,17 @@ pub(super) async fn job_by_seq(tx: &Tx<'_>, seq: i64) -> DbResult<Option<JobRow>
 
 /// A row of `lh_jobs` by its id.
 pub(super) async fn job_by_id(tx: &Tx<'_>, id: JobId) -> DbResult<Option<JobRow>> {
-    let sql = concat!("SELECT ", job_columns!(), " FROM lh_jobs WHERE id = $1");
+    let sql = concat!(
+        "SELECT ",
+        job_columns!(),
+        " FROM lh_jobs WHERE seq = (SELECT i.seq FROM lh_ids i WHERE i.id = $1)"
+    );
     tx.one(sql, &[&uuid(id)]).await?.map(|row| JobRow::read(&row)).transpose()
 }
 
 /// The rows that exist of these ids.
 pub(super) async fn jobs_by_id(tx: &Tx<'_>, ids: &[JobId]) -> DbResult<HashMap<JobId, JobRow>> {
-    let sql = concat!("SELECT ", job_columns!(), " FROM lh_jobs WHERE id = ANY ($1)");
+    let sql = concat!("SELECT ", job_columns!(), " FROM lh_jobs WHERE ", by_ids!());
     let rows = tx.all(sql, &[&uuids(ids)]).await?;
     rows.iter().map(|row| JobRow::read(row).map(|row| (row.id, row))).collect()
 }

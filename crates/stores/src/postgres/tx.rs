@@ -159,12 +159,21 @@ impl<'a> Tx<'a> {
 
     /// Reads the settings of queues at once, for [`Tx::queue_settings`].
     pub(super) async fn load_settings(&mut self, queues: &[String]) -> DbResult<()> {
+        let rows = self.read_settings(queues).await?;
+        self.keep_settings(queues, &rows)
+    }
+
+    /// Like [`Tx::load_settings`], in two steps: others may be read on the same trip.
+    pub(super) async fn read_settings(&self, queues: &[String]) -> DbResult<Vec<Row>> {
         let sql = "SELECT paused, max_running, retention, name FROM lh_queues WHERE name = ANY ($1)";
-        let rows = self.all(sql, &[&queues]).await?;
+        self.all(sql, &[&queues]).await
+    }
+
+    pub(super) fn keep_settings(&mut self, queues: &[String], rows: &[Row]) -> DbResult<()> {
         for queue in queues {
             self.settings.insert(queue.clone(), QueueSettings::default());
         }
-        for row in &rows {
+        for row in rows {
             self.settings.insert(row.try_get(3)?, QueueSettings::read(row)?);
         }
         Ok(())

@@ -58,7 +58,7 @@ pub(super) async fn choose(tx: &Tx<'_>, filter: &Filter, sieve: &Sieve<'_>) -> D
 }
 
 async fn few_ids(tx: &Tx<'_>, range: IdRange) -> DbResult<Option<Vec<i64>>> {
-    let sql = "SELECT seq FROM lh_jobs WHERE id BETWEEN $1 AND $2 LIMIT $3";
+    let sql = "SELECT seq FROM lh_ids WHERE id BETWEEN $1 AND $2 LIMIT $3";
     few(tx, sql, &[&uuid(range.first), &uuid(range.last), &stored_limit(FEW_MAX + 1)]).await
 }
 

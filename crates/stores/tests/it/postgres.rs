@@ -9,6 +9,7 @@ use longhaul_queue::{ManualClock, Store};
 use longhaul_stores::postgres::{PostgresOptions, PostgresStore};
 
 use crate::servers::postgres::{Server, shared};
+use crate::sqlite::seeds;
 
 async fn open(clock: &Arc<ManualClock>) -> Arc<PostgresStore> {
     let options = PostgresOptions { clock: Arc::clone(clock) as _, ..PostgresOptions::default() };
@@ -28,15 +29,9 @@ async fn a_life_with_one_lost_call_ends_once() {
     lost_calls::check(bench).await;
 }
 
-/// The first seed is drawn and printed, so that a difference can be repeated: LONGHAUL_SEED=… cargo test random. For a
-/// long run, LONGHAUL_SEEDS says how many.
 #[tokio::test]
 async fn random_runs_agree_with_the_memory_store() {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let given = number("LONGHAUL_SEED");
-    let first = given.unwrap_or_else(|| fastrand::u64(..1_000_000));
-    let seeds = number("LONGHAUL_SEEDS").unwrap_or(if given.is_some() { 1 } else { 10 });
-    for seed in first..first + seeds {
+    for seed in seeds() {
         println!("seed {seed}");
         let clock = Arc::new(ManualClock::new(START));
         let stores: [Arc<dyn Store>; 2] = [Arc::new(MemoryStore::new()), open(&clock).await];

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use longhaul_queue::job::WorkerId;
 use longhaul_queue::state::{Policy, settle};
-use longhaul_queue::store::{ClaimRequest, ListRequest, SettleItem, Settled};
+use longhaul_queue::store::{ClaimRequest, ListRequest, QueueChange, SettleItem, Settled};
 use longhaul_queue::testing::bench::{done, id, job};
 use longhaul_queue::testing::invariants;
 use longhaul_queue::{Claimed, Clock, Error, Json, NewJob, State, Store, SystemClock};
@@ -423,4 +423,71 @@ async fn whoever_has_read_up_to_a_place_has_missed_none_before_it() {
         writer.await.expect("no writer fails");
     }
     invariants::check(stores[0].as_ref()).await.expect("what is stored fits together");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queues_limit_holds_over_all_stores() {
+    const RUNNING_MAX: usize = 3;
+    let schema = Server::schema();
+    let first = open(shared(), &schema).await;
+    let limit = QueueChange {
+        name: "default".to_owned(),
+        max_running: Some(u32::try_from(RUNNING_MAX).ok()),
+        ..QueueChange::default()
+    };
+    first.set_queue(limit).await.expect("it is set");
+    first.insert((1..=80).map(job).collect(), SystemClock.now()).await.expect("insert answers");
+    let running = Arc::new(AtomicUsize::new(0));
+    let mut workers = Vec::new();
+    for number in 0..4 {
+        let (store, running) = (open(shared(), &schema).await, Arc::clone(&running));
+        workers.push(tokio::spawn(async move {
+            let mut settled = 0;
+            loop {
+                let worker = format!("w{number}");
+                let claimed = store.claim(request(&worker, PATIENCE)).await.expect("claim answers");
+                let now_running = running.fetch_add(claimed.len(), Ordering::SeqCst) + claimed.len();
+                assert!(now_running <= RUNNING_MAX, "{now_running} run at once");
+                // Counted down before the settlement: in the store they run a little longer.
+                running.fetch_sub(claimed.len(), Ordering::SeqCst);
+                settled += claimed.len();
+                let items = claimed.iter().map(item).collect();
+                store.settle(items, SystemClock.now()).await.expect("settle answers");
+                let counts = store.counts().await.expect("counts answers");
+                if counts.iter().all(|row| row.state == State::Succeeded) {
+                    return settled;
+                }
+            }
+        }));
+    }
+    let mut settled = 0;
+    for worker in workers {
+        settled += worker.await.expect("no worker fails");
+    }
+    assert_eq!(settled, 80);
+}
+
+/// A heartbeat comes from a runtime of its own, which serves no sockets and may end before the store does.
+#[tokio::test]
+async fn a_store_serves_every_runtime_and_outlives_them() {
+    let schema = Server::schema();
+    let store = open(shared(), &schema).await;
+    for number in 1..=3_u64 {
+        let elsewhere_store = Arc::clone(&store);
+        let elsewhere = move || {
+            let mut builder = tokio::runtime::Builder::new_current_thread();
+            let runtime = builder.enable_time().build().expect("a runtime");
+            // Several at once, so that connections are made here.
+            runtime.block_on(async {
+                let insert =
+                    |number: u64| elsewhere_store.insert(vec![job(number).queue("q")], SystemClock.now());
+                let (inserted, counted) = tokio::join!(insert(number), elsewhere_store.counts());
+                inserted.and(counted.map(|_| ()))
+            })
+        };
+        let answered = tokio::task::spawn_blocking(elsewhere).await.expect("it runs");
+        answered.expect("both are answered");
+        let counts = store.counts().await.expect("the connections made there still serve");
+        assert_eq!(counts.iter().map(|row| row.jobs).sum::<u64>(), number);
+    }
 }

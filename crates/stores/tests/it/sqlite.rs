@@ -20,15 +20,18 @@ async fn a_life_with_one_lost_call_ends_once() {
     lost_calls::check(bench).await;
 }
 
-/// The first seed is drawn and printed, so that a difference can be repeated: LONGHAUL_SEED=… cargo test random. For a
-/// long run, LONGHAUL_SEEDS says how many.
-#[tokio::test]
-async fn random_runs_agree_with_the_memory_store() {
+/// Seeds of random runs. The first one is drawn and printed, so that a difference can be repeated:
+/// LONGHAUL_SEED=… cargo test random. For a long run, LONGHAUL_SEEDS says how many.
+pub(crate) fn seeds() -> std::ops::Range<u64> {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let given = number("LONGHAUL_SEED");
     let first = given.unwrap_or_else(|| fastrand::u64(..1_000_000));
-    let seeds = number("LONGHAUL_SEEDS").unwrap_or(if given.is_some() { 1 } else { 10 });
-    for seed in first..first + seeds {
+    first..first + number("LONGHAUL_SEEDS").unwrap_or(if given.is_some() { 1 } else { 10 })
+}
+
+#[tokio::test]
+async fn random_runs_agree_with_the_memory_store() {
+    for seed in seeds() {
         println!("seed {seed}");
         let stage = Stage::new();
         let stores: [Arc<dyn Store>; 2] = [Arc::new(MemoryStore::new()), stage.open()];

@@ -38,13 +38,17 @@ CREATE TABLE lh_jobs (
     result      text,
     payload     text     NOT NULL
 ) WITH (
+    -- Room for the versions that claim and settlement make: on the same page they cost a third less of the log.
+    fillfactor = 60,
     -- Every job is updated twice and deleted: dead rows are what slows a claim, so vacuum comes early.
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 1,
     -- A value that would make the row longer than this stands beside it, where claim and settle do not copy it.
     toast_tuple_target = 1024
 );
 ALTER TABLE lh_jobs ADD PRIMARY KEY (seq);
-CREATE UNIQUE INDEX lh_jobs_id ON lh_jobs (id);
+
+-- Ids, apart from the jobs: an index of ids on lh_jobs would be written again with each claim and each settlement.
+CREATE TABLE lh_ids (id uuid PRIMARY KEY, seq bigint NOT NULL);
 
 -- The claim's order. It leads with the kind as well as the queue, so that a worker for one kind never walks over the
 -- backlog of another; jobs whose worker died stand apart, because few of them are claimed at a time; and it is partial,

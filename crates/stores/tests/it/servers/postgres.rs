@@ -155,8 +155,9 @@ fn installed() -> Option<PathBuf> {
         Some((number, version.path().join("bin")))
     });
     let newest = packaged.filter(|(_, bin)| bin.join("initdb").exists()).max();
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    newest
-        .map(|(_, bin)| bin)
-        .or_else(|| std::env::split_paths(&path).find(|folder| folder.join("initdb").exists()))
+    newest.map(|(_, bin)| bin).or_else(|| {
+        let found = Command::new("sh").args(["-c", "command -v initdb"]).output().ok()?;
+        let initdb = String::from_utf8(found.stdout).ok()?;
+        Path::new(initdb.trim()).parent().filter(|bin| bin.join("initdb").exists()).map(Path::to_owned)
+    })
 }
