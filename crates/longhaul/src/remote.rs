@@ -23,6 +23,7 @@ use longhaul_queue::{
 use reqwest::{Method, Url};
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
 
 use forms::{Changed, Listed, cursor_of, seq_of};
 use http::Api;
@@ -34,11 +35,10 @@ const CALLS_AT_ONCE: usize = 16;
 const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 
 /// A running server.
-#[derive(Debug)]
 pub(crate) struct Server {
     api: Arc<Api>,
     changes: watch::Sender<u64>,
-    listening: OnceLock<()>,
+    listening: OnceLock<AbortHandle>,
 }
 
 impl Server {
@@ -75,6 +75,14 @@ impl Server {
     }
 }
 
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(listening) = self.listening.get() {
+            listening.abort();
+        }
+    }
+}
+
 /// Tells of every change that the server tells of, and of every time that it could not be heard.
 async fn listen(api: Arc<Api>, changes: watch::Sender<u64>) {
     loop {
@@ -84,10 +92,7 @@ async fn listen(api: Arc<Api>, changes: watch::Sender<u64>) {
             }
         }
         changes.send_modify(|number| *number += 1);
-        tokio::select! {
-            () = tokio::time::sleep(LISTEN_AGAIN) => {}
-            () = changes.closed() => return,
-        }
+        tokio::time::sleep(LISTEN_AGAIN).await;
     }
 }
 
@@ -121,9 +126,8 @@ impl Store for Server {
 
     fn watch(&self) -> watch::Receiver<u64> {
         let receiver = self.changes.subscribe();
-        self.listening.get_or_init(|| {
-            tokio::spawn(listen(Arc::clone(&self.api), self.changes.clone()));
-        });
+        self.listening
+            .get_or_init(|| tokio::spawn(listen(Arc::clone(&self.api), self.changes.clone())).abort_handle());
         receiver
     }
 

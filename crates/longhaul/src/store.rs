@@ -60,6 +60,11 @@ pub(crate) async fn open(settings: &Settings, missing: Missing) -> Result<Arc<dy
     if let Some(url) = server(settings)? {
         return Ok(Arc::new(Server::new(url, environment(TOKEN_NAME))?));
     }
+    let url = location(settings)?;
+    if let StoreUrl::Redis(_) | StoreUrl::Postgres(_) = &url {
+        // A mere question leaves no file beside the server.
+        return connect(settings, &url).await.with_context(|| source(settings));
+    }
     Ok(open_with_data(settings, missing).await?.0)
 }
 
@@ -84,7 +89,9 @@ pub(crate) async fn open_with_data(
         StoreUrl::Redis(_) | StoreUrl::Postgres(_) => {
             let store = longhaul_stores::connect(&url, options).await.with_context(|| source(settings))?;
             let path = settings.read("store.data", parse_data)?;
-            let data = Db::open(&path, self::options(settings)?)
+            let data_options =
+                SqliteOptions { create: missing == Missing::Create, ..self::options(settings)? };
+            let data = Db::open(&path, data_options)
                 .with_context(|| format!("the data beside the store, {}", path.display()))?;
             Ok((store, Some(data)))
         }
@@ -101,7 +108,10 @@ pub(crate) async fn connect(settings: &Settings, url: &StoreUrl) -> Result<Arc<d
 /// Where the store of `settings` is, if it is opened here.
 pub(crate) fn location(settings: &Settings) -> Result<StoreUrl> {
     if let Some(url) = server(settings)? {
-        let text = format!("this works on the machine of the store, and not through the server at {url}");
+        let text = format!(
+            "this works on the machine of the store, and not through the server at {}",
+            shown(url.as_str())
+        );
         return Err(Failure::new(Code::Usage, text)
             .hint("leave --server out; what the server offers beside jobs is at /api/v1: docs/api.md")
             .into());
@@ -126,13 +136,24 @@ fn options(settings: &Settings) -> Result<SqliteOptions> {
     Ok(SqliteOptions { durability, ..SqliteOptions::default() })
 }
 
-/// A URL without the password that may stand in it.
+/// A URL without the passwords that may stand in it: before the host, or as a parameter.
 pub(crate) fn shown(url: &str) -> String {
-    let Ok(mut parsed) = Url::parse(url) else { return url.to_owned() };
-    if parsed.password().is_none() || parsed.set_password(Some("***")).is_err() {
-        return url.to_owned();
-    }
-    parsed.into()
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let (place, parameters) = rest.split_once('?').map_or((rest, None), |(place, rest)| (place, Some(rest)));
+    let place = match place.rsplit_once('@') {
+        Some((user, host)) => match user.split_once(':') {
+            Some((user, _)) => format!("{user}:***@{host}"),
+            None => format!("{user}@{host}"),
+        },
+        None => place.to_owned(),
+    };
+    let hidden = |pair: &str| match pair.split_once('=') {
+        Some((name, _)) if name.to_ascii_lowercase().contains("pass") => format!("{name}=***"),
+        _ => pair.to_owned(),
+    };
+    let parameters: Option<Vec<String>> = parameters.map(|all| all.split('&').map(hidden).collect());
+    let parameters = parameters.map(|all| format!("?{}", all.join("&"))).unwrap_or_default();
+    format!("{scheme}://{place}{parameters}")
 }
 
 /// The URL of the store of `settings`, as it may be shown.

@@ -100,7 +100,9 @@ impl Stage {
         let mut command = Command::new(&self.exe);
         command.envs(settings.iter().copied());
         let data = format!("sqlite://{}", self.path("data.db").display());
-        command.args(["--store", &self.url, "--data", &data]).args(args);
+        // By its environment: everybody can read the arguments of a process.
+        command.env("LONGHAUL_STORE__URL", &self.url);
+        command.args(["--data", &data]).args(args);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(self.log(log)?);
         // Own group: Ctrl-C in a terminal goes to this process alone, which then ends its children.
         command.process_group(0).kill_on_drop(true);
@@ -133,7 +135,10 @@ async fn open(app: &App, url: &str) -> Result<Queue> {
     }
     let queue = Queue::new(store::connect(&app.settings, &parsed).await?);
     if queue.store().counts().await?.iter().any(|count| count.jobs > 0) {
-        let text = format!("the store {url} has jobs, and this command only works on one of its own");
+        let text = format!(
+            "the store {} has jobs, and this command only works on one of its own",
+            store::shown(url)
+        );
         return Err(Failure::new(Code::Usage, text).hint("leave --store away, or name a new file").into());
     }
     Ok(queue)

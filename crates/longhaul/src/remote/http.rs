@@ -16,7 +16,6 @@ pub(crate) const TOKEN_NAME: &str = "LONGHAUL_TOKEN";
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
 
 /// A server's API.
-#[derive(Debug, Clone)]
 pub(super) struct Api {
     client: HttpClient,
     base: Url,

@@ -89,7 +89,7 @@ fn postgres_works_as_a_file_does() {
 #[test]
 fn a_server_that_is_away_is_told_and_its_password_is_not() {
     let place = Place::new();
-    for url in ["redis://u:secret@127.0.0.1:1", "postgres://u:secret@127.0.0.1:1/db"] {
+    for url in ["redis://u:secret@127.0.0.1:1", "postgres://u:secret@127.0.0.1:1/db?password=secret"] {
         let ran = place.run(&["jobs", "ls", "--store", url]);
         ran.fails(6, &["127.0.0.1:1", "store.url"]);
         assert!(!ran.stderr.contains("secret"), "{ran:?}");

@@ -40,7 +40,6 @@ const BANNED: [(&str, &str, &[&str]); 10] = [
             "longhaul/tests/it/place.rs",
             "longhaul/tests/it/sheet/crash.rs",
             "longhaul/tests/it/sheet/google.rs",
-            "stores/examples/postgres_bench.rs",
             "stores/tests/it/child.rs",
             "stores/tests/it/postgres.rs",
             "stores/tests/it/redis.rs",

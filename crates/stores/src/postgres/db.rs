@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use longhaul_queue::limits::Limits;
 use longhaul_queue::{Clock, Error, Result, SystemClock, Timestamp};
-use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
 use tokio_postgres::Client;
 use tracing::debug;
+
+use crate::io::Io;
 
 use super::error::{DbError, DbResult, from_sql, is_collision, is_connection_lost};
 use super::fold;
@@ -159,36 +160,10 @@ pub(super) struct Db {
     _io: Io,
 }
 
-/// The thread that serves the connections. A worker renews its leases from a thread of its own so that a busy runtime
-/// does not cost it its jobs; the connection must not depend on that runtime either.
-struct Io(Option<Runtime>);
-
-impl Io {
-    fn start() -> Result<Self> {
-        let mut builder = tokio::runtime::Builder::new_multi_thread();
-        let runtime = builder.worker_threads(1).enable_all().thread_name("longhaul-postgres").build();
-        let failed = |error| Error::Unavailable(format!("a thread for Postgres cannot be started: {error}"));
-        runtime.map(|runtime| Self(Some(runtime))).map_err(failed)
-    }
-
-    fn handle(&self) -> Result<Handle> {
-        self.0.as_ref().map(|runtime| runtime.handle().clone()).ok_or_else(gone)
-    }
-}
-
-impl Drop for Io {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
-            // Without waiting: this may be dropped by a task.
-            runtime.shutdown_background();
-        }
-    }
-}
-
 impl Db {
     /// Connects and brings the schema up to date.
     pub(super) async fn open(url: &PostgresUrl, options: PostgresOptions) -> Result<Self> {
-        let io = Io::start()?;
+        let io = Io::start("longhaul-postgres")?;
         let pool = Pool::new(url.clone(), io.handle()?);
         let keys = Keys::of(url.schema());
         let mut pooled = pool.get().await?;

@@ -9,7 +9,7 @@ use longhaul_queue::store::{SettleItem, Settled};
 use longhaul_queue::{Json, State, Timestamp};
 
 use super::error::DbResult;
-use super::rows::{flag, millis, read_id, stored_count, stored_fence};
+use super::rows::{flag, millis, read_id, stored_count, stored_fence, uuid};
 use super::settle::pruned_at;
 use super::tx::Tx;
 use crate::changes::Subject;
@@ -17,12 +17,12 @@ use crate::changes::Subject;
 /// In the order of places, so that two settlements never wait for each other crosswise.
 const FINISH: &str = "WITH ended AS (
          SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::integer[], $5::integer[], $6::integer[],
-             $7::integer[], $8::integer[], $9::text[])
-             AS u (u_seq, u_fence, u_worker, u_attempt, u_crashes, u_throttles, u_continues, u_parks, u_result))
+             $7::integer[], $8::integer[], $9::text[], $13::uuid[])
+             AS u (u_seq, u_fence, u_worker, u_attempt, u_crashes, u_throttles, u_continues, u_parks, u_result, u_id))
      UPDATE lh_jobs SET state = 5, finished_at = $10, due_at = CASE WHEN process IS NULL THEN $11::bigint END,
          cancel = false, wake = NULL, error = NULL, result = u_result
      FROM ended
-     WHERE seq = u_seq AND fence = u_fence AND worker = u_worker AND state = 3 AND flags & $12 = 0
+     WHERE seq = u_seq AND id = u_id AND fence = u_fence AND worker = u_worker AND state = 3 AND flags & $12 = 0
          AND attempt = u_attempt AND crashes = u_crashes AND throttles = u_throttles AND continues = u_continues
          AND parks = u_parks
          AND queue <> ALL (ARRAY(SELECT name FROM lh_queues WHERE retention IS NOT NULL))
@@ -74,6 +74,7 @@ async fn write(tx: &mut Tx<'_>, items: &[&SettleItem], now: Timestamp) -> DbResu
     let seqs: Vec<i64> = items.iter().map(|item| item.lease.seq).collect();
     let fences: Vec<i64> = items.iter().map(|item| stored_fence(item.lease.fence)).collect();
     let workers: Vec<&str> = items.iter().map(|item| item.lease.worker.as_str()).collect();
+    let ids: Vec<_> = items.iter().map(|item| uuid(item.lease.job_id)).collect();
     let results: Vec<Option<&str>> =
         items.iter().map(|item| item.settlement.result.as_ref().map(Json::as_str)).collect();
     let kept = millis(pruned_at(Retention::default_for(false).removal(State::Succeeded, now)));
@@ -93,6 +94,7 @@ async fn write(tx: &mut Tx<'_>, items: &[&SettleItem], now: Timestamp) -> DbResu
                 &now.as_millis(),
                 &kept,
                 &SPECIAL,
+                &ids,
             ],
         )
         .await?;

@@ -7,7 +7,9 @@ use longhaul_queue::{Error, Json, Lease, State, Timestamp};
 use std::collections::HashMap;
 
 use super::error::{DbError, DbResult};
-use super::rows::{JobRow, flag, job_columns, read_json, stored_count, stored_fence, stored_limit, to_text};
+use super::rows::{
+    JobRow, flag, job_columns, read_json, stored_count, stored_fence, stored_limit, to_text, uuid,
+};
 use super::settle::is_held;
 use super::tx::Tx;
 
@@ -17,14 +19,16 @@ pub(super) async fn extend(tx: &Tx<'_>, request: &ExtendRequest, now: Timestamp)
     let seqs: Vec<i64> = request.leases.iter().map(|lease| lease.seq).collect();
     let fences: Vec<i64> = request.leases.iter().map(|lease| stored_fence(lease.fence)).collect();
     let workers: Vec<&str> = request.leases.iter().map(|lease| lease.worker.as_str()).collect();
+    let ids: Vec<_> = request.leases.iter().map(|lease| uuid(lease.job_id)).collect();
     // Locked in the order of their places, as settlements do.
     let sql = "WITH held AS (
-             SELECT seq AS place FROM lh_jobs JOIN unnest($1::bigint[], $2::bigint[], $3::text[]) AS u (u_seq, u_fence, u_worker)
-                 ON seq = u_seq AND fence = u_fence AND worker = u_worker
+             SELECT seq AS place FROM lh_jobs JOIN unnest($1::bigint[], $2::bigint[], $3::text[], $5::uuid[])
+                 AS u (u_seq, u_fence, u_worker, u_id)
+                 ON seq = u_seq AND id = u_id AND fence = u_fence AND worker = u_worker
              WHERE state = 3 ORDER BY seq FOR UPDATE OF lh_jobs)
          UPDATE lh_jobs SET due_at = $4 FROM held WHERE seq = place RETURNING seq, fence, cancel";
     let mut renewed = HashMap::with_capacity(seqs.len());
-    for row in tx.all(sql, &[&seqs, &fences, &workers, &until.as_millis()]).await? {
+    for row in tx.all(sql, &[&seqs, &fences, &workers, &until.as_millis(), &ids]).await? {
         renewed.insert((row.try_get::<_, i64>(0)?, row.try_get::<_, i64>(1)?), row.try_get::<_, bool>(2)?);
     }
     let renewal = |place: (&i64, &i64)| match renewed.get(&(*place.0, *place.1)) {

@@ -1,14 +1,18 @@
 //! The connection. One, shared by all calls; it is made again when it breaks, with a growing wait. A call that was under
 //! way when it broke may or may not have taken effect, and says so by [`Error::Unavailable`].
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_queue::{Error, Result, Timestamp};
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, Script,
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, RedisResult, Script,
     ServerErrorKind, Value,
 };
+
+use tokio::runtime::Handle;
+use tokio::task::JoinError;
 
 use super::codec::millis;
 use super::encode::Args;
@@ -29,22 +33,25 @@ pub(super) struct Link {
     connection: ConnectionManager,
     /// The prefix of all keys, with the cluster's hash tag.
     prefix: String,
+    io: Handle,
 }
 
 impl Link {
-    pub(super) async fn open(client: Client, prefix: String) -> Result<Self> {
+    pub(super) async fn open(client: Client, prefix: String, io: Handle) -> Result<Self> {
         let config = ConnectionManagerConfig::new()
             .set_min_delay(RECONNECT_DELAY_MIN)
             .set_max_delay(RECONNECT_DELAY_MAX)
             .set_number_of_retries(RECONNECT_TRIES)
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
             .set_response_timeout(Some(ANSWER_TIMEOUT));
-        // Who opens a store wants to know at once whether the server is there; later calls are more patient.
-        let once = AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_TIMEOUT));
-        client.get_multiplexed_async_connection_with_config(&once).await.map_err(|error| failed(&error))?;
-        let connection =
-            ConnectionManager::new_with_config(client, config).await.map_err(|error| failed(&error))?;
-        Ok(Self { connection, prefix })
+        let connecting = io.spawn(async move {
+            // Who opens a store wants to know at once whether the server is there; later calls are more patient.
+            let once = AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_TIMEOUT));
+            client.get_multiplexed_async_connection_with_config(&once).await?;
+            ConnectionManager::new_with_config(client, config).await
+        });
+        let connection = connecting.await.map_err(ended)?.map_err(|error| failed(&error))?;
+        Ok(Self { connection, prefix, io })
     }
 
     /// The name of a key.
@@ -53,24 +60,44 @@ impl Link {
     }
 
     /// Runs a script.
-    pub(super) async fn run(&self, script: &Script, now: Timestamp, args: Args) -> Result<Value> {
-        let mut call = script.key(&self.prefix);
-        call.arg(millis(now));
-        for arg in args {
-            call.arg(arg);
-        }
-        call.invoke_async(&mut self.connection.clone()).await.map_err(|error| failed(&error))
+    pub(super) async fn run(&self, script: &Arc<Script>, now: Timestamp, args: Args) -> Result<Value> {
+        let (script, prefix, mut connection) =
+            (Arc::clone(script), self.prefix.clone(), self.connection.clone());
+        self.served(async move {
+            let mut call = script.key(prefix);
+            call.arg(millis(now));
+            for arg in args {
+                call.arg(arg);
+            }
+            call.invoke_async(&mut connection).await
+        })
+        .await
     }
 
     /// Runs a command.
-    pub(super) async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T> {
-        command.query_async(&mut self.connection.clone()).await.map_err(|error| failed(&error))
+    pub(super) async fn ask<T: FromRedisValue + Send + 'static>(&self, command: &Cmd) -> Result<T> {
+        let (command, mut connection) = (command.clone(), self.connection.clone());
+        self.served(async move { command.query_async(&mut connection).await }).await
     }
 
     /// Runs commands.
-    pub(super) async fn ask_all<T: FromRedisValue>(&self, commands: &Pipeline) -> Result<T> {
-        commands.query_async(&mut self.connection.clone()).await.map_err(|error| failed(&error))
+    pub(super) async fn ask_all<T: FromRedisValue + Send + 'static>(&self, commands: &Pipeline) -> Result<T> {
+        let (commands, mut connection) = (commands.clone(), self.connection.clone());
+        self.served(async move { commands.query_async(&mut connection).await }).await
     }
+
+    /// Has a call made by the thread of the connection: the caller's runtime may be blocked, or know no sockets, and whoever sees
+    /// a connection break is the one that makes it again.
+    async fn served<T: Send + 'static>(
+        &self,
+        call: impl Future<Output = RedisResult<T>> + Send + 'static,
+    ) -> Result<T> {
+        self.io.spawn(call).await.map_err(ended)?.map_err(|error| failed(&error))
+    }
+}
+
+fn ended(_: JoinError) -> Error {
+    Error::Unavailable("the connection to Redis was closed with its store".to_owned())
 }
 
 /// What a failure means for the caller.
@@ -81,6 +108,9 @@ pub(super) fn failed(error: &RedisError) -> Error {
         ServerErrorKind::ClusterDown,
         ServerErrorKind::MasterDown,
         ServerErrorKind::ReadOnly,
+        // A restart between the loading of a script and its use; a transaction that was refused as a whole.
+        ServerErrorKind::NoScript,
+        ServerErrorKind::ExecAbort,
     ];
     match error.kind() {
         ErrorKind::Io | ErrorKind::Client => {
@@ -106,6 +136,9 @@ pub(super) fn failed(error: &RedisError) -> Error {
         Some("NOAUTH" | "WRONGPASS" | "NOPERM") => Error::invalid(format!(
             "Redis refuses this user: {error}; check user and password of the store URL, and its rights"
         )),
+        _ if error.to_string().contains("max number of clients") => {
+            Error::Unavailable(format!("Redis has no room for another connection: {error}; raise maxclients"))
+        }
         _ if error.to_string().contains("OOM") => {
             Error::Unavailable(format!("Redis is out of memory: {error}; raise maxmemory or consume results"))
         }

@@ -75,12 +75,16 @@ use link::Link;
 use scripts::Scripts;
 use watch::Watcher;
 
+use crate::io::Io;
+
 /// Jobs in a Redis server.
 pub struct RedisStore {
     link: Link,
     scripts: Scripts,
     watcher: Watcher,
     durability: String,
+    // Last, so that everything it serves has gone before.
+    _io: Io,
 }
 
 impl RedisStore {
@@ -88,11 +92,11 @@ impl RedisStore {
     pub async fn connect(url: &RedisUrl) -> Result<Self> {
         let client = redis::Client::open(url.server.as_str())
             .map_err(|error| Error::invalid(format!("store URL is no Redis URL: {error}")))?;
-        let link = Link::open(client.clone(), url.prefix()).await?;
+        let io = Io::start("longhaul-redis")?;
+        let link = Link::open(client.clone(), url.prefix(), io.handle()?).await?;
         let durability = promise::durability(&link, url.allow_eviction).await?;
-        let watcher =
-            Watcher::start(client, link.key("changed")).await.map_err(|error| link::failed(&error))?;
-        Ok(Self { link, scripts: Scripts::new(), watcher, durability })
+        let watcher = Watcher::start(client, link.key("changed"), &io.handle()?).await?;
+        Ok(Self { link, scripts: Scripts::new(), watcher, durability, _io: io })
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use std::sync::Arc;
+
 use redis::Script;
 
 const TABLES: &str = include_str!("scripts/tables.lua");
@@ -16,7 +18,7 @@ macro_rules! scripts {
     ($($(#[$doc:meta])* $name:ident = [$($piece:ident),*] $file:literal;)*) => {
         /// All scripts, each loaded by the server when it is first asked for.
         pub(super) struct Scripts {
-            $($(#[$doc])* pub(super) $name: Script,)*
+            $($(#[$doc])* pub(super) $name: Arc<Script>,)*
         }
 
         impl Scripts {
@@ -52,8 +54,8 @@ scripts! {
     processes = [] "scripts/processes.lua";
 }
 
-fn script(pieces: &[&str]) -> Script {
-    Script::new(&fold(&pieces.join("\n")))
+fn script(pieces: &[&str]) -> Arc<Script> {
+    Arc::new(Script::new(&fold(&pieces.join("\n"))))
 }
 
 /// Puts constants in their places and drops comments. A script is run from its first line at every call, and each local

@@ -4,10 +4,14 @@
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use longhaul_queue::{Error, Result};
 use redis::{Client, RedisResult};
-use tokio::sync::watch;
+use tokio::runtime::Handle;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tracing::warn;
+
+use super::link::failed;
 
 const DELAY_MIN: Duration = Duration::from_millis(20);
 const DELAY_MAX: Duration = Duration::from_secs(2);
@@ -20,10 +24,21 @@ pub(super) struct Watcher {
 
 impl Watcher {
     /// Starts to listen; the first subscription is made before this returns, so that no change after it is missed.
-    pub(super) async fn start(client: Client, channel: String) -> RedisResult<Self> {
+    pub(super) async fn start(client: Client, channel: String, io: &Handle) -> Result<Self> {
         let changes = watch::Sender::new(0);
-        let subscription = subscribe(&client, &channel).await?;
-        let task = tokio::spawn(listen(client, channel, subscription, changes.clone()));
+        let (ready, subscribed) = oneshot::channel();
+        let told = changes.clone();
+        let task = io.spawn(async move {
+            let subscription = match subscribe(&client, &channel).await {
+                Ok(subscription) => subscription,
+                Err(error) => return drop(ready.send(Err(failed(&error)))),
+            };
+            if ready.send(Ok(())).is_ok() {
+                listen(client, channel, subscription, told).await;
+            }
+        });
+        let gone = |_| Error::Unavailable("the connection to Redis was closed with its store".to_owned());
+        subscribed.await.map_err(gone)??;
         Ok(Self { changes, task })
     }
 
