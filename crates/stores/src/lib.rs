@@ -9,6 +9,7 @@ use longhaul_queue::memory::MemoryStore;
 use longhaul_queue::{Error, Result, Store};
 
 mod changes;
+mod history;
 mod io;
 pub mod postgres;
 pub mod redis;

@@ -2,11 +2,13 @@
 
 use longhaul_queue::events::{Event, EventPage};
 use longhaul_queue::job::{JobDetail, JobId, JobResult, LogLine, ParentStatus, ProcessId, Run, WorkerId};
-use longhaul_queue::limits::{PAGE_MAX, RUNS_KEPT_MAX, WORKER_KEPT};
+use longhaul_queue::limits::{PAGE_MAX, WORKER_KEPT};
 use longhaul_queue::state::RunOutcome;
 use longhaul_queue::store::{Count, LedgerRow, Page, ProcessInfo, QueueInfo, Schedule, WorkerInfo};
-use longhaul_queue::{Json, State, Timestamp};
+use longhaul_queue::{Json, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Params, Row};
+
+use crate::history::{Newest, with_newest};
 
 use super::error::DbResult;
 use super::rows::{
@@ -102,27 +104,14 @@ fn runs(connection: &Connection, row: &JobRow) -> DbResult<Vec<Run>> {
         let outcome = from_text("an outcome", outcome)?.unwrap_or(RunOutcome::Done);
         runs.push(Run { outcome, error: from_text("an error", error)?, ..run });
     }
-    if let (State::Succeeded, Some(worker), Some(started_at), Some(ended_at)) =
-        (row.state, &row.worker, row.started_at, row.finished_at)
-    {
-        // A job that a signal ended has its last run in the history already.
-        if runs.last().is_none_or(|run| run.fence < row.fence) {
-            let worker = WorkerId::from(worker.as_str());
-            let outcome = RunOutcome::Done;
-            runs.push(Run {
-                fence: row.fence,
-                worker,
-                started_at,
-                ended_at,
-                outcome,
-                error: None,
-                usage: None,
-            });
-        }
-    }
-    let surplus = runs.len().saturating_sub(RUNS_KEPT_MAX);
-    runs.drain(..surplus);
-    Ok(runs)
+    let newest = Newest {
+        state: row.state,
+        fence: row.fence,
+        worker: row.worker.as_deref(),
+        started_at: row.started_at,
+        finished_at: row.finished_at,
+    };
+    Ok(with_newest(runs, &newest))
 }
 
 /// Index lh_jobs_process, whose entries stand in `seq` order.
