@@ -128,6 +128,7 @@ async fn whatever_callers_do_nothing_leaks() {
                         3 => Settled::Failed { sent: rng.bool() },
                         _ => answered(),
                     };
+                    // As told, while tokio's time stands still: nobody waits.
                     sleep(permit.unwrap().settle(&settled)).await;
                 }
             });

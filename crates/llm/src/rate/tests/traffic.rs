@@ -133,6 +133,7 @@ impl Caller {
                 }
                 Err(refusal) => {
                     let (retry_after, rate) = (Some(refusal.retry_after), refusal.rate);
+                    // As told, while tokio's time stands still: nobody waits.
                     sleep(permit.settle(&Settled::Throttled { retry_after, rate })).await;
                     ask.again = true;
                 }

@@ -22,6 +22,7 @@ pub(crate) fn wait_for_port(port: u16) {
     let start = Instant::now();
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
         assert!(start.elapsed() < START_TIMEOUT, "nobody listens on port {port}");
+        // A server tells nobody that it listens now: this one bounded poll finds out.
         std::thread::sleep(POLL);
     }
 }
