@@ -34,6 +34,7 @@ pub mod store;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod trace;
+pub mod turns;
 pub mod worker;
 
 pub use client::Queue;
