@@ -29,6 +29,7 @@ mod outage;
 pub mod remote;
 pub mod retry;
 pub mod shutdown;
+pub mod slices;
 pub mod state;
 pub mod store;
 #[cfg(any(test, feature = "testing"))]
