@@ -18,7 +18,8 @@ use super::writer::Writer;
 use super::{audit, insert};
 
 /// Forward migrations, in order. A new one is a new file; old ones are never edited.
-const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_jobs.sql")];
+const MIGRATIONS: [&str; 2] =
+    [include_str!("migrations/0001_jobs.sql"), include_str!("migrations/0002_turns.sql")];
 /// Read-only connections kept open; more are opened for a moment when needed.
 const READERS_KEPT_MAX: usize = 4;
 /// How long opening waits for other processes that open the same file.
