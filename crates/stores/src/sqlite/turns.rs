@@ -26,7 +26,9 @@ pub(super) const NEXT_KEY: &str = "SELECT fair_key FROM lh_jobs
 pub(super) const RUNNING: &str = "SELECT count(*) FROM (SELECT 1 FROM lh_jobs
      WHERE state = 3 AND fair_key IS NOT NULL AND queue = ?1 AND fair_key = ?2 LIMIT ?3)";
 
-/// The condition must be in the words of the index: lh_jobs_turns for jobs with a key, lh_jobs_ready for the others.
+/// Jobs of a line after one of them. The condition must be in the words of the index: lh_jobs_turns for jobs with a key,
+/// lh_jobs_ready for the others. SQLite seeks by priority and time and passes over those before in place that came at
+/// the same time; only this claim has left them there.
 macro_rules! heads {
     ($of_key:literal) => {
         concat!(
@@ -334,3 +336,6 @@ impl<'a> Taker<'a, '_> {
         Ok(first)
     }
 }
+
+#[cfg(test)]
+mod tests;

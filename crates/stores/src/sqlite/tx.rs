@@ -96,6 +96,17 @@ impl<'a> Tx<'a> {
         Ok(work(&mut statements[index].1)?)
     }
 
+    /// The statements that were run, how often, and in how many of SQLite's steps.
+    #[cfg(test)]
+    pub(super) fn costs(&self) -> Vec<(&'static str, i32, i32)> {
+        use rusqlite::StatementStatus::{Run, VmStep};
+        let statements = self.statements.borrow();
+        let cost = |(sql, statement): &(&'static str, CachedStatement<'_>)| {
+            (*sql, statement.get_status(Run), statement.get_status(VmStep))
+        };
+        statements.iter().map(cost).collect()
+    }
+
     /// The first row, if any.
     pub(super) fn one<T>(
         &self,
