@@ -229,6 +229,7 @@ impl Db {
             // Of a damaged file the counters say nothing.
             if problems.is_empty() {
                 problems = audit::counters(connection)?;
+                problems.append(&mut audit::keys(connection)?);
             }
             Ok(DbCheck {
                 schema_version: schema_version(connection)?.unwrap_or(0),
@@ -268,7 +269,7 @@ pub struct DbCheck {
     pub journal_mode: String,
     /// Size of the file.
     pub bytes: i64,
-    /// Damage in SQLite's words, and counters that do not match their rows; empty when sound.
+    /// Damage in SQLite's words, and counters and fair keys that do not match their jobs; empty when sound.
     pub problems: Vec<String>,
 }
 

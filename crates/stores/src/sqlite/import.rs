@@ -222,7 +222,7 @@ fn due_at(piece: &JobPiece) -> Option<Timestamp> {
 }
 
 /// What the job waits for, and what woke it.
-fn put_waits(tx: &Tx<'_>, piece: &JobPiece) -> DbResult<()> {
+fn put_waits(tx: &mut Tx<'_>, piece: &JobPiece) -> DbResult<()> {
     let job = &piece.job;
     for (position, edge) in piece.edges.iter().enumerate() {
         put_edge(tx, job, position, edge)?;
@@ -232,6 +232,7 @@ fn put_waits(tx: &Tx<'_>, piece: &JobPiece) -> DbResult<()> {
             "INSERT INTO lh_waiters (child, process, satisfied) VALUES (?1, ?2, ?3)",
             (job.seq, process.as_str(), !piece.waits_for_process),
         )?;
+        tx.forget_standing(process.as_str());
     }
     if job.park.is_some() || piece.wake.is_some() {
         let park = job.park.as_ref().map(|park| to_text("a park", park)).transpose()?;

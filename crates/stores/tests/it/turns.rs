@@ -160,3 +160,17 @@ async fn a_backlog_of_expired_jobs_holds_up_its_own_key_only() {
     assert_eq!(bench.claim_ids(request).await, [id(301)]);
     check_sound(&store).await;
 }
+
+#[tokio::test]
+async fn check_finds_keys_that_claims_would_miss_and_says_what_to_do() {
+    let stage = Stage::new();
+    let store = stage.open();
+    let bench = stage.bench(&store);
+    bench.add([keyed(1, "a")]).await;
+    stage.connection().execute("UPDATE lh_queues SET last_key = NULL", []).expect("it is updated");
+    let problems = store.db().check().await.expect("check answers").problems;
+    assert!(problems.len() == 1 && problems[0].contains("queue default"), "{problems:?}");
+    bench.add([keyed(2, "a")]).await;
+    check_sound(&store).await;
+    assert_eq!(bench.claim_ids(request("w", 9)).await, [id(1), id(2)]);
+}
