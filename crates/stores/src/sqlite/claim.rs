@@ -78,11 +78,14 @@ fn room(tx: &mut Tx<'_>, queue: &str, limit: usize) -> DbResult<usize> {
         return Ok(0);
     }
     let Some(max_running) = settings.max_running else { return Ok(limit) };
-    let sql = "SELECT coalesce(sum(jobs), 0) FROM lh_counts WHERE queue = ?1 AND state = 3";
-    let running: i64 =
-        tx.one(sql, [queue], |row| row.get(0))?.unwrap_or(0) + tx.booked(queue, State::Running);
-    let free = i64::from(max_running) - running;
+    let free = i64::from(max_running) - running_in(tx, queue)?;
     Ok(limit.min(usize::try_from(free.max(0)).unwrap_or(0)))
+}
+
+/// Running jobs of a queue.
+pub(super) fn running_in(tx: &Tx<'_>, queue: &str) -> DbResult<i64> {
+    let sql = "SELECT coalesce(sum(jobs), 0) FROM lh_counts WHERE queue = ?1 AND state = 3";
+    Ok(tx.one(sql, [queue], |row| row.get(0))?.unwrap_or(0) + tx.booked(queue, State::Running))
 }
 
 /// How many jobs to look for.

@@ -1,17 +1,17 @@
 //! Claims from queues whose jobs stand in several lines: fair keys take turns, and with ageing a wait makes up for
 //! priority. The rules are those of [`longhaul_queue::turns`]. Queues with neither keep the plain claim.
 //!
-//! The cost does not depend on how many jobs wait. Keys are found by a seek from one to the next, and only as far as the
-//! claim goes; a key at its limit costs that seek and a count; each line is read from its head, by pieces that grow
-//! with what the claim takes of it.
+//! The cost does not depend on how many jobs wait. Keys are found by a seek from one to the next, and only until enough of
+//! those have given of which nothing runs, since they come first; the others are no more than there are slots. Each
+//! line is read from its head, by pieces that grow with what the claim takes of it.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use longhaul_queue::Timestamp;
 use longhaul_queue::limits::CLAIM_MAX;
 use longhaul_queue::turns::{Rank, rank, take_turns};
 
-use super::claim::{Choice, EXPIRED_MET_MAX, Look};
+use super::claim::{Choice, EXPIRED_MET_MAX, Look, running_in};
 use super::error::DbResult;
 use super::rows::{Body, JobRow, job_with_body};
 use super::settings::QueueSettings;
@@ -22,9 +22,9 @@ pub(super) const NEXT_KEY: &str = "SELECT fair_key FROM lh_jobs
      WHERE state = 2 AND fair_key IS NOT NULL AND queue = ?1 AND kind = ?2 AND suspect = ?3 AND fair_key > ?4
      ORDER BY fair_key LIMIT 1";
 
-/// Running jobs of a key, counted as far as a limit. Index lh_jobs_running.
-pub(super) const RUNNING: &str = "SELECT count(*) FROM (SELECT 1 FROM lh_jobs
-     WHERE state = 3 AND fair_key IS NOT NULL AND queue = ?1 AND fair_key = ?2 LIMIT ?3)";
+/// Running jobs of a queue by key. Index lh_jobs_running.
+pub(super) const RUNNING: &str = "SELECT fair_key, count(*) FROM lh_jobs
+     WHERE state = 3 AND fair_key IS NOT NULL AND queue = ?1 GROUP BY fair_key";
 
 /// Jobs of a line after one of them. The condition must be in the words of the index: lh_jobs_turns for jobs with a key,
 /// lh_jobs_ready for the others. SQLite seeks by priority and time and passes over those before in place that came at
@@ -69,22 +69,37 @@ pub(super) struct Ask<'a> {
 /// The first jobs of a queue, by turns, as it stands now.
 pub(super) fn choose(tx: &Tx<'_>, ask: &Ask<'_>, settings: QueueSettings) -> DbResult<Choice> {
     let last = if settings.has_keys { last_key(tx, ask.queue)? } else { String::new() };
+    let running = if settings.has_keys { running(tx, ask.queue)? } else { HashMap::new() };
     let mut ring = Ring::new(ask, settings.has_keys, last);
     let mut taker = Taker { tx, ask, settings, suspects_left: ask.wanted.suspects, expired: Vec::new() };
-    let (mut given, mut lines) = (Vec::new(), Vec::new());
-    // The first round finds the lines, the others know them.
+    let (mut given, mut lines, mut served) = (Vec::new(), Vec::new(), Vec::new());
+    // Keys of which nothing runs come first, and give as they are found.
     while given.len() < ask.wanted.jobs
         && let Some((key, lanes)) = ring.next(tx)?
     {
-        let mut line = taker.line(key, &lanes)?;
-        if let Some(job) = taker.next(&mut line)? {
+        let count = running.get(&key).copied().unwrap_or(0);
+        let mut line = taker.line(key, &lanes, count)?;
+        if count > 0 {
+            lines.push((count, line));
+        } else if let Some(job) = taker.next(&mut line)? {
             given.push(job);
-            lines.push(line);
+            served.push((1, line));
         }
     }
+    lines.append(&mut served);
     let free = ask.wanted.jobs - given.len();
     given.append(&mut take_turns(lines, free, |line| taker.next(line))?);
     Ok(Choice { jobs: given, expired: taker.expired, ..Choice::default() })
+}
+
+/// Running jobs by key, those without one under the empty key.
+fn running(tx: &Tx<'_>, queue: &str) -> DbResult<HashMap<String, usize>> {
+    let by_key = tx.all(RUNNING, [queue], |row| Ok((row.get(0)?, row.get::<_, usize>(1)?)))?;
+    let with_key: usize = by_key.iter().map(|(_, count)| count).sum();
+    let mut running: HashMap<String, usize> = by_key.into_iter().collect();
+    let all = usize::try_from(running_in(tx, queue)?).unwrap_or(0);
+    running.insert(String::new(), all.saturating_sub(with_key));
+    Ok(running)
 }
 
 /// Whose turn it was last.
@@ -259,8 +274,8 @@ struct Taker<'a, 'c> {
 }
 
 impl<'a> Taker<'a, '_> {
-    fn line(&self, key: String, lanes: &[Lane<'a>]) -> DbResult<Line<'a>> {
-        let room = self.room(&key)?;
+    fn line(&self, key: String, lanes: &[Lane<'a>], running: usize) -> DbResult<Line<'a>> {
+        let room = self.room(&key, running);
         let mut stretches = Vec::new();
         for lane in lanes.iter().filter(|_| room > 0) {
             if self.settings.ageing.is_none() {
@@ -275,12 +290,9 @@ impl<'a> Taker<'a, '_> {
     }
 
     /// How many more jobs of a key may run.
-    fn room(&self, key: &str) -> DbResult<usize> {
+    fn room(&self, key: &str, running: usize) -> usize {
         let limit = self.settings.max_running_per_key.filter(|_| !key.is_empty());
-        let Some(limit) = limit else { return Ok(usize::MAX) };
-        let running: u32 =
-            self.tx.one(RUNNING, (self.ask.queue, key, limit), |row| row.get(0))?.unwrap_or_default();
-        Ok(limit.saturating_sub(running) as usize)
+        limit.map_or(usize::MAX, |limit| (limit as usize).saturating_sub(running))
     }
 
     /// The priorities of a lane's jobs, by a seek each.

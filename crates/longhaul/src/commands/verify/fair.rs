@@ -66,7 +66,7 @@ pub(super) async fn run(app: &App, args: &FairArgs) -> Result<Code> {
         let beside = play.small(&process).await?;
         crowded.extend(play.crowding(&process, &large, slots).await?);
         stage.queue().cancel_process(large).await?;
-        play.until(|queue| idle(queue)).await?;
+        play.until(idle).await?;
         app.out.note(format_args!(
             "round {round}: {} ms alone, {} ms beside the large one",
             ms(solo),

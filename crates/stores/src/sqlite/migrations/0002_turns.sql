@@ -12,7 +12,7 @@ CREATE INDEX lh_jobs_ready ON lh_jobs (queue, kind, suspect, priority, run_at) W
 CREATE INDEX lh_jobs_turns ON lh_jobs (queue, kind, suspect, fair_key, priority, run_at)
     WHERE fair_key IS NOT NULL AND state = 2;
 
--- How many jobs of a key run is counted here, as far as its limit.
+-- How many jobs of each key run is counted here; these are no more than there are slots.
 CREATE INDEX lh_jobs_running ON lh_jobs (queue, fair_key) WHERE fair_key IS NOT NULL AND state = 3;
 
 ALTER TABLE lh_queues ADD COLUMN max_running_per_key INTEGER;
