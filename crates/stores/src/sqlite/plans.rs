@@ -49,7 +49,7 @@ fn turns_find_keys_and_jobs_by_their_index() {
     for (sql, index, range) in table {
         check(sql, &format!("SEARCH lh_jobs USING INDEX {index} ({of_kind}{range})"));
     }
-    check(turns::RUNNING, "SEARCH lh_jobs USING COVERING INDEX lh_jobs_running (queue=?)");
+    check(turns::RUNNING, "SEARCH lh_jobs USING COVERING INDEX lh_jobs_running (queue=? AND fair_key>?)");
 }
 
 /// The plan does not tell, because the index is partial; the program does: no column is read by the table's cursor,
