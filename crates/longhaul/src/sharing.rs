@@ -12,8 +12,8 @@ use sha2::{Digest as _, Sha256};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// How often routes are looked at that were idle: whoever begins to ask waits no longer for its slice.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How often routes are looked at: a new one has its slice before its first calls have told of any limit.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// What a process wants whose calls do not wait: enough for a while, and the rest for those whose calls do.
 const WANT_SOME: f64 = 0.25;
 
@@ -40,15 +40,14 @@ async fn share(slices: Slices, llm: Llm) {
         for route in llm.routes() {
             let Some(demand) = route.controller().demand() else { continue };
             let now = Instant::now();
-            let due_at = due.entry(route.identity().to_owned()).or_insert(now);
-            if *due_at > now {
-                continue;
-            }
-            *due_at = now + RENEW_EVERY;
-            let want = match demand {
-                Demand::All => 1.0,
-                Demand::Some => WANT_SOME,
+            let want = match (demand, due.get(route.identity())) {
+                (_, Some(due_at)) if *due_at > now => continue,
+                // The others may have it until somebody calls again.
+                (Demand::Nothing, Some(_)) => continue,
+                (Demand::Nothing, None) | (Demand::Some, _) => WANT_SOME,
+                (Demand::All, _) => 1.0,
             };
+            due.insert(route.identity().to_owned(), now + RENEW_EVERY);
             if let Some(slice) = slices.renew(&name_of(route.identity()), want).await {
                 route.controller().set_share(slice);
             }
