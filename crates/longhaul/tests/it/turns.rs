@@ -51,7 +51,7 @@ fn processes_share_the_limits_of_a_key() {
         assert!(run.0.wait().expect("a run").success());
     }
     assert_eq!(sim.count("answered"), 600);
-    // Without slices it is one in thirteen.
+    // Without shares it is one in thirteen.
     assert!(sim.count("throttled") <= 6, "{}", sim.stats());
 }
 
