@@ -1,13 +1,14 @@
 //! Claim: who may run a job, and for how long.
 //!
-//! The cost of a claim is flat: it reads the heads of the partial index `lh_jobs_ready`, one lane per kind it serves,
-//! works out how many jobs each lane gives, and locks exactly so many, passing over rows that others have locked. Claims
-//! never wait for each other. Only a queue with a limit is claimed from by one at a time. A claim that meets expired
-//! jobs, whose cancellation may reach far, begins again alone.
+//! The general way, for what [`super::take`] leaves over: queues with settings of their own, and jobs that have expired.
+//! It reads the heads of the partial index `lh_jobs_ready`, one lane per kind it serves, works out how many jobs each lane
+//! gives, and locks exactly so many, passing over rows that others have locked. Claims never wait for each other. Only a
+//! queue with a limit is claimed from by one at a time. A claim that meets expired jobs, whose cancellation may reach
+//! far, begins again alone.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use longhaul_queue::job::ParentResult;
+use longhaul_queue::job::{Job, ParentResult, ProcessId};
 use longhaul_queue::limits::CLAIM_MAX;
 use longhaul_queue::state::JobError;
 use longhaul_queue::store::ClaimRequest;
@@ -21,6 +22,7 @@ use super::rows::{
 use super::settle::cancel_waiting;
 use super::tx::Tx;
 use super::{graph, totals};
+use crate::changes::Subject;
 
 /// Expired jobs that one claim cancels on its way; each costs a few statements.
 const EXPIRED_MET_MAX: usize = 100;
@@ -36,53 +38,36 @@ struct Head {
     expired: bool,
 }
 
-/// Hands out ready jobs.
+/// Hands out ready jobs of the first queue that the request names.
 pub(super) async fn claim(tx: &mut Tx<'_>, request: &ClaimRequest, now: Timestamp) -> DbResult<Vec<Claimed>> {
-    let limit = request.limit.min(CLAIM_MAX);
-    let mut suspects_left = request.suspects_max.min(CLAIM_MAX);
-    let mut claimed: Vec<Claimed> = Vec::new();
-    let mut first = look_first(tx, request, limit, now).await?;
-    lock_limited(tx, request).await?;
-    for queue in &request.queues {
-        let seen = first.take();
-        let room = room(tx, queue, limit - claimed.len()).await?;
-        if room == 0 {
-            continue;
-        }
-        let look = Look { jobs: room, suspects: suspects_left };
-        let rows = if tx.is_alone() {
-            choose(tx, queue, request, look, now).await?
-        } else {
-            let heads = match seen.filter(|_| room == limit) {
-                Some(heads) => heads,
-                None => heads(tx, queue, request, look, now).await?,
-            };
-            pick(tx, queue, request, &heads, now).await?
-        };
-        let handed_out = hand_out(tx, rows).await?;
-        suspects_left -= handed_out.iter().filter(|claimed| claimed.job.spent.crashes > 0).count();
-        claimed.extend(handed_out);
+    let Some(queue) = request.queues.first() else { return Ok(Vec::new()) };
+    lock_limited(tx, queue).await?;
+    let jobs = room(tx, queue, request.limit.min(CLAIM_MAX)).await?;
+    if jobs == 0 {
+        return Ok(Vec::new());
+    }
+    let look = Look { jobs, suspects: request.suspects_max.min(CLAIM_MAX) };
+    let rows = if tx.is_alone() {
+        choose(tx, queue, request, look, now).await?
+    } else {
+        let heads = heads(tx, queue, request, look, now).await?;
+        pick(tx, queue, request, &heads, now).await?
+    };
+    let claimed = hand_out(tx, rows).await?;
+    for claimed in &claimed {
+        tx.moved(subject(&claimed.job), Some(State::Ready), Some(State::Running));
     }
     Ok(claimed)
 }
 
-/// Reads the queues' settings and, on the same trip, the heads of the first one: most claims ask for one queue, which
-/// has no limit. What the first one gives when it has one is looked up again.
-async fn look_first(
-    tx: &mut Tx<'_>,
-    request: &ClaimRequest,
-    limit: usize,
-    now: Timestamp,
-) -> DbResult<Option<Vec<Head>>> {
-    let Some(queue) = request.queues.first().filter(|_| limit > 0 && !tx.is_alone()) else {
-        tx.load_settings(&request.queues).await?;
-        return Ok(None);
-    };
-    let look = Look { jobs: limit, suspects: request.suspects_max.min(CLAIM_MAX) };
-    let (settings, heads) =
-        tokio::join!(tx.read_settings(&request.queues), heads(tx, queue, request, look, now));
-    tx.keep_settings(&request.queues, &settings?)?;
-    heads.map(Some)
+fn subject(job: &Job) -> Subject<'_> {
+    Subject {
+        id: job.id,
+        queue: &job.queue,
+        kind: &job.kind,
+        process: job.process_id.as_ref().map(ProcessId::as_str),
+        helper: job.helper,
+    }
 }
 
 /// How many jobs to look for.
@@ -93,17 +78,10 @@ struct Look {
     suspects: usize,
 }
 
-/// Takes queues with a limit for this claim alone: what runs there is counted, and nobody may add to it in between. In one order, so that two claims never wait for each other crosswise.
-async fn lock_limited(tx: &mut Tx<'_>, request: &ClaimRequest) -> DbResult<()> {
-    let mut keys = Vec::new();
-    for queue in &request.queues {
-        if tx.queue_settings(queue).await?.max_running.is_some() {
-            keys.push(tx.keys().queue(queue));
-        }
-    }
-    keys.sort_unstable();
-    keys.dedup();
-    for key in keys {
+/// Takes a queue with a limit for this claim alone: what runs there is counted, and nobody may add to it in between.
+async fn lock_limited(tx: &mut Tx<'_>, queue: &str) -> DbResult<()> {
+    if tx.queue_settings(queue).await?.max_running.is_some() {
+        let key = tx.keys().queue(queue);
         tx.one("SELECT pg_advisory_xact_lock($1)", &[&key]).await?;
     }
     Ok(())
@@ -122,7 +100,7 @@ async fn room(tx: &mut Tx<'_>, queue: &str, limit: usize) -> DbResult<usize> {
 
 /// The first jobs of each lane: kinds asked for, and jobs whose worker died apart from the others. Index lh_jobs_ready.
 macro_rules! heads {
-    ($kinds:literal) => {
+    ($kinds:expr) => {
         concat!(
             $kinds,
             " SELECT priority, run_at, seq, suspect, kind,
@@ -136,16 +114,28 @@ macro_rules! heads {
     };
 }
 
-const HEADS_OF_KINDS: &str =
-    heads!("WITH kinds AS (SELECT DISTINCT k_kind FROM unnest($2::text[]) AS k (k_kind))");
-/// Steps from kind to kind along the index, however many jobs each has.
-const HEADS_OF_ALL: &str = heads!(
-    "WITH RECURSIVE kinds AS (
-         (SELECT kind AS k_kind FROM lh_jobs WHERE state = 2 AND queue = $1 ORDER BY kind LIMIT 1)
-         UNION ALL
-         SELECT (SELECT kind FROM lh_jobs WHERE state = 2 AND queue = $1 AND kind > k_kind ORDER BY kind LIMIT 1)
-         FROM kinds WHERE k_kind IS NOT NULL AND $2::text[] IS NULL)"
-);
+/// The kinds asked for.
+macro_rules! kinds_asked {
+    () => {
+        "WITH kinds AS (SELECT DISTINCT k_kind FROM unnest($2::text[]) AS k (k_kind))"
+    };
+}
+pub(super) use kinds_asked;
+
+/// All kinds: steps from kind to kind along the index, however many jobs each has.
+macro_rules! kinds_ready {
+    () => {
+        "WITH RECURSIVE kinds AS (
+             (SELECT kind AS k_kind FROM lh_jobs WHERE state = 2 AND queue = $1 ORDER BY kind LIMIT 1)
+             UNION ALL
+             SELECT (SELECT kind FROM lh_jobs WHERE state = 2 AND queue = $1 AND kind > k_kind ORDER BY kind LIMIT 1)
+             FROM kinds WHERE k_kind IS NOT NULL AND $2::text[] IS NULL)"
+    };
+}
+pub(super) use kinds_ready;
+
+const HEADS_OF_KINDS: &str = heads!(kinds_asked!());
+const HEADS_OF_ALL: &str = heads!(kinds_ready!());
 
 /// The first jobs in claim order, as they stand now.
 async fn heads(
@@ -287,7 +277,7 @@ async fn choose(
 }
 
 /// Turns rows that have just become running into claims, in the order of claims.
-async fn hand_out(tx: &mut Tx<'_>, rows: Vec<Row>) -> DbResult<Vec<Claimed>> {
+pub(super) async fn hand_out(tx: &Tx<'_>, rows: Vec<Row>) -> DbResult<Vec<Claimed>> {
     let mut jobs = Vec::with_capacity(rows.len());
     for row in &rows {
         let payload: String = row.try_get(JOB_COLUMNS)?;
@@ -298,7 +288,6 @@ async fn hand_out(tx: &mut Tx<'_>, rows: Vec<Row>) -> DbResult<Vec<Claimed>> {
     let mut parents = read_parents(tx, &children.collect::<Vec<_>>()).await?;
     let mut claimed = Vec::with_capacity(jobs.len());
     for (row, payload, data) in jobs {
-        tx.moved(row.subject(), Some(State::Ready), Some(State::Running));
         let parents = parents.remove(&row.seq).unwrap_or_default();
         claimed.push(row.into_claimed(payload, data, parents)?);
     }

@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::error::{DbResult, corrupt};
-use super::tx::Tx;
+use super::tx::{Params, Tx};
 
 /// New jobs, column by column.
 #[derive(Default)]
@@ -97,21 +97,18 @@ impl Jobs<'_> {
         self.write_processes(tx).await
     }
 
-    /// Gives the jobs their places and writes them; returns the first place.
-    pub(super) async fn place(&self, tx: &Tx<'_>) -> DbResult<i64> {
+    /// Gives the jobs their places and writes them; returns the first place. With `last`, nothing follows in this
+    /// transaction, which is then committed on the same trip.
+    pub(super) async fn place(&self, tx: &mut Tx<'_>, last: bool) -> DbResult<i64> {
+        self.write_processes(tx).await?;
         let Self { id, queue, kind, state, priority, run_at, flags, process, .. } = self;
         let Self { waits_for, expires_at, due_at, options, payload, created_at, .. } = self;
-        let placed = tx
-            .one(
-                PLACE,
-                &[
-                    id, queue, kind, state, priority, run_at, flags, process, waits_for, expires_at, due_at,
-                    options, payload, created_at,
-                ],
-            )
-            .await?;
-        self.write_processes(tx).await?;
-        let placed = placed.ok_or_else(|| corrupt("lh_meta", "seq is missing"))?;
+        let params: Params<'_> = &[
+            id, queue, kind, state, priority, run_at, flags, process, waits_for, expires_at, due_at, options,
+            payload, created_at,
+        ];
+        let placed = if last { tx.last(PLACE, params).await } else { tx.all(PLACE, params).await };
+        let placed = placed?.into_iter().next().ok_or_else(|| corrupt("lh_meta", "seq is missing"))?;
         Ok(placed.try_get(0)?)
     }
 

@@ -22,7 +22,7 @@ use super::error::{DbError, DbResult, from_sql, is_collision, is_connection_lost
 use super::fold;
 use super::gather::Gather;
 use super::listener::Listener;
-use super::pool::Pool;
+use super::pool::{Pool, Pooled};
 use super::tx::Tx;
 use super::url::PostgresUrl;
 
@@ -154,7 +154,7 @@ pub(super) struct Db {
     pub(super) limits: Limits,
     pub(super) gather: Gather,
     durability: String,
-    listener: Listener,
+    listener: Arc<Listener>,
     unfolded: AtomicUsize,
     // Last, so that everything it serves has gone before.
     _io: Io,
@@ -172,7 +172,7 @@ impl Db {
         let durability = durability(&session.client).await.map_err(|error| from_sql(&error))?;
         pooled.rests();
         drop(pooled);
-        let listener = Listener::start(url.clone(), keys.channel(), pool.io()).await;
+        let listener = Arc::new(Listener::start(url.clone(), keys.channel(), pool.io()).await);
         let (clock, limits) = (options.clock, options.limits);
         Ok(Self {
             pool,
@@ -199,6 +199,15 @@ impl Db {
         self.listener.watch()
     }
 
+    /// Times of callers are compared with the store's own, so that waiting for a lock does not eat a lease.
+    pub(super) fn lease_start(&self, now: Timestamp) -> Timestamp {
+        now.max(self.clock.now())
+    }
+
+    fn tx(&self, pooled: Pooled, call: &Call, alone: bool) -> Tx<'static> {
+        Tx::own(pooled, &self.listener, self.keys, call.now, alone)
+    }
+
     /// Opens a transaction for a call; `None` when that is worth another try.
     pub(super) async fn begin(&self, call: &mut Call) -> Result<Option<Tx<'static>>> {
         call.tries += 1;
@@ -206,7 +215,7 @@ impl Db {
         let client = &pooled.session().ok_or_else(gone)?.client;
         let key = self.keys.rows();
         let lock = match call.mode {
-            Mode::Look => return Ok(Some(Tx::own(pooled, self.keys, call.now, false))),
+            Mode::Look => return Ok(Some(self.tx(pooled, call, false))),
             Mode::Shared => Some(format!("BEGIN; SELECT pg_advisory_xact_lock_shared({key})")),
             Mode::Fleeting => {
                 let begin = "BEGIN; SET LOCAL synchronous_commit = off";
@@ -215,7 +224,7 @@ impl Db {
             Mode::Read | Mode::Alone => None,
         };
         if let Some(lock) = lock {
-            return Ok(Some(Tx::own(pooled, self.keys, call.now, false).opened_by(lock)));
+            return Ok(Some(self.tx(pooled, call, false).opened_by(lock)));
         }
         let begun = if call.mode == Mode::Read {
             client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await
@@ -223,7 +232,7 @@ impl Db {
             client.batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock({key})")).await
         };
         match begun {
-            Ok(()) => Ok(Some(Tx::own(pooled, self.keys, call.now, call.mode == Mode::Alone))),
+            Ok(()) => Ok(Some(self.tx(pooled, call, call.mode == Mode::Alone))),
             Err(error) => match self.again(call, &error).await {
                 true => Ok(None),
                 false => Err(from_sql(&error)),
@@ -249,7 +258,7 @@ impl Db {
             };
         }
         let error = match outcome {
-            Ok(value) => match tx.commit(&self.listener).await {
+            Ok(value) => match tx.commit().await {
                 Ok(told) => {
                     self.committed(told);
                     return Some(Ok(value));

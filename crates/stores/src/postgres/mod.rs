@@ -32,6 +32,7 @@ mod save;
 mod settings;
 mod settle;
 mod sweep;
+mod take;
 mod totals;
 mod transaction;
 mod tx;
@@ -67,11 +68,6 @@ impl PostgresStore {
     /// Connects and brings the schema up to date. A thread of the store serves its connections.
     pub async fn open(url: &PostgresUrl, options: PostgresOptions) -> Result<Self> {
         Ok(Self { db: Arc::new(Db::open(url, options).await?) })
-    }
-
-    /// Times of callers are compared with the store's own, so that waiting for a lock does not eat a lease.
-    fn lease_start(&self, now: Timestamp) -> Timestamp {
-        now.max(self.db.clock.now())
     }
 }
 
@@ -112,14 +108,12 @@ impl Store for PostgresStore {
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
-        transact!(self.db, Mode::Shared, request.now, |tx| {
-            claim::claim(tx, &request, self.lease_start(request.now))
-        })
+        take::claim(&self.db, request).await
     }
 
     async fn extend(&self, request: ExtendRequest) -> Result<Vec<Renewal>> {
         transact!(self.db, Mode::Fleeting, request.now, |tx| {
-            save::extend(tx, &request, self.lease_start(request.now))
+            save::extend(tx, &request, self.db.lease_start(request.now))
         })
     }
 

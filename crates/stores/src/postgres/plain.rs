@@ -34,7 +34,8 @@ pub(super) async fn insert(
             states.push(state);
         }
     }
-    let first = match write(tx, &mut jobs).await {
+    let tagged = parts.iter().flat_map(|(new, _)| new.iter()).any(|job| !job.options.tags.is_empty());
+    let first = match write(tx, &mut jobs, !tagged).await {
         Err(DbError::Sql(error)) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {
             return Err(DbError::Alone);
         }
@@ -74,10 +75,10 @@ fn add<'j>(jobs: &mut Jobs<'j>, job: &'j NewJob, now: Timestamp) -> DbResult<Sta
     Ok(state)
 }
 
-/// Writes jobs that have no place yet, and returns the first of their places.
-async fn write(tx: &Tx<'_>, jobs: &mut Jobs<'_>) -> DbResult<i64> {
+/// Writes jobs that have no place yet, and returns the first of their places. With `last`, nothing follows.
+async fn write(tx: &mut Tx<'_>, jobs: &mut Jobs<'_>, last: bool) -> DbResult<i64> {
     if jobs.id.len() < COPY_FROM_JOBS {
-        return jobs.place(tx).await;
+        return jobs.place(tx, last).await;
     }
     let last = lock_seq(tx).await?;
     jobs.seq = (last + 1..).take(jobs.id.len()).collect();

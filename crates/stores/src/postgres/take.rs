@@ -1,0 +1,150 @@
+//! The usual claim: a queue without limits, in one statement and one trip to the server. It looks at the lanes, locks so
+//! many jobs of each as it gives, marks them and writes the bookkeeping. A queue with settings of its own and a queue
+//! whose first jobs have expired are left to [`super::claim`].
+
+use longhaul_queue::limits::{CLAIM_MAX, EVENT_CHANGES_MAX};
+use longhaul_queue::store::ClaimRequest;
+use longhaul_queue::{Claimed, Result, Timestamp};
+use tracing::warn;
+
+use super::claim::{self, kinds_asked, kinds_ready};
+use super::db::{Db, Mode, transact};
+use super::error::DbResult;
+use super::rows::{JOB_COLUMNS, job_columns, stored_limit};
+use super::tx::Tx;
+
+/// Hands out ready jobs, queue by queue: each in a transaction of its own, so that none is kept waiting by another.
+pub(super) async fn claim(db: &Db, request: ClaimRequest) -> Result<Vec<Claimed>> {
+    let mut claimed: Vec<Claimed> = Vec::new();
+    let mut left = ClaimRequest {
+        limit: request.limit.min(CLAIM_MAX),
+        suspects_max: request.suspects_max.min(CLAIM_MAX),
+        ..request
+    };
+    for queue in std::mem::take(&mut left.queues) {
+        if left.limit == 0 {
+            break;
+        }
+        left.queues = vec![queue];
+        let more = match claim_one(db, &left).await {
+            Ok(more) => more,
+            // What was handed out before stands.
+            Err(error) if !claimed.is_empty() => {
+                warn!(queue = left.queues[0], %error, "this queue could not be claimed from");
+                break;
+            }
+            Err(error) => return Err(error),
+        };
+        left.limit = left.limit.saturating_sub(more.len());
+        let suspects = more.iter().filter(|claimed| claimed.job.spent.crashes > 0).count();
+        left.suspects_max = left.suspects_max.saturating_sub(suspects);
+        claimed.extend(more);
+    }
+    Ok(claimed)
+}
+
+async fn claim_one(db: &Db, request: &ClaimRequest) -> Result<Vec<Claimed>> {
+    let quick =
+        transact!(db, Mode::Shared, request.now, |tx| take(tx, request, db.lease_start(request.now)))?;
+    if let Some(claimed) = quick {
+        return Ok(claimed);
+    }
+    transact!(db, Mode::Shared, request.now, |tx| { claim::claim(tx, request, db.lease_start(request.now)) })
+}
+
+/// One queue's jobs. A single lane gives what it has; of several, each gives as many as are among the first of all.
+/// Locked rows stay where they are, so they are found again by their address.
+macro_rules! take {
+    ($kinds:expr) => {
+        concat!(
+            $kinds,
+            ", lanes AS MATERIALIZED (
+                 SELECT k_kind, l_suspect, l_limit
+                 FROM kinds CROSS JOIN (VALUES (0::smallint, $4::bigint), (1::smallint, $5::bigint)) AS lane (l_suspect, l_limit)
+                 WHERE l_limit > 0
+                     AND EXISTS (SELECT 1 FROM lh_jobs
+                         WHERE state = 2 AND queue = $1 AND kind = k_kind AND suspect = l_suspect)
+                     AND NOT EXISTS (SELECT 1 FROM lh_queues WHERE name = $1 AND (paused OR max_running IS NOT NULL))),
+             heads AS (
+                 SELECT kind, suspect, priority, run_at, seq,
+                     row_number() OVER (PARTITION BY suspect ORDER BY priority, run_at, seq) AS place
+                 FROM lanes CROSS JOIN LATERAL (
+                     SELECT kind, suspect, priority, run_at, seq FROM lh_jobs
+                     WHERE state = 2 AND queue = $1 AND kind = k_kind AND suspect = l_suspect
+                     ORDER BY priority, run_at, seq LIMIT l_limit) AS head
+                 WHERE (SELECT count(*) FROM lanes) > 1),
+             shares AS MATERIALIZED (
+                 SELECT k_kind, l_suspect, l_limit AS share FROM lanes WHERE (SELECT count(*) FROM lanes) = 1
+                 UNION ALL
+                 SELECT kind, suspect, count(*) FROM (
+                     SELECT kind, suspect FROM heads WHERE suspect = 0 OR place <= $5
+                     ORDER BY priority, run_at, seq LIMIT $4) AS first
+                 GROUP BY kind, suspect),
+             picked AS MATERIALIZED (
+                 SELECT place, late FROM shares CROSS JOIN LATERAL (
+                     SELECT ctid AS place, expires_at <= $3 AND started_at IS NULL AS late FROM lh_jobs
+                     WHERE state = 2 AND queue = $1 AND kind = k_kind AND suspect = l_suspect
+                     ORDER BY priority, run_at, seq LIMIT share FOR UPDATE SKIP LOCKED) AS locked),
+             taken AS (
+                 UPDATE lh_jobs SET state = 3, fence = fence + 1, due_at = $6, worker = $7, started_at = $3, cancel = false
+                 WHERE ctid = ANY (ARRAY(SELECT place FROM picked WHERE NOT EXISTS (SELECT 1 FROM picked WHERE late)))
+                 RETURNING ",
+            job_columns!(),
+            ", payload, data),
+             counted AS (
+                 INSERT INTO lh_deltas (what, name, part, state, kind, jobs)
+                 SELECT 0, queue, 0, m_state, kind, sum(m_jobs) FROM taken, (VALUES (2, -1), (3, 1)) AS move (m_state, m_jobs)
+                 GROUP BY queue, kind, m_state
+                 UNION ALL
+                 SELECT 1, process, flags & 1, m_state, '', sum(m_jobs)
+                 FROM taken, (VALUES (2, -1), (3, 1)) AS move (m_state, m_jobs)
+                 WHERE process IS NOT NULL GROUP BY process, flags & 1, m_state),
+             told AS (
+                 INSERT INTO lh_news (at, changes, more)
+                 SELECT $3, json_agg(json_build_object('job_id', id, 'queue', queue, 'kind', kind, 'process_id', process,
+                     'state', 'running') ORDER BY priority, run_at, seq)::text, (SELECT greatest(count(*) - $8, 0) FROM taken)
+                 FROM (SELECT * FROM taken ORDER BY priority, run_at, seq LIMIT $8) AS first HAVING count(*) > 0)
+             SELECT taken.*, EXISTS (SELECT 1 FROM picked WHERE late) AS late,
+                 EXISTS (SELECT 1 FROM lh_queues WHERE name = $1 AND (paused OR max_running IS NOT NULL)) AS limited
+             FROM (VALUES (1)) AS answer LEFT JOIN taken ON true"
+        )
+    };
+}
+
+const TAKE_KINDS: &str = take!(kinds_asked!());
+const TAKE_ALL: &str = take!(kinds_ready!());
+
+/// `None` when this queue is not a usual one.
+async fn take(tx: &mut Tx<'_>, request: &ClaimRequest, now: Timestamp) -> DbResult<Option<Vec<Claimed>>> {
+    let Some(queue) = request.queues.first().filter(|_| !tx.is_alone()) else { return Ok(None) };
+    let sql = if request.kinds.is_some() { TAKE_KINDS } else { TAKE_ALL };
+    let (jobs, suspects) =
+        (stored_limit(request.limit), stored_limit(request.suspects_max.min(request.limit)));
+    let until = (now + request.lease_for).as_millis();
+    let told = stored_limit(EVENT_CHANGES_MAX);
+    let rows = tx
+        .last(
+            sql,
+            &[
+                queue,
+                &request.kinds,
+                &now.as_millis(),
+                &jobs,
+                &suspects,
+                &until,
+                &request.worker.as_str(),
+                &told,
+            ],
+        )
+        .await?;
+    let Some(first) = rows.first() else { return Ok(None) };
+    let (late, limited): (bool, bool) = (first.try_get(JOB_COLUMNS + 2)?, first.try_get(JOB_COLUMNS + 3)?);
+    if late || limited {
+        return Ok(None);
+    }
+    if first.try_get::<_, Option<i64>>(0)?.is_none() {
+        return Ok(Some(Vec::new()));
+    }
+    tx.booked_by_last(rows.len());
+    claim::hand_out(tx, rows).await.map(Some)
+}
