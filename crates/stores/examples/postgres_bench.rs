@@ -57,6 +57,20 @@ async fn main() -> Outcome<()> {
         ["bulk, 1000 a call", "drain", "enqueue, 1 caller", "enqueue, 64 callers"]
             .map(|name| (name, Vec::new(), Vec::new()))
             .into();
+    if std::env::args().nth(4).as_deref() == Some("drain") {
+        for _ in 0..repetitions {
+            let client = server.connect().await;
+            client.batch_execute(&format!("DROP TABLE IF EXISTS raw_jobs; {RAW_TABLE}")).await?;
+            raw_bulk(&client, jobs).await?;
+            let raw = raw_drain(&client, jobs).await?;
+            let schema = Server::schema();
+            let queue = open(&server, &schema).await?;
+            our_bulk(&queue, jobs).await?;
+            let ours = our_drain(&queue, None).await?;
+            println!("drain {ours:.0}/s   raw {raw:.0}/s   {:.2}", ours / raw);
+        }
+        return Ok(());
+    }
     for _ in 0..repetitions {
         let raw = raw_rates(&server, jobs).await?;
         let ours = our_rates(&server, jobs).await?;

@@ -117,7 +117,7 @@ pub(super) async fn open(url: &PostgresUrl) -> Result<(Client, Connection<Socket
     // Every statement has an index to go by. A table that has grown since the last ANALYZE must not tempt the planner
     // into reading all of it, so the other ways are closed; where there is no index they are still taken.
     let options = format!(
-        "{} -c search_path={} -c lock_timeout={LOCK_WAIT_MS} -c statement_timeout={STATEMENT_MS} -c jit=off \
+        "{} -c search_path={} -c lock_timeout={LOCK_WAIT_MS} -c statement_timeout={STATEMENT_MS} -c jit=off -c plan_cache_mode=force_generic_plan \
          -c idle_in_transaction_session_timeout={STATEMENT_MS} -c tcp_keepalives_idle=10 \
          -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3 \
          -c enable_seqscan=off -c enable_bitmapscan=off -c enable_hashjoin=off -c enable_mergejoin=off \

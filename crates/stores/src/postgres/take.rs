@@ -10,8 +10,11 @@ use tracing::warn;
 use super::claim::{self, kinds_asked, kinds_ready};
 use super::db::{Db, Mode, transact};
 use super::error::DbResult;
-use super::rows::{JOB_COLUMNS, job_columns, stored_limit};
+use super::rows::{job_columns, stored_limit};
 use super::tx::Tx;
+
+/// Counter rows that a claim of one kind adds.
+const DELTA_ROWS: usize = 2;
 
 /// Hands out ready jobs, queue by queue: each in a transaction of its own, so that none is kept waiting by another.
 pub(super) async fn claim(db: &Db, request: ClaimRequest) -> Result<Vec<Claimed>> {
@@ -53,7 +56,8 @@ async fn claim_one(db: &Db, request: &ClaimRequest) -> Result<Vec<Claimed>> {
 }
 
 /// One queue's jobs. A single lane gives what it has; of several, each gives as many as are among the first of all.
-/// Locked rows stay where they are, so they are found again by their address.
+/// Locked rows stay where they are, so they are found again by their address. The look at a lane has a limit of its own:
+/// without, the planner reads all of it.
 macro_rules! take {
     ($kinds:expr) => {
         concat!(
@@ -61,9 +65,9 @@ macro_rules! take {
             ", lanes AS MATERIALIZED (
                  SELECT k_kind, l_suspect, l_limit
                  FROM kinds CROSS JOIN (VALUES (0::smallint, $4::bigint), (1::smallint, $5::bigint)) AS lane (l_suspect, l_limit)
+                 CROSS JOIN LATERAL (SELECT 1 FROM lh_jobs
+                     WHERE state = 2 AND queue = $1 AND kind = k_kind AND suspect = l_suspect LIMIT 1) AS any_job
                  WHERE l_limit > 0
-                     AND EXISTS (SELECT 1 FROM lh_jobs
-                         WHERE state = 2 AND queue = $1 AND kind = k_kind AND suspect = l_suspect)
                      AND NOT EXISTS (SELECT 1 FROM lh_queues WHERE name = $1 AND (paused OR max_running IS NOT NULL))),
              heads AS (
                  SELECT kind, suspect, priority, run_at, seq,
@@ -81,32 +85,35 @@ macro_rules! take {
                      ORDER BY priority, run_at, seq LIMIT $4) AS first
                  GROUP BY kind, suspect),
              picked AS MATERIALIZED (
-                 SELECT place, late FROM shares CROSS JOIN LATERAL (
-                     SELECT ctid AS place, expires_at <= $3 AND started_at IS NULL AS late FROM lh_jobs
+                 SELECT locked.* FROM shares CROSS JOIN LATERAL (
+                     SELECT ctid AS place, expires_at <= $3 AND started_at IS NULL AS late, id, kind, process, flags,
+                         priority, run_at, seq
+                     FROM lh_jobs
                      WHERE state = 2 AND queue = $1 AND kind = k_kind AND suspect = l_suspect
                      ORDER BY priority, run_at, seq LIMIT share FOR UPDATE SKIP LOCKED) AS locked),
-             taken AS (
-                 UPDATE lh_jobs SET state = 3, fence = fence + 1, due_at = $6, worker = $7, started_at = $3, cancel = false
-                 WHERE ctid = ANY (ARRAY(SELECT place FROM picked WHERE NOT EXISTS (SELECT 1 FROM picked WHERE late)))
-                 RETURNING ",
-            job_columns!(),
-            ", payload, data),
+             given AS MATERIALIZED (
+                 SELECT kind, process, flags & 1 AS helper, count(*) AS jobs FROM picked
+                 WHERE NOT EXISTS (SELECT 1 FROM picked WHERE late) GROUP BY 1, 2, 3),
              counted AS (
                  INSERT INTO lh_deltas (what, name, part, state, kind, jobs)
-                 SELECT 0, queue, 0, m_state, kind, sum(m_jobs) FROM taken, (VALUES (2, -1), (3, 1)) AS move (m_state, m_jobs)
-                 GROUP BY queue, kind, m_state
+                 SELECT 0, $1, 0, m_state, kind, sum(m_jobs * jobs)
+                 FROM given, (VALUES (2, -1), (3, 1)) AS move (m_state, m_jobs) GROUP BY kind, m_state
                  UNION ALL
-                 SELECT 1, process, flags & 1, m_state, '', sum(m_jobs)
-                 FROM taken, (VALUES (2, -1), (3, 1)) AS move (m_state, m_jobs)
-                 WHERE process IS NOT NULL GROUP BY process, flags & 1, m_state),
+                 SELECT 1, process, helper, m_state, '', sum(m_jobs * jobs)
+                 FROM given, (VALUES (2, -1), (3, 1)) AS move (m_state, m_jobs)
+                 WHERE process IS NOT NULL GROUP BY process, helper, m_state),
              told AS (
                  INSERT INTO lh_news (at, changes, more)
-                 SELECT $3, json_agg(json_build_object('job_id', id, 'queue', queue, 'kind', kind, 'process_id', process,
-                     'state', 'running') ORDER BY priority, run_at, seq)::text, (SELECT greatest(count(*) - $8, 0) FROM taken)
-                 FROM (SELECT * FROM taken ORDER BY priority, run_at, seq LIMIT $8) AS first HAVING count(*) > 0)
-             SELECT taken.*, EXISTS (SELECT 1 FROM picked WHERE late) AS late,
-                 EXISTS (SELECT 1 FROM lh_queues WHERE name = $1 AND (paused OR max_running IS NOT NULL)) AS limited
-             FROM (VALUES (1)) AS answer LEFT JOIN taken ON true"
+                 SELECT $3, json_agg(json_build_object('job_id', id, 'queue', $1, 'kind', kind, 'process_id', process,
+                     'state', 'running') ORDER BY priority, run_at, seq)::text,
+                     (SELECT greatest(sum(jobs) - $8, 0) FROM given)
+                 FROM (SELECT * FROM picked ORDER BY priority, run_at, seq LIMIT $8) AS first
+                 WHERE EXISTS (SELECT 1 FROM given) HAVING count(*) > 0)
+             UPDATE lh_jobs SET state = 3, fence = fence + 1, due_at = $6, worker = $7, started_at = $3, cancel = false
+             WHERE ctid = ANY (ARRAY(SELECT place FROM picked WHERE EXISTS (SELECT 1 FROM given)))
+             RETURNING ",
+            job_columns!(),
+            ", payload, data"
         )
     };
 }
@@ -114,7 +121,7 @@ macro_rules! take {
 const TAKE_KINDS: &str = take!(kinds_asked!());
 const TAKE_ALL: &str = take!(kinds_ready!());
 
-/// `None` when this queue is not a usual one.
+/// `None` when it finds nothing: then this queue may be empty, or not a usual one.
 async fn take(tx: &mut Tx<'_>, request: &ClaimRequest, now: Timestamp) -> DbResult<Option<Vec<Claimed>>> {
     let Some(queue) = request.queues.first().filter(|_| !tx.is_alone()) else { return Ok(None) };
     let sql = if request.kinds.is_some() { TAKE_KINDS } else { TAKE_ALL };
@@ -137,14 +144,9 @@ async fn take(tx: &mut Tx<'_>, request: &ClaimRequest, now: Timestamp) -> DbResu
             ],
         )
         .await?;
-    let Some(first) = rows.first() else { return Ok(None) };
-    let (late, limited): (bool, bool) = (first.try_get(JOB_COLUMNS + 2)?, first.try_get(JOB_COLUMNS + 3)?);
-    if late || limited {
+    if rows.is_empty() {
         return Ok(None);
     }
-    if first.try_get::<_, Option<i64>>(0)?.is_none() {
-        return Ok(Some(Vec::new()));
-    }
-    tx.booked_by_last(rows.len());
+    tx.booked_by_last(DELTA_ROWS);
     claim::hand_out(tx, rows).await.map(Some)
 }
