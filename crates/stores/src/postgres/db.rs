@@ -17,14 +17,15 @@ use tokio_postgres::Client;
 use tracing::debug;
 
 use crate::io::Io;
+use crate::server_clock::ServerClock;
 
 use super::error::{DbError, DbResult, from_sql, is_collision, is_connection_lost};
-use super::fold;
 use super::gather::Gather;
 use super::listener::Listener;
 use super::pool::{Pool, Pooled};
 use super::tx::Tx;
 use super::url::PostgresUrl;
+use super::{fold, server_time};
 
 /// Forward migrations, in order. A new one is a new file; old ones are never edited.
 const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_jobs.sql")];
@@ -42,7 +43,7 @@ const SERVER_VERSION_MIN: i32 = 120_000;
 pub struct PostgresOptions {
     /// Make the schema when it is missing.
     pub create: bool,
-    /// The clock that leases count by.
+    /// The clock that leases count by. In place of the system clock the server's time is taken.
     pub clock: Arc<dyn Clock>,
     /// What an enqueue inside a caller's transaction accepts.
     pub limits: Limits,
@@ -146,11 +147,17 @@ fn hash(parts: &[&str]) -> i64 {
     hash.cast_signed()
 }
 
+/// What leases count by.
+enum StoreClock {
+    Server(Arc<ServerClock>),
+    Given(Arc<dyn Clock>),
+}
+
 /// An open database.
 pub(super) struct Db {
     pub(super) pool: Pool,
     pub(super) keys: Keys,
-    pub(super) clock: Arc<dyn Clock>,
+    clock: StoreClock,
     pub(super) limits: Limits,
     pub(super) gather: Gather,
     durability: String,
@@ -170,10 +177,18 @@ impl Db {
         let session = pooled.session().ok_or_else(gone)?;
         migrate(&session.client, url, keys, options.create).await?;
         let durability = durability(&session.client).await.map_err(|error| from_sql(&error))?;
+        let clock = if options.clock.is_system() {
+            StoreClock::Server(server_time::measure(&session.client).await?)
+        } else {
+            StoreClock::Given(options.clock)
+        };
         pooled.rests();
         drop(pooled);
+        if let StoreClock::Server(clock) = &clock {
+            server_time::keep(&pool, clock);
+        }
         let listener = Arc::new(Listener::start(url.clone(), keys.channel(), pool.io()).await);
-        let (clock, limits) = (options.clock, options.limits);
+        let limits = options.limits;
         Ok(Self {
             pool,
             keys,
@@ -191,17 +206,25 @@ impl Db {
         &self.durability
     }
 
-    pub(super) fn schema(&self) -> &str {
-        self.pool.url().schema()
-    }
-
     pub(super) fn watch(&self) -> watch::Receiver<u64> {
         self.listener.watch()
     }
 
-    /// Times of callers are compared with the store's own, so that waiting for a lock does not eat a lease.
-    pub(super) fn lease_start(&self, now: Timestamp) -> Timestamp {
-        now.max(self.clock.now())
+    /// The server's time as far as it is known, whatever a caller's clock says. A clock that the store was given is
+    /// looked at again, so that waiting for a connection does not eat a lease.
+    pub(super) fn time(&self, now: Timestamp) -> Timestamp {
+        match &self.clock {
+            StoreClock::Server(clock) => clock.now(),
+            StoreClock::Given(clock) => now.max(clock.now()),
+        }
+    }
+
+    /// The server's clock, unless the store was given another.
+    pub(super) fn server_clock(&self) -> Option<Arc<dyn Clock>> {
+        match &self.clock {
+            StoreClock::Server(clock) => Some(Arc::clone(clock) as _),
+            StoreClock::Given(_) => None,
+        }
     }
 
     fn tx(&self, pooled: Pooled, call: &Call, alone: bool) -> Tx<'static> {
@@ -347,7 +370,7 @@ async fn migrate(client: &Client, url: &PostgresUrl, keys: Keys, create: bool) -
     }
     let key = keys.migrate();
     client.batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock({key})")).await.map_err(sql)?;
-    let schema = url.schema();
+    let schema = url.quoted_schema();
     // Somebody else may have been faster.
     let begun = found(client, url).await?;
     if begun.is_none() {
@@ -373,7 +396,7 @@ async fn found(client: &Client, url: &PostgresUrl) -> Result<Option<usize>> {
     if !client.query_one(exists, &[&schema]).await.map_err(sql)?.get::<_, bool>(0) {
         return Ok(None);
     }
-    let version = format!("SELECT version FROM {schema}.lh_schema");
+    let version = format!("SELECT version FROM {}.lh_schema", url.quoted_schema());
     let row = client.query_opt(version.as_str(), &[]).await.map_err(sql)?;
     let version = row.map_or(0, |row| row.get::<_, i64>(0));
     let known = MIGRATIONS.len();

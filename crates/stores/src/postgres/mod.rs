@@ -29,6 +29,7 @@ mod read;
 mod revive;
 mod rows;
 mod save;
+mod server_time;
 mod settings;
 mod settle;
 mod sweep;
@@ -51,7 +52,7 @@ use longhaul_queue::store::{
     Page, ProcessInfo, QueueChange, QueueInfo, Renewal, RetryRequest, Save, Schedule, SettleItem, Settled,
     Swept, UnparkRequest, Unparked, WorkerInfo,
 };
-use longhaul_queue::{Result, State, Store, Timestamp};
+use longhaul_queue::{Clock, Result, State, Store, Timestamp};
 use tokio::sync::watch;
 
 pub use db::PostgresOptions;
@@ -80,6 +81,10 @@ impl Store for PostgresStore {
             transactional_enqueue: true,
             shared: true,
         }
+    }
+
+    fn clock(&self) -> Option<Arc<dyn Clock>> {
+        self.db.server_clock()
     }
 
     fn watch(&self) -> watch::Receiver<u64> {
@@ -113,7 +118,7 @@ impl Store for PostgresStore {
 
     async fn extend(&self, request: ExtendRequest) -> Result<Vec<Renewal>> {
         transact!(self.db, Mode::Fleeting, request.now, |tx| {
-            save::extend(tx, &request, self.db.lease_start(request.now))
+            save::extend(tx, &request, self.db.time(request.now))
         })
     }
 
@@ -160,10 +165,11 @@ impl Store for PostgresStore {
     }
 
     async fn delete(&self, ids: Vec<JobId>) -> Result<Deleted> {
-        transact!(self.db, Mode::Alone, self.db.clock.now(), |tx| delete::delete(tx, &ids))
+        transact!(self.db, Mode::Alone, self.db.time(Timestamp::default()), |tx| delete::delete(tx, &ids))
     }
 
     async fn promote_due(&self, now: Timestamp, limit: usize) -> Result<Swept> {
+        let now = self.db.time(now);
         if let Some(idle) = transact!(self.db, Mode::Look, now, |tx| sweep::promote_idle(tx, now))? {
             return Ok(idle);
         }
@@ -171,6 +177,7 @@ impl Store for PostgresStore {
     }
 
     async fn rescue_expired(&self, now: Timestamp, limit: usize) -> Result<Swept> {
+        let now = self.db.time(now);
         if let Some(idle) = transact!(self.db, Mode::Look, now, |tx| sweep::rescue_idle(tx, now))? {
             return Ok(idle);
         }
@@ -178,6 +185,7 @@ impl Store for PostgresStore {
     }
 
     async fn prune(&self, now: Timestamp, limit: usize) -> Result<Swept> {
+        let now = self.db.time(now);
         fold::fold(&self.db.pool, self.db.keys).await?;
         if let Some(idle) = transact!(self.db, Mode::Look, now, |tx| sweep::prune_idle(tx, now))? {
             return Ok(idle);

@@ -11,6 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_postgres::{Client, Connection, NoTls, Socket, Statement, tls::NoTlsStream};
 use tracing::debug;
 
+use super::error::{is_connection_lost, told};
 use super::url::PostgresUrl;
 
 /// How long a call waits for a free connection.
@@ -123,7 +124,7 @@ pub(super) async fn open(url: &PostgresUrl) -> Result<(Client, Connection<Socket
          -c enable_seqscan=off -c enable_bitmapscan=off -c enable_hashjoin=off -c enable_mergejoin=off \
          -c max_parallel_workers_per_gather=0 -c default_transaction_isolation=read\\ committed",
         config.get_options().unwrap_or(""),
-        url.schema()
+        url.quoted_schema()
     );
     config.options(options.trim());
     if config.get_tcp_user_timeout().is_none() {
@@ -132,6 +133,13 @@ pub(super) async fn open(url: &PostgresUrl) -> Result<(Client, Connection<Socket
     config.keepalives_idle(PEER_SILENT);
     config.connect(NoTls).await.map_err(|error| match super::error::from_sql(&error) {
         Error::Invalid(text) => Error::Invalid(format!("{}: {text}", url.place())),
+        // Neither the server's word nor a broken socket: what the URL gives is not enough to log in, and time does not
+        // heal that.
+        _ if error.code().is_none() && !is_connection_lost(&error) => Error::Invalid(format!(
+            "{}: {}; check user, password and sslmode in the store URL",
+            url.place(),
+            told(&error)
+        )),
         other => Error::Unavailable(format!("{} cannot be reached: {other}", url.place())),
     })
 }

@@ -47,12 +47,11 @@ pub(super) async fn claim(db: &Db, request: ClaimRequest) -> Result<Vec<Claimed>
 }
 
 async fn claim_one(db: &Db, request: &ClaimRequest) -> Result<Vec<Claimed>> {
-    let quick =
-        transact!(db, Mode::Shared, request.now, |tx| take(tx, request, db.lease_start(request.now)))?;
+    let quick = transact!(db, Mode::Shared, request.now, |tx| take(tx, request, db.time(request.now)))?;
     if let Some(claimed) = quick {
         return Ok(claimed);
     }
-    transact!(db, Mode::Shared, request.now, |tx| { claim::claim(tx, request, db.lease_start(request.now)) })
+    transact!(db, Mode::Shared, request.now, |tx| { claim::claim(tx, request, db.time(request.now)) })
 }
 
 /// One queue's jobs. A single lane gives what it has; of several, each gives as many as are among the first of all.

@@ -33,6 +33,11 @@ impl PostgresUrl {
         &self.schema
     }
 
+    /// The schema as SQL writes it: a plain name may be one of its own words.
+    pub(super) fn quoted_schema(&self) -> String {
+        format!("\"{}\"", self.schema)
+    }
+
     /// Connections that a store opens at most, the listener aside.
     pub fn connections(&self) -> usize {
         self.connections
@@ -112,16 +117,21 @@ fn no_tls() -> Error {
     )
 }
 
-/// Only names that need no quotes, so that they read the same in every tool.
+/// Only plain names, so that they read the same in every tool.
 fn check_schema(name: &str) -> Result<String> {
     let plain = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
     let begins = name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
-    if plain && begins && name.len() <= SCHEMA_BYTES_MAX && !name.starts_with("pg_") {
+    if plain && begins && name.len() <= SCHEMA_BYTES_MAX && !is_postgres_own(name) {
         return Ok(name.to_owned());
     }
     Err(Error::invalid(format!(
-        "schema {name:?} is no plain name: lower-case letters, digits and _, at most {SCHEMA_BYTES_MAX}, and not pg_…"
+        "schema {name:?} is no plain name: lower-case letters, digits and _, at most {SCHEMA_BYTES_MAX}, not pg_… nor \
+         information_schema; choose another in schema= of the store URL"
     )))
+}
+
+fn is_postgres_own(name: &str) -> bool {
+    name.starts_with("pg_") || name == "information_schema"
 }
 
 fn check_connections(count: &str) -> Result<usize> {

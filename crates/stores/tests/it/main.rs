@@ -9,6 +9,7 @@ mod durability;
 mod full_disk;
 mod groups;
 mod postgres;
+mod postgres_callers;
 mod postgres_special;
 mod read_only;
 mod redis;

@@ -67,6 +67,18 @@ impl Server {
         Self { folder, port, options, _guard: guard }
     }
 
+    /// Puts a rule before those by which the server lets clients in.
+    pub(crate) async fn let_in(&self, rule: &str) {
+        let path = self.folder.join("data/pg_hba.conf");
+        let rules = std::fs::read_to_string(&path).expect("the rules");
+        std::fs::write(&path, format!("{rule}\n{rules}")).expect("they are written");
+        self.connect().await.batch_execute("SELECT pg_reload_conf()").await.expect("they are read again");
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     /// The URL of a schema.
     pub(crate) fn url(&self, schema: &str) -> PostgresUrl {
         self.url_text(schema).parse().expect("a URL")
