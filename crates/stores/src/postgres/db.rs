@@ -28,7 +28,8 @@ use super::url::PostgresUrl;
 use super::{fold, server_time};
 
 /// Forward migrations, in order. A new one is a new file; old ones are never edited.
-const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_jobs.sql")];
+const MIGRATIONS: [&str; 2] =
+    [include_str!("migrations/0001_jobs.sql"), include_str!("migrations/0002_turns.sql")];
 /// How often a transaction is run at most.
 const TRIES_MAX: u32 = 8;
 /// How often a broken connection is replaced within one call.

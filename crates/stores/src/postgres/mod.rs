@@ -16,9 +16,11 @@ mod db;
 mod delete;
 mod done;
 mod error;
+mod export;
 mod fold;
 mod gather;
 mod graph;
+mod import;
 mod insert;
 mod list;
 mod listener;
@@ -26,6 +28,7 @@ mod plain;
 mod pool;
 mod process;
 mod read;
+mod records;
 mod revive;
 mod rows;
 mod save;
@@ -36,6 +39,7 @@ mod sweep;
 mod take;
 mod totals;
 mod transaction;
+mod turns;
 mod tx;
 mod unique;
 mod updates;
@@ -48,11 +52,11 @@ use async_trait::async_trait;
 use longhaul_queue::events::EventPage;
 use longhaul_queue::job::{Claimed, Job, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId};
 use longhaul_queue::store::{
-    CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExtendRequest, Firing, LedgerRow, ListRequest,
-    Page, ProcessInfo, QueueChange, QueueInfo, Renewal, RetryRequest, Save, Schedule, SettleItem, Settled,
-    Swept, UnparkRequest, Unparked, WorkerInfo,
+    CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExportPage, ExtendRequest, Firing, LedgerRow,
+    ListRequest, Page, Piece, ProcessInfo, QueueChange, QueueInfo, Record, Renewal, RetryRequest, Save,
+    Schedule, SettleItem, Settled, Swept, UnparkRequest, Unparked, WorkerInfo,
 };
-use longhaul_queue::{Clock, Result, State, Store, Timestamp};
+use longhaul_queue::{Clock, Json, Result, State, Store, Timestamp};
 use tokio::sync::watch;
 
 pub use db::PostgresOptions;
@@ -244,5 +248,21 @@ impl Store for PostgresStore {
 
     async fn ledger(&self) -> Result<Vec<LedgerRow>> {
         transact!(self.db, Mode::Look, Timestamp::default(), |tx| read::ledger(tx))
+    }
+
+    async fn record(&self, name: String) -> Result<Option<Record>> {
+        transact!(self.db, Mode::Look, Timestamp::default(), |tx| records::get(tx, &name))
+    }
+
+    async fn put_record(&self, name: String, expected: u64, value: Json) -> Result<bool> {
+        transact!(self.db, Mode::Shared, Timestamp::default(), |tx| records::put(tx, &name, expected, &value))
+    }
+
+    async fn export(&self, after: Option<String>, limit: usize) -> Result<ExportPage> {
+        transact!(self.db, Mode::Read, Timestamp::default(), |tx| export::export(tx, after.as_deref(), limit))
+    }
+
+    async fn import(&self, pieces: Vec<Piece>) -> Result<()> {
+        transact!(self.db, Mode::Alone, Timestamp::default(), |tx| import::import(tx, &pieces))
     }
 }

@@ -72,6 +72,7 @@ fn add<'j>(jobs: &mut Jobs<'j>, job: &'j NewJob, now: Timestamp) -> DbResult<Sta
     jobs.options.push(options_text(&job.options)?);
     jobs.payload.push(job.payload.as_str());
     jobs.created_at.push(now.as_millis());
+    jobs.fair_key.push(job.options.fair_key.as_deref());
     Ok(state)
 }
 

@@ -1,4 +1,4 @@
-//! The usual claim: a queue without limits, in one statement and one trip to the server. It looks at the lanes, locks so
+//! The usual claim: a queue without limits and without fair keys, in one statement and one trip to the server. It looks at the lanes, locks so
 //! many jobs of each as it gives, marks them and writes the bookkeeping. A queue with settings of its own and a queue
 //! whose first jobs have expired are left to [`super::claim`].
 
@@ -7,7 +7,7 @@ use longhaul_queue::store::ClaimRequest;
 use longhaul_queue::{Claimed, Result, Timestamp};
 use tracing::warn;
 
-use super::claim::{self, kinds_asked, kinds_ready};
+use super::claim;
 use super::db::{Db, Mode, transact};
 use super::error::DbResult;
 use super::rows::{job_columns, stored_limit};
@@ -54,6 +54,25 @@ async fn claim_one(db: &Db, request: &ClaimRequest) -> Result<Vec<Claimed>> {
     transact!(db, Mode::Shared, request.now, |tx| { claim::claim(tx, request, db.time(request.now)) })
 }
 
+/// The kinds asked for.
+macro_rules! kinds_asked {
+    () => {
+        "WITH kinds AS (SELECT DISTINCT k_kind FROM unnest($2::text[]) AS k (k_kind))"
+    };
+}
+
+/// All kinds: steps from kind to kind along the index, however many jobs each has.
+macro_rules! kinds_ready {
+    () => {
+        "WITH RECURSIVE kinds AS (
+             (SELECT kind AS k_kind FROM lh_jobs WHERE state = 2 AND fair_key IS NULL AND queue = $1 ORDER BY kind LIMIT 1)
+             UNION ALL
+             SELECT (SELECT kind FROM lh_jobs WHERE state = 2 AND fair_key IS NULL AND queue = $1 AND kind > k_kind
+                 ORDER BY kind LIMIT 1)
+             FROM kinds WHERE k_kind IS NOT NULL AND $2::text[] IS NULL)"
+    };
+}
+
 /// One queue's jobs. A single lane gives what it has; of several, each gives as many as are among the first of all.
 /// Locked rows stay where they are, so they are found again by their address. The look at a lane has a limit of its own:
 /// without, the planner reads all of it.
@@ -65,15 +84,16 @@ macro_rules! take {
                  SELECT k_kind, l_suspect, l_limit
                  FROM kinds CROSS JOIN (VALUES (0::smallint, $4::bigint), (1::smallint, $5::bigint)) AS lane (l_suspect, l_limit)
                  CROSS JOIN LATERAL (SELECT 1 FROM lh_jobs
-                     WHERE state = 2 AND queue = $1 AND kind = k_kind AND suspect = l_suspect LIMIT 1) AS any_job
+                     WHERE state = 2 AND fair_key IS NULL AND queue = $1 AND kind = k_kind AND suspect = l_suspect LIMIT 1) AS any_job
                  WHERE l_limit > 0
-                     AND NOT EXISTS (SELECT 1 FROM lh_queues WHERE name = $1 AND (paused OR max_running IS NOT NULL))),
+                     AND NOT EXISTS (SELECT 1 FROM lh_queues WHERE name = $1
+                         AND (paused OR max_running IS NOT NULL OR ageing IS NOT NULL OR last_key IS NOT NULL))),
              heads AS (
                  SELECT kind, suspect, priority, run_at, seq,
                      row_number() OVER (PARTITION BY suspect ORDER BY priority, run_at, seq) AS place
                  FROM lanes CROSS JOIN LATERAL (
                      SELECT kind, suspect, priority, run_at, seq FROM lh_jobs
-                     WHERE state = 2 AND queue = $1 AND kind = k_kind AND suspect = l_suspect
+                     WHERE state = 2 AND fair_key IS NULL AND queue = $1 AND kind = k_kind AND suspect = l_suspect
                      ORDER BY priority, run_at, seq LIMIT l_limit) AS head
                  WHERE (SELECT count(*) FROM lanes) > 1),
              shares AS MATERIALIZED (
@@ -88,7 +108,7 @@ macro_rules! take {
                      SELECT ctid AS place, expires_at <= $3 AND started_at IS NULL AS late, id, kind, process, flags,
                          priority, run_at, seq
                      FROM lh_jobs
-                     WHERE state = 2 AND queue = $1 AND kind = k_kind AND suspect = l_suspect
+                     WHERE state = 2 AND fair_key IS NULL AND queue = $1 AND kind = k_kind AND suspect = l_suspect
                      ORDER BY priority, run_at, seq LIMIT share FOR UPDATE SKIP LOCKED) AS locked),
              given AS MATERIALIZED (
                  SELECT kind, process, flags & 1 AS helper, count(*) AS jobs FROM picked

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use longhaul_queue::job::{Progress, Retention};
@@ -44,22 +45,52 @@ enum Link<'a> {
     Caller(&'a Client, Statements),
 }
 
+/// The columns of [`QueueSettings`], in its order.
+macro_rules! queue_columns {
+    () => {
+        "paused, max_running, retention, max_running_per_key, ageing, last_key IS NOT NULL"
+    };
+}
+pub(super) use queue_columns;
+
 /// A queue's settings as a transaction needs them.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct QueueSettings {
     pub(super) paused: bool,
     pub(super) max_running: Option<u32>,
     pub(super) retention: Option<Retention>,
+    pub(super) max_running_per_key: Option<u32>,
+    pub(super) ageing: Option<Duration>,
+    /// The queue had a fair key once, so its keys take turns.
+    pub(super) keyed: bool,
 }
 
 impl QueueSettings {
-    fn read(row: &Row) -> DbResult<Self> {
-        let max_running: Option<i64> = row.try_get(1)?;
+    /// The columns of [`queue_columns`], from the start of a row.
+    pub(super) fn read(row: &Row) -> DbResult<Self> {
+        let limit = |index: usize| -> DbResult<Option<u32>> {
+            let limit: Option<i64> = row.try_get(index)?;
+            Ok(limit.map(|limit| u32::try_from(limit).unwrap_or(u32::MAX)))
+        };
+        let ageing: Option<i64> = row.try_get(4)?;
         Ok(Self {
             paused: row.try_get(0)?,
-            max_running: max_running.map(|max| u32::try_from(max).unwrap_or(u32::MAX)),
+            max_running: limit(1)?,
             retention: from_text("a queue's retention", row.try_get(2)?)?,
+            max_running_per_key: limit(3)?,
+            ageing: ageing.map(|millis| Duration::from_millis(millis.unsigned_abs())),
+            keyed: row.try_get(5)?,
         })
+    }
+
+    /// Whether anybody has set anything.
+    pub(super) fn any(&self) -> bool {
+        *self != Self { keyed: self.keyed, ..Self::default() }
+    }
+
+    /// Whether what was given before counts for the next claim.
+    pub(super) fn one_at_a_time(&self) -> bool {
+        self.max_running.is_some() || self.ageing.is_some() || self.keyed
     }
 }
 
@@ -171,7 +202,7 @@ impl<'a> Tx<'a> {
         if let Some(settings) = self.settings.get(queue) {
             return Ok(*settings);
         }
-        let sql = "SELECT paused, max_running, retention FROM lh_queues WHERE name = $1";
+        let sql = concat!("SELECT ", queue_columns!(), " FROM lh_queues WHERE name = $1");
         let settings = match self.one(sql, &[&queue]).await? {
             None => QueueSettings::default(),
             Some(row) => QueueSettings::read(&row)?,
@@ -183,6 +214,11 @@ impl<'a> Tx<'a> {
     /// Books a job's move: `None` is "not stored".
     pub(super) fn moved(&mut self, subject: Subject<'_>, from: Option<State>, to: Option<State>) {
         self.changes.moved(subject, from, to);
+    }
+
+    /// Books a job that comes as it is, from elsewhere: it is counted, and no news.
+    pub(super) fn came(&mut self, subject: Subject<'_>, state: State) {
+        self.changes.came(subject, state);
     }
 
     /// Adds an event.
