@@ -62,6 +62,7 @@ pub(super) async fn export(tx: &Tx<'_>, after: Option<&str>, limit: usize) -> Db
     loop {
         // One more than fits, to know whether there is a next page.
         let wanted = limit - pieces.len() + 1;
+        let next_kind = cursor.next_kind();
         let (found, cut) = read(tx, &cursor, wanted).await?;
         for (behind, piece) in found {
             if pieces.len() == limit {
@@ -73,7 +74,7 @@ pub(super) async fn export(tx: &Tx<'_>, after: Option<&str>, limit: usize) -> Db
         if cut {
             return Ok(ExportPage { pieces, next: Some(to_text("a cursor", &cursor)?) });
         }
-        match cursor.next_kind() {
+        match next_kind {
             Some(next) => cursor = next,
             None => return Ok(ExportPage { pieces, next: None }),
         }
