@@ -22,7 +22,7 @@ use crate::server_clock::ServerClock;
 use super::error::{DbError, DbResult, from_sql, is_collision, is_connection_lost};
 use super::gather::Gather;
 use super::listener::Listener;
-use super::pool::{Pool, Pooled};
+use super::pool::{Door, Pool, Pooled};
 use super::tx::Tx;
 use super::url::PostgresUrl;
 use super::{fold, server_time};
@@ -172,7 +172,8 @@ impl Db {
     /// Connects and brings the schema up to date.
     pub(super) async fn open(url: &PostgresUrl, options: PostgresOptions) -> Result<Self> {
         let io = Io::start("longhaul-postgres")?;
-        let pool = Pool::new(url.clone(), io.handle()?);
+        let door = Door::new(url)?;
+        let pool = Pool::new(door.clone(), io.handle()?);
         let keys = Keys::of(url.schema());
         let mut pooled = pool.get().await?;
         let session = pooled.session().ok_or_else(gone)?;
@@ -188,7 +189,7 @@ impl Db {
         if let StoreClock::Server(clock) = &clock {
             server_time::keep(&pool, clock);
         }
-        let listener = Arc::new(Listener::start(url.clone(), keys.channel(), pool.io()).await);
+        let listener = Arc::new(Listener::start(door, keys.channel(), pool.io()).await);
         let limits = options.limits;
         Ok(Self {
             pool,

@@ -6,8 +6,8 @@
 //! `done`), `graph`, `process`, `unique`, `admin`, `revive`, `delete`, `sweep`, `settings`, `read`, `list` (with `ways`,
 //! the indexes that a list may go by).
 //!
-//! The connection is not encrypted: `sslmode=require` is refused. A connection pooler that hands out connections per
-//! transaction cannot stand in between, because statements are prepared and one connection listens.
+//! Connections are encrypted as the URL says (`tls`). A connection pooler that hands out connections per transaction cannot
+//! stand in between, because statements are prepared and one connection listens.
 
 mod admin;
 mod claim;
@@ -37,6 +37,7 @@ mod settings;
 mod settle;
 mod sweep;
 mod take;
+mod tls;
 mod totals;
 mod transaction;
 mod turns;
