@@ -111,8 +111,12 @@ impl Jobs<'_> {
             id, queue, kind, state, priority, run_at, flags, process, waits_for, expires_at, due_at, options,
             payload, created_at, fair_key,
         ];
-        let placed = if last { tx.last(PLACE, params).await } else { tx.all(PLACE, params).await };
-        let placed = placed?.into_iter().next().ok_or_else(|| corrupt("lh_meta", "seq is missing"))?;
+        let placed = if last {
+            tx.last(&[(PLACE, params)]).await?.into_iter().flatten().next()
+        } else {
+            tx.one(PLACE, params).await?
+        };
+        let placed = placed.ok_or_else(|| corrupt("lh_meta", "seq is missing"))?;
         Ok(placed.try_get(0)?)
     }
 

@@ -11,7 +11,7 @@ use super::claim;
 use super::db::{Db, Mode, transact};
 use super::error::DbResult;
 use super::rows::{job_columns, stored_limit};
-use super::tx::Tx;
+use super::tx::{Params, Tx};
 
 /// Counter rows that a claim of one kind adds.
 const DELTA_ROWS: usize = 2;
@@ -140,32 +140,29 @@ macro_rules! take {
 const TAKE_KINDS: &str = take!(kinds_asked!());
 const TAKE_ALL: &str = take!(kinds_ready!());
 
-/// `None` when it finds nothing: then this queue may be empty, or not a usual one.
+/// Whether the general way may find more: the queue has settings of its own, or ready jobs all the same.
+const LOOK: &str = "SELECT EXISTS (SELECT 1 FROM lh_queues WHERE name = $1
+         AND (max_running IS NOT NULL OR ageing IS NOT NULL OR last_key IS NOT NULL) AND NOT paused)
+     OR ($2::text[] IS NULL AND EXISTS (SELECT 1 FROM lh_jobs WHERE state = 2 AND fair_key IS NULL AND queue = $1))
+     OR EXISTS (SELECT 1 FROM unnest($2::text[]) AS k (k_kind) CROSS JOIN LATERAL (
+         SELECT 1 FROM lh_jobs WHERE state = 2 AND fair_key IS NULL AND queue = $1 AND kind = k_kind LIMIT 1) AS any_job)";
+
+/// `None` when this queue is not a usual one.
 async fn take(tx: &mut Tx<'_>, request: &ClaimRequest, now: Timestamp) -> DbResult<Option<Vec<Claimed>>> {
     let Some(queue) = request.queues.first().filter(|_| !tx.is_alone()) else { return Ok(None) };
     let sql = if request.kinds.is_some() { TAKE_KINDS } else { TAKE_ALL };
     let (jobs, suspects) =
         (stored_limit(request.limit), stored_limit(request.suspects_max.min(request.limit)));
-    let until = (now + request.lease_for).as_millis();
+    let (at, until, worker) =
+        (now.as_millis(), (now + request.lease_for).as_millis(), request.worker.as_str());
     let told = stored_limit(EVENT_CHANGES_MAX);
-    let rows = tx
-        .last(
-            sql,
-            &[
-                queue,
-                &request.kinds,
-                &now.as_millis(),
-                &jobs,
-                &suspects,
-                &until,
-                &request.worker.as_str(),
-                &told,
-            ],
-        )
-        .await?;
-    if rows.is_empty() {
-        return Ok(None);
+    let params: Params<'_> = &[queue, &request.kinds, &at, &jobs, &suspects, &until, &worker, &told];
+    let mut replies = tx.last(&[(sql, params), (LOOK, &[queue, &request.kinds])]).await?.into_iter();
+    let (taken, look) = (replies.next().unwrap_or_default(), replies.next().unwrap_or_default());
+    if taken.is_empty() {
+        let more: bool = look.first().map_or(Ok(false), |row| row.try_get(0))?;
+        return Ok((!more).then(Vec::new));
     }
     tx.booked_by_last(DELTA_ROWS);
-    claim::hand_out(tx, rows).await.map(Some)
+    claim::hand_out(tx, taken).await.map(Some)
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::try_join_all;
 use longhaul_queue::job::{Progress, Retention};
 use longhaul_queue::{State, Timestamp};
 use tokio_postgres::types::ToSql;
@@ -290,11 +291,14 @@ impl<'a> Tx<'a> {
         Ok(())
     }
 
-    /// Runs the last statement of a call, with all that goes before and after it on the same trip to the server: the
-    /// opening of the transaction, the bookkeeping, the commit and the word to other stores. When the statement fails,
-    /// the commit that follows it undoes everything.
-    pub(super) async fn last(&mut self, sql: &'static str, params: Params<'_>) -> DbResult<Vec<Row>> {
-        let (rows, told) = self.send_commit(Some((sql, params))).await?;
+    /// Runs the last statements of a call, with all that goes before and after them on the same trip to the server: the
+    /// opening of the transaction, the bookkeeping, the commit and the word to other stores. When one fails, the commit
+    /// that follows undoes everything. Answers the rows of each.
+    pub(super) async fn last(
+        &mut self,
+        statements: &[(&'static str, Params<'_>)],
+    ) -> DbResult<Vec<Vec<Row>>> {
+        let (rows, told) = self.send_commit(statements).await?;
         self.rests();
         self.committed = Some(told);
         Ok(rows)
@@ -316,20 +320,20 @@ impl<'a> Tx<'a> {
             return Ok(Told::default());
         }
         self.drop_empty_processes().await?;
-        let (_, told) = self.send_commit(None).await?;
+        let (_, told) = self.send_commit(&[]).await?;
         self.rests();
         Ok(told)
     }
 
-    async fn send_commit(&self, last: Option<(&'static str, Params<'_>)>) -> DbResult<(Vec<Row>, Told)> {
+    async fn send_commit(&self, last: &[(&'static str, Params<'_>)]) -> DbResult<(Vec<Vec<Row>>, Told)> {
         let books = Books::of(&self.changes, self.now)?;
         let changed = self.changed || books.as_ref().is_some_and(|books| books.news.is_some());
         let (client, statements) = self.parts()?;
         // Prepared beforehand, or the commit would overtake the statements.
-        let last = match last {
-            Some((sql, params)) => Some((statements.get(client, sql).await?, params)),
-            None => None,
-        };
+        let mut prepared = Vec::with_capacity(last.len());
+        for (sql, params) in last {
+            prepared.push((statements.get(client, sql).await?, *params));
+        }
         if books.is_some() {
             statements.get(client, BOOK).await?;
         }
@@ -340,12 +344,7 @@ impl<'a> Tx<'a> {
                 None => Ok(()),
             }
         };
-        let run = async {
-            match &last {
-                Some((statement, params)) => client.query(statement, params).await,
-                None => Ok(Vec::new()),
-            }
-        };
+        let run = try_join_all(prepared.iter().map(|(statement, params)| client.query(statement, params)));
         let book = async {
             match &books {
                 Some(books) => books.write(self).await,

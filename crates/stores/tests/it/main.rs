@@ -13,6 +13,7 @@ mod postgres_callers;
 mod postgres_failover;
 mod postgres_special;
 mod postgres_tls;
+mod postgres_turns;
 mod read_only;
 mod redis;
 mod redis_server;
