@@ -1,10 +1,11 @@
 //! Postgres: one schema of one database, many processes on many machines.
 //!
-//! Reading order: `migrations/0001_jobs.sql` (the tables and why), `db` (transactions: what runs side by side and what
-//! runs alone), `pool` and `listener` (connections), `tx` and `totals` (bookkeeping that every change carries), `fold`,
-//! then a file per verb: `insert` (with `plain`, `gather` and `transaction`), `claim`, `save`, `settle` (with `updates` and
-//! `done`), `graph`, `process`, `unique`, `admin`, `revive`, `delete`, `sweep`, `settings`, `read`, `list` (with `ways`,
-//! the indexes that a list may go by).
+//! Reading order: `migrations/` (the tables and why), `db` (transactions: what runs side by side and what runs alone),
+//! `pool`, `tls` and `listener` (connections), `server_time` (whose clock counts), `tx` and `totals` (bookkeeping that
+//! every change carries), `fold`, then a file per verb: `insert` (with `plain`, `gather` and `transaction`), `take` (the
+//! usual claim, one trip) and `claim` (the others, with `turns`), `save`, `settle` (with `updates` and `done`), `graph`,
+//! `process`, `unique`, `admin`, `revive`, `delete`, `sweep`, `settings`, `records`, `read`, `list` (with `ways`, the
+//! indexes that a list may go by), `export` and `import`.
 //!
 //! Connections are encrypted as the URL says (`tls`). A connection pooler that hands out connections per transaction cannot
 //! stand in between, because statements are prepared and one connection listens.

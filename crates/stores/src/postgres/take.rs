@@ -74,8 +74,9 @@ macro_rules! kinds_ready {
 }
 
 /// One queue's jobs. A single lane gives what it has; of several, each gives as many as are among the first of all.
-/// Locked rows stay where they are, so they are found again by their address. The look at a lane has a limit of its own:
-/// without, the planner reads all of it.
+/// Locked rows stay where they are, so they are found again by their address. A lane is looked at for whether it has any
+/// job, with a limit of its own: without, the planner reads all of it. The only lane there is need not be looked at,
+/// which would mean to step over all that was just taken from it.
 macro_rules! take {
     ($kinds:expr) => {
         concat!(
@@ -83,8 +84,12 @@ macro_rules! take {
             ", lanes AS MATERIALIZED (
                  SELECT k_kind, l_suspect, l_limit
                  FROM kinds CROSS JOIN (VALUES (0::smallint, $4::bigint), (1::smallint, $5::bigint)) AS lane (l_suspect, l_limit)
-                 CROSS JOIN LATERAL (SELECT 1 FROM lh_jobs
-                     WHERE state = 2 AND fair_key IS NULL AND queue = $1 AND kind = k_kind AND suspect = l_suspect LIMIT 1) AS any_job
+                 CROSS JOIN LATERAL (
+                     SELECT 1 WHERE l_suspect = 0 AND cardinality($2::text[]) = 1
+                     UNION ALL
+                     SELECT 1 FROM lh_jobs
+                     WHERE state = 2 AND fair_key IS NULL AND queue = $1 AND kind = k_kind AND suspect = l_suspect
+                     LIMIT 1) AS any_job
                  WHERE l_limit > 0
                      AND NOT EXISTS (SELECT 1 FROM lh_queues WHERE name = $1
                          AND (paused OR max_running IS NOT NULL OR ageing IS NOT NULL OR last_key IS NOT NULL))),
@@ -140,12 +145,16 @@ macro_rules! take {
 const TAKE_KINDS: &str = take!(kinds_asked!());
 const TAKE_ALL: &str = take!(kinds_ready!());
 
-/// Whether the general way may find more: the queue has settings of its own, or ready jobs all the same.
-const LOOK: &str = "SELECT EXISTS (SELECT 1 FROM lh_queues WHERE name = $1
-         AND (max_running IS NOT NULL OR ageing IS NOT NULL OR last_key IS NOT NULL) AND NOT paused)
-     OR ($2::text[] IS NULL AND EXISTS (SELECT 1 FROM lh_jobs WHERE state = 2 AND fair_key IS NULL AND queue = $1))
-     OR EXISTS (SELECT 1 FROM unnest($2::text[]) AS k (k_kind) CROSS JOIN LATERAL (
-         SELECT 1 FROM lh_jobs WHERE state = 2 AND fair_key IS NULL AND queue = $1 AND kind = k_kind LIMIT 1) AS any_job)";
+/// Whether the general way may find more: the queue has settings of its own, or ready jobs all the same. NULL when rows
+/// were locked, which is then answered by what was taken; to look would mean to step over it.
+const LOOK: &str = "SELECT CASE WHEN txid_current_if_assigned() IS NULL THEN
+         EXISTS (SELECT 1 FROM lh_queues WHERE name = $1
+             AND (max_running IS NOT NULL OR ageing IS NOT NULL OR last_key IS NOT NULL) AND NOT paused)
+         OR ($2::text[] IS NULL AND EXISTS (
+             SELECT 1 FROM lh_jobs WHERE state = 2 AND fair_key IS NULL AND queue = $1))
+         OR EXISTS (SELECT 1 FROM unnest($2::text[]) AS k (k_kind) CROSS JOIN LATERAL (
+             SELECT 1 FROM lh_jobs WHERE state = 2 AND fair_key IS NULL AND queue = $1 AND kind = k_kind LIMIT 1) AS any_job)
+     END";
 
 /// `None` when this queue is not a usual one.
 async fn take(tx: &mut Tx<'_>, request: &ClaimRequest, now: Timestamp) -> DbResult<Option<Vec<Claimed>>> {
@@ -160,8 +169,8 @@ async fn take(tx: &mut Tx<'_>, request: &ClaimRequest, now: Timestamp) -> DbResu
     let mut replies = tx.last(&[(sql, params), (LOOK, &[queue, &request.kinds])]).await?.into_iter();
     let (taken, look) = (replies.next().unwrap_or_default(), replies.next().unwrap_or_default());
     if taken.is_empty() {
-        let more: bool = look.first().map_or(Ok(false), |row| row.try_get(0))?;
-        return Ok((!more).then(Vec::new));
+        let more: Option<bool> = look.first().map_or(Ok(None), |row| row.try_get(0))?;
+        return Ok((more == Some(false)).then(Vec::new));
     }
     tx.booked_by_last(DELTA_ROWS);
     claim::hand_out(tx, taken).await.map(Some)
