@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use longhaul_queue::job::{JobId, ProcessId};
+use longhaul_queue::job::{JobId, ProcessId, WorkerId};
 use longhaul_queue::store::{JobPiece, LedgerRow, Piece, QueuePiece, UniquePiece};
 use longhaul_queue::{Error, Json, State};
 use serde_json::{Value, json};
@@ -254,7 +254,7 @@ impl Rows {
             "queue": job.queue,
             "kind": job.kind,
             "process": job.process_id.as_ref().map(ProcessId::as_str),
-            "worker": job.worker.as_ref().map(|worker| worker.as_str()),
+            "worker": job.worker.as_ref().map(WorkerId::as_str),
             "park_key": job.park.as_ref().map(|park| park.key.as_str()),
             "park": job.park.as_ref().map(|park| to_text("a park", park)).transpose()?,
             "wake": piece.wake.as_ref().map(|wake| to_text("a signal", wake)).transpose()?,

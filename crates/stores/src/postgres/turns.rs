@@ -13,6 +13,7 @@ use tokio_postgres::Row;
 
 use super::error::{DbError, DbResult};
 use super::rows::stored_limit;
+use super::totals;
 use super::tx::{QueueSettings, Tx};
 
 /// Expired jobs that one claim cancels on its way; each costs a few statements.
@@ -48,8 +49,9 @@ pub(super) struct Chosen {
 /// Chooses ready jobs. Beside others it begins again alone when it meets expired ones, whose cancellation may reach far.
 pub(super) async fn choose(tx: &Tx<'_>, wanted: &Wanted<'_>) -> DbResult<Chosen> {
     let (mut keys_max, mut heads_max) = (wanted.jobs, 0);
+    let running = running(tx, wanted).await?;
     loop {
-        let ring = ring(tx, wanted, keys_max).await?;
+        let ring = ring(tx, wanted, &running, keys_max).await?;
         let giving = ring.keys.iter().filter(|key| key.room > 0).count().max(1);
         heads_max = heads_max.max(2 * wanted.jobs.div_ceil(giving));
         let lines = lines(tx, wanted, ring.keys, heads_max).await?;
@@ -57,7 +59,8 @@ pub(super) async fn choose(tx: &Tx<'_>, wanted: &Wanted<'_>) -> DbResult<Chosen>
         if !tx.is_alone() && !chosen.expired.is_empty() {
             return Err(DbError::Alone);
         }
-        let filled_at_once = chosen.seqs.len() == wanted.jobs && !look.second_round;
+        // Keys that were not looked at come later than those of which nothing ran, and maybe before all others.
+        let filled_at_once = chosen.seqs.len() == wanted.jobs && !look.others_ran;
         if chosen.expired.len() >= EXPIRED_MET_MAX {
             // A backlog of expired jobs is the promoter's to clear; a short answer is asked again after the commit.
             return Ok(chosen);
@@ -75,8 +78,29 @@ pub(super) async fn choose(tx: &Tx<'_>, wanted: &Wanted<'_>) -> DbResult<Chosen>
 /// A key whose turn comes, the empty one for jobs without.
 struct Key {
     name: String,
+    running: usize,
     /// So many more of its jobs may run.
     room: usize,
+}
+
+/// Running jobs by key, the empty one for those without. Index lh_jobs_running_keys; those without a key are what the
+/// maintained counter has beyond.
+async fn running(tx: &Tx<'_>, wanted: &Wanted<'_>) -> DbResult<HashMap<String, usize>> {
+    let mut running = HashMap::new();
+    if wanted.last_key.is_none() {
+        return Ok(running);
+    }
+    let sql = "SELECT fair_key, count(*) FROM lh_jobs WHERE state = 3 AND fair_key IS NOT NULL AND queue = $1
+         GROUP BY fair_key";
+    let mut with_key = 0;
+    for row in tx.all(sql, &[&wanted.queue]).await? {
+        let jobs: i64 = row.try_get(1)?;
+        with_key += jobs;
+        running.insert(row.try_get(0)?, usize::try_from(jobs).unwrap_or(0));
+    }
+    let without_key = totals::running_in(tx, wanted.queue).await? - with_key;
+    running.insert(String::new(), usize::try_from(without_key).unwrap_or(0));
+    Ok(running)
 }
 
 struct Ring {
@@ -102,8 +126,7 @@ macro_rules! next_key {
     };
 }
 
-/// Keys after `$3`, up to `$5` if that is given, with how many of their jobs run, counted up to `$6`. Index
-/// lh_jobs_running_keys.
+/// Keys after `$3`, up to `$5` if that is given.
 const RING: &str = concat!(
     "WITH RECURSIVE ring AS (
          SELECT ",
@@ -113,28 +136,35 @@ const RING: &str = concat!(
          SELECT ",
     next_key!("r_key"),
     ", r_place + 1 FROM ring WHERE r_key IS NOT NULL AND r_place < $4 AND ($5::text IS NULL OR r_key <= $5))
-     SELECT r_key, (SELECT count(*) FROM (
-         SELECT 1 FROM lh_jobs WHERE state = 3 AND fair_key IS NOT NULL AND queue = $1 AND fair_key = r_key
-         LIMIT $6) AS running)
-     FROM ring WHERE r_key IS NOT NULL AND ($5::text IS NULL OR r_key <= $5) ORDER BY r_place"
+     SELECT r_key FROM ring WHERE r_key IS NOT NULL AND ($5::text IS NULL OR r_key <= $5) ORDER BY r_place"
 );
 
-async fn ring(tx: &Tx<'_>, wanted: &Wanted<'_>, keys_max: usize) -> DbResult<Ring> {
-    let without_key = || Key { name: String::new(), room: usize::MAX };
-    let Some(last) = wanted.last_key.as_deref() else {
-        return Ok(Ring { keys: vec![without_key()], cut: false });
+async fn ring(
+    tx: &Tx<'_>,
+    wanted: &Wanted<'_>,
+    running: &HashMap<String, usize>,
+    keys_max: usize,
+) -> DbResult<Ring> {
+    let limit = wanted.settings.max_running_per_key.map(|limit| limit as usize);
+    let key = |name: String| {
+        let running = running.get(&name).copied().unwrap_or(0);
+        let limit = limit.filter(|_| !name.is_empty());
+        Key { running, room: limit.map_or(usize::MAX, |limit| limit.saturating_sub(running)), name }
     };
-    let mut keys = keys_after(tx, wanted, last, None, keys_max).await?;
-    let mut cut = keys.len() >= keys_max;
+    let Some(last) = wanted.last_key.as_deref() else {
+        return Ok(Ring { keys: vec![key(String::new())], cut: false });
+    };
+    let mut names = keys_after(tx, wanted, last, None, keys_max).await?;
+    let mut cut = names.len() >= keys_max;
     if !cut {
-        keys.push(without_key());
+        names.push(String::new());
         if !last.is_empty() {
             let mut before = keys_after(tx, wanted, "", Some(last), keys_max).await?;
             cut = before.len() >= keys_max;
-            keys.append(&mut before);
+            names.append(&mut before);
         }
     }
-    Ok(Ring { keys, cut })
+    Ok(Ring { keys: names.into_iter().map(key).collect(), cut })
 }
 
 async fn keys_after(
@@ -143,18 +173,10 @@ async fn keys_after(
     after: &str,
     up_to: Option<&str>,
     keys_max: usize,
-) -> DbResult<Vec<Key>> {
-    let limit = wanted.settings.max_running_per_key;
-    let counted = i64::from(limit.unwrap_or(0));
+) -> DbResult<Vec<String>> {
     let (queue, kinds) = (wanted.queue, &wanted.kinds);
-    let rows = tx.all(RING, &[&queue, kinds, &after, &stored_limit(keys_max), &up_to, &counted]).await?;
-    let mut keys = Vec::with_capacity(rows.len());
-    for row in rows {
-        let running: i64 = row.try_get(1)?;
-        let free = |limit: u32| usize::try_from(i64::from(limit) - running).unwrap_or(0);
-        keys.push(Key { name: row.try_get(0)?, room: limit.map_or(usize::MAX, free) });
-    }
-    Ok(keys)
+    let rows = tx.all(RING, &[&queue, kinds, &after, &stored_limit(keys_max), &up_to]).await?;
+    Ok(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
 }
 
 /// The ready jobs of a lane of a key. Index lh_jobs_keyed.
@@ -233,11 +255,12 @@ struct Head {
 /// The first jobs of a key, in its order.
 struct Line {
     key: String,
+    /// With those that it has given.
+    running: usize,
     room: usize,
     jobs: VecDeque<Head>,
     /// There are more behind them.
     cut: bool,
-    given: usize,
 }
 
 /// The jobs of one lane, by lane: the kind, whether suspect, and the priority where that makes a lane.
@@ -254,7 +277,7 @@ async fn lines(tx: &Tx<'_>, wanted: &Wanted<'_>, keys: Vec<Key>, heads_max: usiz
     }
     let line = |key: Key| {
         let (jobs, cut) = merge(lanes.remove(&key.name).unwrap_or_default(), wanted, heads_max);
-        Line { key: key.name, room: key.room, jobs, cut, given: 0 }
+        Line { key: key.name, running: key.running, room: key.room, jobs, cut }
     };
     Ok(keys.into_iter().map(line).collect())
 }
@@ -314,8 +337,8 @@ fn merge(lanes: Lanes, wanted: &Wanted<'_>, heads_max: usize) -> (VecDeque<Head>
 struct Looked {
     /// A line was asked for more than is known of it.
     ran_dry: bool,
-    /// Some key had a second turn.
-    second_round: bool,
+    /// Some key had a turn although jobs of it ran.
+    others_ran: bool,
 }
 
 fn give(lines: Vec<Line>, wanted: &Wanted<'_>) -> (Chosen, Looked) {
@@ -336,12 +359,13 @@ fn give(lines: Vec<Line>, wanted: &Wanted<'_>) -> (Chosen, Looked) {
             }
             suspects_left -= usize::from(head.suspect);
             line.room -= 1;
-            line.given += 1;
-            looked.second_round |= line.given > 1;
+            looked.others_ran |= line.running > 0;
+            line.running += 1;
             return Ok::<_, std::convert::Infallible>(Some((head.seq, line.key.clone())));
         }
         Ok(None)
     };
+    let lines = lines.into_iter().map(|line| (line.running, line)).collect();
     let given = take_turns(lines, wanted.jobs, next).unwrap_or_else(|never| match never {});
     if let Some((_, key)) = given.last() {
         key.clone_into(&mut chosen.last_key);

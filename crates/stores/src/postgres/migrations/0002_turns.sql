@@ -5,7 +5,7 @@ DROP INDEX lh_jobs_ready;
 CREATE INDEX lh_jobs_ready ON lh_jobs (queue, kind, suspect, priority, run_at, seq) WHERE state = 2 AND fair_key IS NULL;
 CREATE INDEX lh_jobs_keyed ON lh_jobs (queue, kind, suspect, fair_key, priority, run_at, seq)
     WHERE state = 2 AND fair_key IS NOT NULL;
--- Counts the running jobs of a key, up to its limit.
+-- Counts the running jobs of each key.
 CREATE INDEX lh_jobs_running_keys ON lh_jobs (queue, fair_key) WHERE state = 3 AND fair_key IS NOT NULL;
 
 -- last_key: whose turn it was last, '' for jobs without a key; NULL when the queue never had a fair key. It stays when
