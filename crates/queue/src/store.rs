@@ -4,11 +4,13 @@
 //! [`crate::memory::MemoryStore`] is the executable form of every rule here, and `testing::conformance` is the suite
 //! that any store must pass.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use serde::Serialize;
 use tokio::sync::watch;
 
-use crate::clock::Timestamp;
+use crate::clock::{Clock, Timestamp};
 use crate::error::Result;
 use crate::events::EventPage;
 use crate::job::{Claimed, Job, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId};
@@ -37,6 +39,11 @@ pub use requests::{
 pub trait Store: Send + Sync + 'static {
     /// What this store is and promises.
     fn caps(&self) -> Caps;
+
+    /// The time that counts for all who share this store, where that is not the machine's: a server's.
+    fn clock(&self) -> Option<Arc<dyn Clock>> {
+        None
+    }
 
     /// Changes whenever something in the store may have changed: a reason to look, never proof.
     fn watch(&self) -> watch::Receiver<u64>;
