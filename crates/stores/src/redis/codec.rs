@@ -27,6 +27,8 @@ pub(super) mod flag {
     pub(in super::super) const WAITS_PROCESS: u8 = 4;
     /// Its last run is in the row, not in the history.
     pub(in super::super) const DONE_AT_ONCE: u8 = 32;
+    /// It is as it was enqueued: nothing of a run is in its row.
+    pub(in super::super) const FRESH: u8 = 64;
 }
 
 /// Bits of what a row has beside it.
@@ -269,6 +271,30 @@ pub(super) fn park_bytes(park: &Park) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// What a job's runs have left in its row.
+#[derive(Default)]
+struct Lived {
+    started_at: Option<Timestamp>,
+    till: Option<Timestamp>,
+    spent: Spent,
+    fence: u32,
+    worker: String,
+    result: Option<Json>,
+}
+
+impl Lived {
+    fn read(row: &mut Reader<'_>) -> Result<Self> {
+        let (started_at, till, _remove_at) = (row.short_time()?, row.short_time()?, row.short_time()?);
+        let (spent, fence) = (row.spent()?, row.u32()?);
+        let _delivery = row.take(6)?;
+        let worker = row.name()?;
+        let length = row.u16()?;
+        let result = row.take(usize::from(length))?;
+        let result = (!result.is_empty()).then(|| json(result)).transpose()?;
+        Ok(Self { started_at, till, spent, fence, worker, result })
+    }
+}
+
 /// A row, and what is known without looking beside it.
 #[derive(Debug)]
 pub(super) struct Row {
@@ -285,28 +311,24 @@ impl Row {
     /// Reads a row. A long body stands beside it.
     pub(super) fn read(seq: i64, bytes: &[u8], long_body: Option<&[u8]>) -> Result<Self> {
         let mut row = Reader::new(bytes);
-        let (id, state, flags) = (row.id()?, row.state()?, row.byte()?);
+        let (id, _digest) = (row.id()?, row.u64()?);
+        let (state, flags) = (row.state()?, row.byte()?);
         let priority = row.u32()?.cast_signed();
         let run_at = row.short_time()?.ok_or_else(|| corrupt("a time"))?;
-        let (started_at, till, expires_at, _remove_at) =
-            (row.short_time()?, row.short_time()?, row.short_time()?, row.short_time()?);
-        let (spent, fence, waits_for) = (row.spent()?, row.u32()?, row.u16()?);
-        let _delivery = row.take(6)?;
+        let expires_at = row.short_time()?;
         let created_at = row.short_time()?.ok_or_else(|| corrupt("a time"))?;
-        let _digest = row.u64()?;
-        let has = row.u16()?;
-        let (lane, worker) = (row.name()?, row.name()?);
+        let (has, waits_for) = (row.u16()?, row.u16()?);
+        let lane = row.name()?;
         let mut names = lane.splitn(3, '\u{1f}').map(str::to_owned);
         let (Some(queue), Some(kind), Some(process)) = (names.next(), names.next(), names.next()) else {
             return Err(corrupt("a lane"));
         };
         let length = row.byte()?;
         let _rule = row.take(usize::from(length))?;
+        let Lived { started_at, till, spent, fence, worker, result } =
+            if flags & flag::FRESH == 0 { Lived::read(&mut row)? } else { Lived::default() };
         let length = row.u16()?;
         let short_body = row.take(usize::from(length))?;
-        let length = row.u16()?;
-        let result = row.take(usize::from(length))?;
-        let result = (!result.is_empty()).then(|| json(result)).transpose()?;
         let some = |name: String| (!name.is_empty()).then_some(name);
         let job = Job {
             id,

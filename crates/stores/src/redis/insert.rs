@@ -9,13 +9,14 @@ use super::RedisStore;
 use super::codec::{Reader, corrupt, millis, text};
 use super::encode::{Args, first_state, put_job};
 use super::reply;
+use super::scripts::Function;
 
 pub(super) async fn insert(store: &RedisStore, jobs: &[NewJob], now: Timestamp) -> Result<Vec<Enqueued>> {
     if jobs.is_empty() {
         return Ok(Vec::new());
     }
     let args = job_args(jobs, now)?;
-    let (head, rest) = reply::headed(store.link.run(&store.scripts.enqueue, now, args).await?)?;
+    let (head, rest) = reply::headed(store.link.run(Function::Enqueue, now, args).await?)?;
     let [enqueued] = rest.as_slice() else { return Err(refusal(&head, &rest)) };
     match head.as_str() {
         "plain" => return plain(jobs, reply::int(enqueued)?, now),
@@ -111,7 +112,7 @@ pub(super) async fn fire(store: &RedisStore, firing: Firing, now: Timestamp) -> 
     let time = |time| millis(time).to_string().into_bytes();
     let mut args: Args = vec![firing.name.into_bytes(), time(firing.expected_at), time(firing.next_at)];
     args.extend(jobs);
-    let (head, rest) = reply::headed(store.link.run(&store.scripts.fire, now, args).await?)?;
+    let (head, rest) = reply::headed(store.link.run(Function::Fire, now, args).await?)?;
     match head.as_str() {
         "ok" => Ok(true),
         "no" => Ok(false),

@@ -7,15 +7,15 @@ use std::time::Duration;
 use longhaul_queue::{Error, Result, Timestamp};
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, RedisResult, Script,
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, RedisResult,
     ServerErrorKind, Value,
 };
-
 use tokio::runtime::Handle;
 use tokio::task::JoinError;
 
 use super::codec::millis;
 use super::encode::Args;
+use super::scripts::{Function, Library};
 
 /// Waits between tries to connect: from this, doubled each time.
 const RECONNECT_DELAY_MIN: Duration = Duration::from_millis(20);
@@ -33,6 +33,7 @@ pub(super) struct Link {
     connection: ConnectionManager,
     /// The prefix of all keys, with the cluster's hash tag.
     prefix: String,
+    library: Arc<Library>,
     io: Handle,
 }
 
@@ -51,7 +52,7 @@ impl Link {
             ConnectionManager::new_with_config(client, config).await
         });
         let connection = connecting.await.map_err(ended)?.map_err(|error| failed(&error))?;
-        Ok(Self { connection, prefix, io })
+        Ok(Self { connection, prefix, library: Arc::new(Library::new()), io })
     }
 
     /// The name of a key.
@@ -59,17 +60,23 @@ impl Link {
         format!("{}:{name}", self.prefix)
     }
 
-    /// Runs a script.
-    pub(super) async fn run(&self, script: &Arc<Script>, now: Timestamp, args: Args) -> Result<Value> {
-        let (script, prefix, mut connection) =
-            (Arc::clone(script), self.prefix.clone(), self.connection.clone());
+    /// Has the server run a function, which it is taught first if it does not know it.
+    pub(super) async fn run(&self, function: Function, now: Timestamp, args: Args) -> Result<Value> {
+        let mut call = redis::cmd("FCALL");
+        call.arg(self.library.name_of(function)).arg(1).arg(&self.prefix).arg(millis(now));
+        for arg in args {
+            call.arg(arg);
+        }
+        let (library, mut connection) = (Arc::clone(&self.library), self.connection.clone());
         self.served(async move {
-            let mut call = script.key(prefix);
-            call.arg(millis(now));
-            for arg in args {
-                call.arg(arg);
+            match call.query_async(&mut connection).await {
+                Err(error) if is_unknown_function(&error) => {}
+                answer => return answer,
             }
-            call.invoke_async(&mut connection).await
+            let mut load = redis::cmd("FUNCTION");
+            load.arg("LOAD").arg("REPLACE").arg(&library.source);
+            load.query_async::<()>(&mut connection).await?;
+            call.query_async(&mut connection).await
         })
         .await
     }
@@ -96,6 +103,10 @@ impl Link {
     }
 }
 
+fn is_unknown_function(error: &RedisError) -> bool {
+    error.detail().is_some_and(|text| text.contains("Function not found"))
+}
+
 fn ended(_: JoinError) -> Error {
     Error::Unavailable("the connection to Redis was closed with its store".to_owned())
 }
@@ -108,8 +119,7 @@ pub(super) fn failed(error: &RedisError) -> Error {
         ServerErrorKind::ClusterDown,
         ServerErrorKind::MasterDown,
         ServerErrorKind::ReadOnly,
-        // A restart between the loading of a script and its use; a transaction that was refused as a whole.
-        ServerErrorKind::NoScript,
+        // A transaction that was refused as a whole.
         ServerErrorKind::ExecAbort,
     ];
     match error.kind() {

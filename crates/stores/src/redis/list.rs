@@ -12,6 +12,7 @@ use super::RedisStore;
 use super::codec::{self, Row, corrupt};
 use super::encode::Args;
 use super::reply;
+use super::scripts::Function;
 
 /// Jobs that one page may look at.
 const LOOKED_AT_MAX: usize = 20_000;
@@ -48,7 +49,7 @@ pub(super) async fn walk(
         letter.as_bytes().to_vec(),
     ];
     let now = longhaul_queue::Timestamp::default();
-    let values = reply::list(store.link.run(&store.scripts.walk, now, args).await?)?;
+    let values = reply::list(store.link.run(Function::Walk, now, args).await?)?;
     let met = |chunk: &[Value]| {
         let [seq, row, long, error, park, value] = chunk else { return Err(corrupt("an answer")) };
         let mut row = Row::read(reply::int(seq)?, reply::bytes(row)?, reply::maybe(long)?)?;

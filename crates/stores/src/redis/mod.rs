@@ -72,7 +72,6 @@ use longhaul_queue::{Error, Result, State, Store, Timestamp};
 
 pub use address::RedisUrl;
 use link::Link;
-use scripts::Scripts;
 use watch::Watcher;
 
 use crate::io::Io;
@@ -80,7 +79,6 @@ use crate::io::Io;
 /// Jobs in a Redis server.
 pub struct RedisStore {
     link: Link,
-    scripts: Scripts,
     watcher: Watcher,
     durability: String,
     // Last, so that everything it serves has gone before.
@@ -96,7 +94,7 @@ impl RedisStore {
         let link = Link::open(client.clone(), url.prefix(), io.handle()?).await?;
         let durability = promise::durability(&link, url.allow_eviction).await?;
         let watcher = Watcher::start(client, link.key("changed"), &io.handle()?).await?;
-        Ok(Self { link, scripts: Scripts::new(), watcher, durability, _io: io })
+        Ok(Self { link, watcher, durability, _io: io })
     }
 }
 

@@ -11,13 +11,14 @@ use super::RedisStore;
 use super::codec::{self, Reader, Row, corrupt, text};
 use super::list::{Place, walk};
 use super::reply;
+use super::scripts::Function;
 
 pub(super) async fn get(store: &RedisStore, ids: &[JobId]) -> Result<Vec<JobDetail>> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
     let args = ids.iter().map(|id| id.as_bytes().to_vec()).collect();
-    let found = reply::list(store.link.run(&store.scripts.get, Timestamp::default(), args).await?)?;
+    let found = reply::list(store.link.run(Function::Get, Timestamp::default(), args).await?)?;
     found.into_iter().map(detail).collect()
 }
 

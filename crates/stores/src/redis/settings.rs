@@ -13,6 +13,7 @@ use super::codec::{self, Reader, corrupt, put_retention, put_time, text};
 use super::encode::Args;
 use super::read::{Lane, lane_counts};
 use super::reply;
+use super::scripts::Function;
 
 pub(super) async fn queues(store: &RedisStore) -> Result<Vec<QueueInfo>> {
     let mut commands = redis::pipe();
@@ -57,7 +58,7 @@ pub(super) async fn set_queue(store: &RedisStore, change: QueueChange) -> Result
         })
     });
     let args: Args = vec![name.into_bytes(), paused, max_running, retention];
-    store.link.run(&store.scripts.set_queue, Timestamp::default(), args).await.map(|_| ())
+    store.link.run(Function::SetQueue, Timestamp::default(), args).await.map(|_| ())
 }
 
 pub(super) async fn processes(
@@ -67,7 +68,7 @@ pub(super) async fn processes(
 ) -> Result<Vec<ProcessInfo>> {
     let from = after.map_or_else(|| "-".to_owned(), |after| format!("({after}"));
     let args: Args = vec![from.into_bytes(), limit.clamp(1, PAGE_MAX).to_string().into_bytes()];
-    let found = reply::list(store.link.run(&store.scripts.processes, Timestamp::default(), args).await?)?;
+    let found = reply::list(store.link.run(Function::Processes, Timestamp::default(), args).await?)?;
     let info = |value: Value| {
         let [id, fields] = reply::fixed(value)?;
         process_info(text(reply::bytes(&id)?)?.into(), fields)
@@ -104,7 +105,7 @@ fn process_info(id: ProcessId, fields: Value) -> Result<ProcessInfo> {
 pub(super) async fn seal(store: &RedisStore, id: &ProcessId, sealed: bool, now: Timestamp) -> Result<()> {
     let sealed = if sealed { b"1" } else { b"0" };
     let args: Args = vec![id.as_str().as_bytes().to_vec(), sealed.to_vec()];
-    store.link.run(&store.scripts.seal, now, args).await.map(|_| ())
+    store.link.run(Function::Seal, now, args).await.map(|_| ())
 }
 
 pub(super) async fn schedules(store: &RedisStore) -> Result<Vec<Schedule>> {
