@@ -263,7 +263,7 @@ impl<'a> Item<'a> {
 }
 
 /// A job's place, its id and a fence.
-fn put_place(bytes: &mut Vec<u8>, seq: i64, id: JobId, fence: u64) {
+pub(super) fn put_place(bytes: &mut Vec<u8>, seq: i64, id: JobId, fence: u64) {
     bytes.extend(&seq.to_be_bytes()[2..]);
     bytes.extend(id.as_bytes());
     bytes.extend(u32::try_from(fence).unwrap_or(u32::MAX).to_be_bytes());

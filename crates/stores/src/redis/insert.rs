@@ -1,5 +1,7 @@
 //! Enqueue: one script call, all or nothing.
 
+use std::collections::HashSet;
+
 use longhaul_queue::job::NewJob;
 use longhaul_queue::store::{Enqueued, Firing, How};
 use longhaul_queue::{Error, Result, Timestamp, graph};
@@ -15,7 +17,10 @@ pub(super) async fn insert(store: &RedisStore, jobs: &[NewJob], now: Timestamp) 
     if jobs.is_empty() {
         return Ok(Vec::new());
     }
-    let args = job_args(jobs, now)?;
+    let mut args = job_args(jobs, now)?;
+    let mut seen = HashSet::with_capacity(jobs.len());
+    let differ = jobs.iter().all(|job| seen.insert(job.id));
+    args.push(if differ { b"1".to_vec() } else { b"0".to_vec() });
     let (head, rest) = reply::headed(store.link.run(Function::Enqueue, now, args).await?)?;
     let [enqueued] = rest.as_slice() else { return Err(refusal(&head, &rest)) };
     match head.as_str() {

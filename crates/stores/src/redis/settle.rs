@@ -15,6 +15,8 @@ use super::insert::{job_args, refusal};
 use super::reply;
 use super::scripts::Function;
 
+mod done;
+
 /// Where no caller gives a random number, so that all stores agree.
 pub(super) const JITTER_MEAN: f64 = 0.5;
 /// Times that a call is repeated because something changed between judging and writing.
@@ -125,12 +127,10 @@ pub(super) async fn settle(
     }
     let mut judged: Vec<Judged> = items.into_iter().map(Judged::new).collect();
     for _ in 0..TRIES_MAX {
-        let (mut items, mut workers) = (Vec::with_capacity(2 * judged.len()), Workers::default());
-        for item in &mut judged {
-            item.put(&mut items, &mut workers, now)?;
-        }
-        let mut args = head("settle", &workers.0, judged.len());
-        args.extend(items);
+        let args = match done::args(&judged) {
+            Some(args) => args,
+            None => item_args(&mut judged, now)?,
+        };
         let (answer, mut rest) = reply::headed(store.link.run(Function::Settle, now, args).await?)?;
         let values = match rest.pop().unwrap_or(Value::Nil) {
             // All of them have ended alike.
@@ -149,6 +149,16 @@ pub(super) async fn settle(
         }
     }
     Err(too_busy())
+}
+
+fn item_args(judged: &mut [Judged], now: Timestamp) -> Result<Args> {
+    let (mut items, mut workers) = (Vec::with_capacity(2 * judged.len()), Workers::default());
+    for item in judged.iter_mut() {
+        item.put(&mut items, &mut workers, now)?;
+    }
+    let mut args = head("settle", &workers.0, judged.len());
+    args.extend(items);
+    Ok(args)
 }
 
 /// Others change the same jobs faster than this call can judge them.

@@ -17,35 +17,34 @@ local function free_slots(queue, left)
 end
 
 -- Counts neighbours as running and tells of them; their rows stay as they are.
-local function count_running(f, count, ids)
+local function count_running(f, count, texts, from)
   local l = f.lane
   add(l.counts, READY, -count)
   add(l.counts, RUNNING, count)
   count_members(l, READY, f.flags, -count)
   count_members(l, RUNNING, f.flags, count)
-  for i = 1, min(count, EVENT_CHANGES_MAX) do note({ids[i], [STATE] = RUNNING, lane = l}) end
-  if count > EVENT_CHANGES_MAX then note_more(count - EVENT_CHANGES_MAX) end
+  local named = min(count, EVENT_CHANGES_MAX)
+  for i = from, from + named - 1 do note({sub(texts[i], 1, 16), [STATE] = RUNNING, lane = l}) end
+  note_more(count - named)
 end
 
 -- The chosen jobs from `first` to `last` as a delivery's bytes, in runs of neighbours with the same facts; notes them as
 -- delivered.
 local function delivered(chosen, first, last, head, note_text)
   local parts, p, i = {head}, 1, first
+  local seqs, texts, all_facts = chosen.seqs, chosen.texts, chosen.facts
   while i <= last do
-    local f, from, ids = chosen.facts[i], i, {}
-    p = p + 1
-    local head_at = p
-    while i <= last and chosen.facts[i] == f and chosen.seqs[i] - chosen.seqs[from] == i - from do
-      local id = sub(chosen.texts[i], 1, 16)
-      ids[#ids + 1] = id
-      parts[p + 1], parts[p + 2] = id, f.fresh and '\0\0\0\1' or pack('>I4', chosen.fences[i])
+    local f, from = all_facts[i], i
+    local head_at, before = p + 1, seqs[i] - i
+    p = head_at
+    while i <= last and all_facts[i] == f and seqs[i] - i == before do
+      parts[p + 1], parts[p + 2] = sub(texts[i], 1, 16), f.fresh and '\0\0\0\1' or pack('>I4', chosen.fences[i])
       p, i = p + 2, i + 1
     end
     local text, plain = f.lane.text, f.fresh and f.what <= LONG
-    parts[head_at] = pack(NEIGHBOURS, chosen.seqs[from], i - from, #text, text, #f.rule, f.rule, plain and f.what or NOT_PLAIN,
-      f.flags)
-    write_notes(chosen.seqs[from], chosen.seqs[i - 1], note_text)
-    count_running(f, i - from, ids)
+    parts[head_at] = pack(NEIGHBOURS, seqs[from], i - from, #text, text, #f.rule, f.rule, plain and f.what or NOT_PLAIN, f.flags)
+    write_notes(seqs[from], seqs[i - 1], note_text)
+    count_running(f, i - from, texts, from)
   end
   return concat(parts)
 end
@@ -83,18 +82,18 @@ local function contents(index, seq, key, what)
 end
 
 local function hand_out(queue, chosen, reply)
-  local places, texts, besides = reply[1], reply[2], reply[3]
-  for i = 1, #chosen.seqs do
-    local n, what = #texts + 1, chosen.facts[i].what
+  local places, texts, besides, n = reply[1], reply[2], reply[3], reply.n
+  for i = 1, chosen.n do
+    local what = chosen.facts[i].what
+    n = n + 1
     places[n], texts[n] = chosen.keys[i], chosen.texts[i]
     rows[chosen.seqs[i]] = nil
     if what ~= 0 and band(what, BESIDE_ANY) ~= 0 then
       besides[#besides + 1] = contents(n, chosen.seqs[i], chosen.keys[i], what)
     end
   end
-  for first = 1, #chosen.seqs, DELIVERY_MAX do
-    deliver(queue, chosen, first, min(first + DELIVERY_MAX - 1, #chosen.seqs))
-  end
+  reply.n = n
+  for first = 1, chosen.n, DELIVERY_MAX do deliver(queue, chosen, first, min(first + DELIVERY_MAX - 1, chosen.n)) end
   touched = true
 end
 
@@ -117,12 +116,12 @@ verb('claim', {}, function()
   for i = 1, tonumber(arg()) do queues[i] = arg() end
   local kinds_given = tonumber(arg())
   local kinds = kinds_given >= 0 and read_names(kinds_given) or nil
-  local reply = {{}, {}, {}}
+  local reply = {{}, {}, {}, n = 0}
   for q = 1, #queues do
     local queue = queues[q]
     -- What an earlier queue has changed is to be seen here.
     if q > 1 then flush() end
-    local free = free_slots(queue, limit - #reply[2])
+    local free = free_slots(queue, limit - reply.n)
     if free > 0 then
       local chosen, expired
       chosen, expired, suspects = choose(queue, kinds, free, suspects)
@@ -133,7 +132,7 @@ verb('claim', {}, function()
           end_job(r, CANCELLED, TOO_LATE)
         end
       end
-      if #chosen.seqs > 0 then hand_out(queue, chosen, reply) end
+      if chosen.n > 0 then hand_out(queue, chosen, reply) end
     end
   end
   finish()

@@ -1,8 +1,8 @@
--- args: now, number of jobs, jobs. Answers `plain` with the place before the first, or `ok` with what became of each.
+-- args: now, number of jobs, jobs, and last 1 if all ids differ. Answers `plain` with the place before the first, or `ok` with what became of each.
 
 verb('enqueue', {}, function()
   local count = tonumber(arg())
-  local last = enqueue_plain(count)
+  local last = ARGV[#ARGV] == '1' and enqueue_plain(count)
   if last then
     finish()
     return {'plain', last}

@@ -6,7 +6,7 @@ local enqueue_plain
 do
 
 -- Enters neighbours with the same facts into indexes and counters.
-local function index_plain(f, first, count, ids)
+local function index_plain(f, first, count, ids, from)
   local l = f.lane
   add(l.counts, f.state, count)
   if f.state == READY then
@@ -22,8 +22,9 @@ local function index_plain(f, first, count, ids)
     count_members(l, f.state, f.flags, count)
     for seq = first, first + count - 1 do put(T .. ':pj:' .. l.process, seq, seq_key(seq)) end
   end
-  for i = 1, min(count, EVENT_CHANGES_MAX) do note({ids[i], [STATE] = f.state, lane = l}) end
-  if count > EVENT_CHANGES_MAX then note_more(count - EVENT_CHANGES_MAX) end
+  local named = min(count, EVENT_CHANGES_MAX)
+  for i = from, from + named - 1 do note({ids[i], [STATE] = f.state, lane = l}) end
+  note_more(count - named)
 end
 
 -- The rows, and where each job is, by the place before the first.
@@ -63,17 +64,17 @@ end
 
 -- The place before the first of the jobs, or nil when any of them is not of this kind; then nothing has been changed.
 function enqueue_plain(count)
-  local texts, longs, ids, seen, from = {}, {}, {}, {}, at
+  local texts, longs, ids, from = {}, {}, {}, at
   -- Where neighbours with the same facts begin, and these.
   local begins, alike, f = {}, {}, nil
   for i = 1, count do
     local text = arg()
-    local id, now_f = sub(text, 1, 16), facts(text)
-    if now_f.what > LONG or seen[id] then
+    local now_f = facts(text)
+    if now_f.what > LONG then
       at = from
       return nil
     end
-    seen[id], texts[i], ids[i] = true, text, id
+    texts[i], ids[i] = text, sub(text, 1, 16)
     if now_f.what == LONG then longs[i] = arg() end
     if now_f ~= f then
       f = now_f
@@ -89,7 +90,7 @@ function enqueue_plain(count)
   begins[#begins + 1] = count + 1
   for k = 1, #alike do
     local i = begins[k]
-    index_plain(alike[k], last + i, begins[k + 1] - i, {unpack(ids, i, min(i + EVENT_CHANGES_MAX, count))})
+    index_plain(alike[k], last + i, begins[k + 1] - i, ids, i)
   end
   touched = true
   return last

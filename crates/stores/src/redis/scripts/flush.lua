@@ -4,8 +4,8 @@ local flush, finish, note, note_more, ready_member, write_rows, drop_rows
 -- Lua allows 200 names at once, so that what is only of use here stands in a block.
 do
 
--- Ended jobs whose time is the same go together, so many to a member of the sorted set.
-local PRUNE_TOGETHER = 128
+-- Ended jobs whose time is the same go together, at most 128 to a member of the sorted set.
+local PRUNE_BYTES = 768
 -- States whose jobs are listed by an index of their own.
 local LISTED = {[BLOCKED] = true, [PARKED] = true, [FAILED] = true, [CANCELLED] = true}
 
@@ -201,11 +201,9 @@ local function close_deliveries()
 end
 
 local function flush_prunes()
-  for time, keys in pairs(prunes) do
-    for first = 1, #keys, PRUNE_TOGETHER do
-      local last = min(first + PRUNE_TOGETHER - 1, #keys)
-      call('ZADD', T .. ':prune', time, concat(keys, '', first, last))
-    end
+  for time, places in pairs(prunes) do
+    local text = concat(places)
+    for first = 1, #text, PRUNE_BYTES do call('ZADD', T .. ':prune', time, sub(text, first, first + PRUNE_BYTES - 1)) end
   end
 end
 

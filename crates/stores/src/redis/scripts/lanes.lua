@@ -102,46 +102,50 @@ local function put_back(sources, queue, kinds)
   end
 end
 
--- Adds the job to what is chosen, or to the expired; a row that is gone is passed over. Answers whether it was chosen.
-local function examine(chosen, expired, seq, key, text)
-  if not text then return false end
-  local f, fence = facts(text), 0
-  local started = NONE
-  if not f.fresh then
-    local _
-    started, _, _, _, fence = read(LIVED, text, f.from)
-    started = started - 1
-  end
-  if f.expires ~= NONE and started == NONE then
-    if f.expires <= NOW then
-      expired[#expired + 1] = seq
-      return false
+-- What a job that is not as it was enqueued has been through: the fence of its last run, and whether it has started.
+local function lived(f, text)
+  local started, _, _, _, fence = read(LIVED, text, f.from)
+  return fence, started > 0
+end
+
+-- Adds neighbours to what is chosen, or to the expired; a row that is gone is passed over. Answers how many were chosen.
+local function examine(chosen, expired, seqs, keys, texts)
+  local n = chosen.n
+  for i = 1, #seqs do
+    local text = texts[i]
+    if text then
+      local f, fence, has_started = facts(text), 0, false
+      if not f.fresh then fence, has_started = lived(f, text) end
+      local is_expiring = f.expires ~= NONE and not has_started
+      if is_expiring and f.expires <= NOW then
+        expired[#expired + 1] = seqs[i]
+      else
+        if is_expiring then drop(T .. ':expiries', keys[i]) end
+        n = n + 1
+        chosen.seqs[n], chosen.keys[n], chosen.texts[n], chosen.facts[n], chosen.fences[n] = seqs[i], keys[i], text, f, fence + 1
+      end
     end
-    drop(T .. ':expiries', key)
   end
-  local n = #chosen.seqs + 1
-  chosen.seqs[n], chosen.keys[n], chosen.texts[n], chosen.facts[n], chosen.fences[n] = seq, key, text, f, fence + 1
-  return true
+  local count = n - chosen.n
+  chosen.n = n
+  return count
 end
 
 -- Up to `free` jobs of a queue, in the order of claims, at most so many suspects, and the expired ones met on the way.
 -- All of them are out of their lanes. Also how many suspects may still be taken.
 function choose(queue, kinds, free, suspects)
-  local chosen, expired = {seqs = {}, keys = {}, texts = {}, facts = {}, fences = {}}, {}
+  local chosen, expired = {n = 0, seqs = {}, keys = {}, texts = {}, facts = {}, fences = {}}, {}
   local sources = sources_of(queue, kinds, suspects)
-  while #chosen.seqs < free and #expired < EXPIRED_MAX do
+  while chosen.n < free and #expired < EXPIRED_MAX do
     local best, most = best_of(sources, suspects)
     if not best then break end
-    local count, seqs, keys = min(most, free - #chosen.seqs), {}, {}
+    local count, first, seqs, keys = min(most, free - chosen.n), best.seq, {}, {}
     for i = 1, count do
-      local seq = best.seq + i - 1
-      seqs[i], keys[i] = seq, seq_key(seq)
+      local seq = first + i - 1
+      seqs[i], keys[i] = seq, pack('>I6', seq)
     end
-    local texts = row_texts(seqs, keys)
-    for i = 1, count do
-      local is_chosen = examine(chosen, expired, seqs[i], keys[i], texts[i])
-      if is_chosen and best.suspect then suspects = suspects - 1 end
-    end
+    local taken = examine(chosen, expired, seqs, keys, row_texts(seqs, keys))
+    if best.suspect then suspects = suspects - taken end
     take(best, count)
   end
   put_back(sources, queue, kinds)

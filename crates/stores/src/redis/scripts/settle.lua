@@ -1,6 +1,7 @@
 -- args: now, mode, number of workers, workers, number of items, items; each item with its follow-up jobs. When a signal
 -- waits for a park among them, nothing is written and the answer names it, so that Rust can judge what it does and ask again.
--- Mode `rescue` takes leases away; there, the row as Rust judged it stands before each item.
+-- Mode `rescue` takes leases away; there, the row as Rust judged it stands before each item. Mode `done` has plain successes
+-- in the form of `settle_done.lua`.
 
 local mode, workers
 
@@ -15,16 +16,22 @@ local function held(s)
 end
 
 local function read_items(count)
-  local items, seqs = {}, {}
+  local items = {}
   for i = 1, count do
     local seen = mode == 'rescue' and arg()
     local s = read_item()
     s.seen = seen
     s.jobs = s.follow_ups > 0 and read_jobs(s.follow_ups) or nil
-    items[i], seqs[i] = s, s.seq
+    items[i] = s
   end
-  load(seqs)
   return items
+end
+
+-- A job that has children, or is not as it was enqueued, takes the usual way although it is done.
+local function done_or_items(count)
+  local given, jobs = read_done(count)
+  local replies = jobs <= CHUNK and settle_done(given, workers)
+  return replies, not replies and done_items(given)
 end
 
 -- Signals that came before the park. One that Rust was told of is in the item already, which parks no more.
@@ -67,18 +74,20 @@ end
 verb('settle', {}, function()
   mode, workers = arg(), {}
   for i = 1, tonumber(arg()) do workers[i] = arg() end
-  local count = tonumber(arg())
-  local done = mode == 'settle' and count <= CHUNK and settle_done(workers, count)
+  local count, done, items = tonumber(arg()), nil, nil
+  if mode == 'done' then done, items = done_or_items(count) else items = read_items(count) end
   if done then
     finish()
     return {'settled', done}
   end
 
-  local items = read_items(count)
+  local seqs = {}
+  for i = 1, #items do seqs[i] = items[i].seq end
+  load(seqs)
   local waiting = waiting_signals(items)
   if #waiting > 0 then return {'signals', waiting} end
   local replies = {}
-  for i = 1, count do
+  for i = 1, #items do
     local r = held(items[i])
     replies[i] = r and settle_one(r, items[i]) or {'lost'}
   end

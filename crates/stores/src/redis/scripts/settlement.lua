@@ -1,18 +1,17 @@
 -- Settlements: what Rust's `state::settle` judged, written to a running or parked job.
 
 local read_item, note_run, under_cancel, apply
+local WAKE_CLEAR, WAKE_KEEP, WAKE_SET = 0, 1, 2
 local OUTCOME_DONE, OUTCOME_PARK, OUTCOME_CANCEL = 0, 2, 8
 -- The lease: seq, id, fence; the budgets; the lease's worker, by its place in the call; state, outcome, run_at, what becomes
 -- of the wake, which values follow, follow-ups.
 local ITEM = '>I6c16I4c14HBBdBBI4'
-local AT_ITEM_WORKER, AT_ITEM_STATE = 41, 43
 -- A result up to this size stands in the row.
 local OUT_IN_ROW_MAX = 512
 do
 
 local V_RESULT = 2
 local V_DATA, V_ERROR, V_PARK, V_USAGE, V_UNTIL, V_INVALID, V_WAKE = 1, 4, 8, 16, 32, 64, 128
-local WAKE_CLEAR, WAKE_KEEP, WAKE_SET = 0, 1, 2
 local RUN = '>I8ddBHc0I4c0I4c0'
 
 function read_item()
