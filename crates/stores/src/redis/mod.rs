@@ -68,7 +68,7 @@ use longhaul_queue::store::{
     Page, ProcessInfo, QueueChange, QueueInfo, Renewal, RetryRequest, Save, Schedule, SettleItem, Settled,
     Swept, UnparkRequest, Unparked, WorkerInfo,
 };
-use longhaul_queue::{Error, Result, State, Store, Timestamp};
+use longhaul_queue::{Result, State, Store, Timestamp};
 
 pub use address::RedisUrl;
 use link::Link;
@@ -88,8 +88,7 @@ pub struct RedisStore {
 impl RedisStore {
     /// Connects, and refuses a server that may drop keys.
     pub async fn connect(url: &RedisUrl) -> Result<Self> {
-        let client = redis::Client::open(url.server.as_str())
-            .map_err(|error| Error::invalid(format!("store URL is no Redis URL: {error}")))?;
+        let client = url.client()?;
         let io = Io::start("longhaul-redis")?;
         let link = Link::open(client.clone(), url.prefix(), io.handle()?).await?;
         let durability = promise::durability(&link, url.allow_eviction).await?;

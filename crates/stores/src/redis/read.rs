@@ -9,7 +9,7 @@ use redis::Value;
 
 use super::RedisStore;
 use super::codec::{self, Reader, Row, corrupt, text};
-use super::list::{Place, walk};
+use super::list::{Place, Wanted, walk};
 use super::reply;
 use super::scripts::Function;
 
@@ -113,8 +113,9 @@ pub(super) async fn results(
     let index = format!(":pe:{process}");
     let place = Place { index: &index, cursor: Some(after), newest_first: false };
     // One more, to know whether there is another page.
-    let mut seen = walk(store, &place, limit + 1, "x").await?;
-    let more = seen.len() > limit;
+    let wanted = Wanted { count: limit + 1, payloads: false, letter: "x" };
+    let (mut seen, cut) = walk(store, &place, &wanted).await?;
+    let more = cut || seen.len() > limit;
     seen.truncate(limit);
     let next = seen.last().map(|seen| seen.row.job.seq).filter(|_| more);
     let items = seen
@@ -143,10 +144,13 @@ pub(super) async fn events(store: &RedisStore, after: Option<u64>, limit: usize)
     commands.atomic().cmd("XRANGE").arg(&key).arg("-").arg("+").arg("COUNT").arg(1);
     let from = format!("({after}-0");
     commands.cmd("XRANGE").arg(&key).arg(from).arg("+").arg("COUNT").arg(limit);
-    let [oldest, found]: [Vec<Value>; 2] =
-        store.link.ask_all::<Vec<Vec<Value>>>(&commands).await?.try_into().map_err(|_| corrupt("events"))?;
+    commands.cmd("HGET").arg(store.link.key("meta")).arg("event");
+    let (oldest, found, newest): (Vec<Value>, Vec<Value>, Option<u64>) =
+        store.link.ask_all(&commands).await?;
     let oldest = oldest.into_iter().next().map(event).transpose()?;
-    let resync = oldest.is_some_and(|oldest| oldest.id > after.saturating_add(1));
+    // Newer than the newest: a failover has lost what this reader has seen.
+    let lost = after > newest.unwrap_or(0) && after != 0;
+    let resync = lost || oldest.is_some_and(|oldest| oldest.id > after.saturating_add(1));
     Ok(EventPage { events: found.into_iter().map(event).collect::<Result<_>>()?, resync })
 }
 

@@ -7,6 +7,9 @@ use longhaul_queue::limits::{EVENT_CHANGES_MAX, EVENTS_KEPT_MAX, LOG_LINES_MAX, 
 
 use super::encode::{BODY_IN_ROW_MAX, Fnv};
 
+/// Days that the ledger remembers.
+const LEDGER_KEPT_DAYS: usize = 400;
+
 /// What the verbs share, in the order in which one builds on another.
 const SHARED: [&str; 8] = [
     include_str!("scripts/tables.lua"),
@@ -111,6 +114,7 @@ fn limits() -> HashMap<String, String> {
         ("RUNS_KEPT_MAX", RUNS_KEPT_MAX),
         ("LOG_LINES_MAX", LOG_LINES_MAX),
         ("BODY_IN_ROW_MAX", BODY_IN_ROW_MAX),
+        ("LEDGER_KEPT_DAYS", LEDGER_KEPT_DAYS),
     ];
     limits.into_iter().map(|(name, limit)| (name.to_owned(), limit.to_string())).collect()
 }

@@ -5,7 +5,6 @@
 verb('expired_leases', {}, function()
   local limit, idle_ms = tonumber(arg()), tonumber(arg())
   local STREAMS_MAX, ENTRIES_MAX = 16, 100
-  local RESCUER = 'rescuer'
 
   local function tidy(queue)
     local stream = T .. ':s:' .. queue

@@ -1,5 +1,7 @@
 -- Writes what a call has changed: rows, indexes, counters, deliveries; then one event and one notice.
 
+-- The consumer as which the rescuer looks at pending entries.
+local RESCUER = 'rescuer'
 local flush, finish, note, note_more, ready_member, write_rows, drop_rows
 -- Lua allows 200 names at once, so that what is only of use here stands in a block.
 do

@@ -3,15 +3,26 @@
 verb('prune', {'allow-oom'}, function()
   local limit, silent_since = tonumber(arg()), tonumber(arg())
   local HELD_AGAIN = DAY
+  -- Places looked at, also of jobs that were retried or are gone.
+  local VISITED_MAX = 4000
+  -- Queues looked at.
+  local STREAMS_MAX = 16
+  -- No queue has this name.
+  local LEDGER_CURSOR = ''
   local changed = 0
 
   -- A member is the places of jobs that ended together. One that was retried, or is gone, is passed over.
-  local cut = false
+  local cut, visited = false, 0
   while changed < limit do
+    if visited >= VISITED_MAX then
+      cut = true
+      break
+    end
     local first = call('ZRANGEBYSCORE', T .. ':prune', '-inf', NOW, 'WITHSCORES', 'LIMIT', 0, 1)
     if #first == 0 then break end
     local together, time, seqs, left = first[1], tonumber(first[2]), {}, nil
     for i = 1, #together, 6 do seqs[#seqs + 1] = read('>I6', together, i) end
+    visited = visited + #seqs
     load(seqs)
     for i = 1, #seqs do
       if changed == limit then
@@ -56,17 +67,39 @@ verb('prune', {'allow-oom'}, function()
     changed, touched = changed + 1, true
   end
 
-  -- Consumers that are nobody's any more. One with pending entries stays until the rescuer has taken them.
-  local streams = call('SMEMBERS', T .. ':streams')
+  -- The ledger's oldest days.
+  if call('HLEN', T .. ':ledger') > 0 then
+    local oldest, days = floor(NOW / DAY) - LEDGER_KEPT_DAYS, {}
+    local cursor = call('HGET', T .. ':cursors', LEDGER_CURSOR) or '0'
+    local found = call('HSCAN', T .. ':ledger', cursor, 'COUNT', 1000)
+    for i = 1, #found[2], 2 do
+      if tonumber(string.match(found[2][i], '^%d+')) < oldest then days[#days + 1] = found[2][i] end
+    end
+    each_chunk('HDEL', T .. ':ledger', days)
+    if found[1] ~= cursor then call('HSET', T .. ':cursors', LEDGER_CURSOR, found[1]) end
+  end
+
+  -- Consumers that are nobody's any more; one with pending entries stays until the rescuer has taken them. A stream without
+  -- consumers and entries goes; the next claim makes it again. A few queues a call, drawn by the server.
+  local streams = call('SRANDMEMBER', T .. ':streams', STREAMS_MAX)
   for i = 1, #streams do
     local stream = T .. ':s:' .. streams[i]
     local consumers = attempt('XINFO', 'CONSUMERS', stream, 'workers')
-    for k = 1, consumers.err and 0 or #consumers do
+    local left = consumers.err and 0 or #consumers
+    for k = 1, left do
       local consumer = {}
       for f = 1, #consumers[k], 2 do consumer[consumers[k][f]] = consumers[k][f + 1] end
-      if consumer.pending == 0 and consumer.idle > DAY and call('HEXISTS', T .. ':workers', consumer.name) == 0 then
+      if consumer.name == RESCUER then
+        left = left - 1
+      elseif consumer.pending == 0 and consumer.idle > DAY and call('HEXISTS', T .. ':workers', consumer.name) == 0 then
         call('XGROUP', 'DELCONSUMER', stream, 'workers', consumer.name)
+        left = left - 1
       end
+    end
+    if left == 0 and attempt('XLEN', stream) == 0 then
+      call('DEL', stream)
+      call('SREM', T .. ':streams', streams[i])
+      call('HDEL', T .. ':cursors', streams[i])
     end
   end
   finish()

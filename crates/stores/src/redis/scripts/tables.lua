@@ -333,11 +333,9 @@ end
 -- Payload and options.
 local function body(r) return has(r, LONG) and beside(r, 'p') or r[BODY] end
 
-local function options(r)
-  local text = body(r)
-  local _, from = read('>I4c0', text)
-  return sub(text, from)
-end
+local function options_of(text) return sub(text, 5 + read('>I4', text)) end
+
+local function options(r) return options_of(body(r)) end
 
 local function set_flag(r, what, on)
   if flag(r, what) == on then return end
