@@ -236,6 +236,12 @@ impl NewJob {
         self
     }
 
+    /// Lets it take turns with jobs of other keys.
+    pub fn fair_key(mut self, key: impl Into<String>) -> Self {
+        self.options.fair_key = Some(key.into());
+        self
+    }
+
     /// Sets how often it may fail.
     pub fn max_attempts(mut self, max_attempts: u32) -> Self {
         self.options.max_attempts = Some(max_attempts);

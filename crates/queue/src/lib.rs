@@ -29,11 +29,13 @@ mod outage;
 pub mod remote;
 pub mod retry;
 pub mod shutdown;
+pub mod slices;
 pub mod state;
 pub mod store;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod trace;
+pub mod turns;
 pub mod worker;
 
 pub use client::Queue;

@@ -11,7 +11,7 @@ use crate::retry::{Backoff, RETRY_LIST_MAX, RetryPolicy};
 pub const VALUE_BYTES_DEFAULT: usize = 1_000_000;
 /// Payload, data and result: largest size that a setting may allow.
 pub const VALUE_BYTES_MAX: usize = 16_000_000;
-/// Queue, kind, process, owner, tag, unique key and park key.
+/// Queue, kind, process, owner, tag, fair key, unique key and park key.
 pub const NAME_BYTES_MAX: usize = 200;
 /// Tags of one job.
 pub const TAGS_MAX: usize = 32;
@@ -47,8 +47,15 @@ pub const SIGNAL_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 pub const CRON_CATCH_UP_MAX: usize = 100;
 /// A worker gives a sign of life every ten seconds; one unheard of for so long counts as dead.
 pub const WORKER_SILENT_AFTER: Duration = Duration::from_secs(30);
+/// Value of a record.
+pub const RECORD_BYTES_MAX: usize = 64_000;
+/// Pieces on one page of an export, and in one import.
+pub const PIECES_MAX: usize = 500;
 /// A worker unheard of for so long is no longer listed.
 pub const WORKER_KEPT: Duration = Duration::from_secs(24 * 3600);
+
+/// Longest worth of a level of priority, so that a job's rank stays a time.
+pub const AGEING_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// What a store or a client accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,6 +118,9 @@ impl Limits {
             if let Some(value) = value {
                 check_name(field, value)?;
             }
+        }
+        if let Some(key) = &options.fair_key {
+            check_name("fair_key", key)?;
         }
         if let Some(unique) = &options.unique {
             check_name("unique.key", &unique.key)?;

@@ -28,15 +28,17 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::events::EventPage;
 use crate::job::{Claimed, Job, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId};
+use crate::json::Json;
 use crate::state::State;
 use crate::store::{
-    CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExtendRequest, Firing, LedgerRow, ListRequest,
-    Page, ProcessInfo, QueueChange, QueueInfo, Renewal, RetryRequest, Save, Schedule, SettleItem, Settled,
-    Store, Swept, UnparkRequest, Unparked, WorkerInfo,
+    CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExportPage, ExtendRequest, Firing, LedgerRow,
+    ListRequest, Page, Piece, ProcessInfo, QueueChange, QueueInfo, Record, Renewal, RetryRequest, Save,
+    Schedule, SettleItem, Settled, Store, Swept, UnparkRequest, Unparked, WorkerInfo,
 };
 
 mod admin;
 mod claim;
+mod export;
 mod graph;
 mod insert;
 mod read;
@@ -236,5 +238,21 @@ impl Store for MemoryStore {
 
     async fn ledger(&self) -> Result<Vec<LedgerRow>> {
         Ok(self.lock().ledger())
+    }
+
+    async fn record(&self, name: String) -> Result<Option<Record>> {
+        Ok(self.lock().records.get(&name).cloned())
+    }
+
+    async fn put_record(&self, name: String, expected: u64, value: Json) -> Result<bool> {
+        Ok(self.lock().put_record(name, expected, value))
+    }
+
+    async fn export(&self, after: Option<String>, limit: usize) -> Result<ExportPage> {
+        self.lock().export(after.as_deref(), limit)
+    }
+
+    async fn import(&self, pieces: Vec<Piece>) -> Result<()> {
+        self.set(|tables| tables.import(pieces))
     }
 }

@@ -12,20 +12,23 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::events::EventPage;
 use crate::job::{Claimed, Job, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId};
+use crate::json::Json;
 use crate::state::State;
 
 mod admin;
 mod field;
 mod filter;
+mod pieces;
 mod requests;
 mod search;
 
 pub use admin::{Firing, LedgerRow, Missed, ProcessInfo, QueueChange, QueueInfo, Schedule, WorkerInfo};
 pub use field::Field;
 pub use filter::{Candidate, Filter, IdRange, Sieve};
+pub use pieces::{EdgePiece, ExportPage, JobPiece, Piece, QueuePiece, UniquePiece};
 pub use requests::{
-    CancelReply, ClaimRequest, Count, Deleted, Enqueued, ExtendRequest, How, ListRequest, Page, Renewal,
-    RetryRequest, Save, SettleItem, Settled, Signal, Swept, UnparkRequest, UnparkTarget, Unparked,
+    CancelReply, ClaimRequest, Count, Deleted, Enqueued, ExtendRequest, How, ListRequest, Page, Record,
+    Renewal, RetryRequest, Save, SettleItem, Settled, Signal, Swept, UnparkRequest, UnparkTarget, Unparked,
 };
 
 /// Storage for jobs. A call that fails with [`crate::Error::Unavailable`] may or may not have taken effect; repeating it is
@@ -53,8 +56,9 @@ pub trait Store: Send + Sync + 'static {
     /// Jobs per queue, kind and state, from maintained counters.
     async fn counts(&self) -> Result<Vec<Count>>;
 
-    /// Hands out ready jobs, each under a lease of its own with a raised fence. Order within a queue: priority,
-    /// `run_at`, `seq`; queues in the order given. Expired jobs are cancelled on the way.
+    /// Hands out ready jobs, each under a lease of its own with a raised fence. Queues in the order given; within a queue
+    /// fair keys take turns, and the jobs of one key come by priority, `run_at`, `seq`: see [`crate::turns`]. Expired
+    /// jobs are cancelled on the way.
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>>;
 
     /// Renews leases. A lease that passed its time but was not rescued is renewed.
@@ -139,6 +143,33 @@ pub trait Store: Send + Sync + 'static {
 
     /// Ended jobs per day, queue, kind and state; survives their deletion.
     async fn ledger(&self) -> Result<Vec<LedgerRow>>;
+
+    /// A small value that processes share under a name.
+    async fn record(&self, name: String) -> Result<Option<Record>> {
+        let _ = name;
+        Err(crate::Error::Unavailable("not in this store yet".to_owned()))
+    }
+
+    /// Writes a record if its version is still `expected`, 0 for one that is not there; false when it is not. The new
+    /// version is one higher. It wakes nobody. After a lost answer the record itself tells what became of the call.
+    async fn put_record(&self, name: String, expected: u64, value: Json) -> Result<bool> {
+        let _ = (name, expected, value);
+        Err(crate::Error::Unavailable("not in this store yet".to_owned()))
+    }
+
+    /// Everything that lasts, piece by piece, for [`Store::import`] into another store; `after` is the `next` of the page
+    /// before. Each piece comes once if nothing is written meanwhile. Events and workers do not last.
+    async fn export(&self, after: Option<String>, limit: usize) -> Result<ExportPage> {
+        let _ = (after, limit);
+        Err(crate::Error::Unavailable("not in this store yet".to_owned()))
+    }
+
+    /// Writes pieces as they are into a store that had nothing of them, all or none; a running job is `Invalid`. Pieces
+    /// come in the order of an export, in any number of calls; a call that is repeated changes nothing.
+    async fn import(&self, pieces: Vec<Piece>) -> Result<()> {
+        let _ = pieces;
+        Err(crate::Error::Unavailable("not in this store yet".to_owned()))
+    }
 }
 
 /// What a store is and promises.

@@ -3,6 +3,7 @@
 
 pub mod bench;
 pub mod conformance;
+pub mod export;
 pub mod faulty;
 pub mod invariants;
 pub mod lost_calls;

@@ -191,8 +191,10 @@ impl Worker {
         info!(worker = %identity.id, concurrency = *concurrency.borrow(), "worker starts");
         let heartbeat = start_heartbeat(&identity, &runs, &concurrency, &queues)?;
         // Ends with this future, also when it is dropped.
-        let maintenance =
-            identity.options.maintenance.map(|options| Maintenance::spawn(&identity.services.queue, options));
+        let maintenance = identity
+            .options
+            .maintenance
+            .map(|options| Maintenance::spawn_as(identity.id.to_string(), &identity.services.queue, options));
 
         // Dropped in reverse order: the tasks go first, then what still runs is stopped.
         let _stop_runs = StopRunsOnDrop(Arc::clone(&runs));

@@ -61,6 +61,9 @@ pub struct JobOptions {
         skip_serializing_if = "Option::is_none"
     )]
     pub delay: Option<Duration>,
+    /// Whose turn it is: jobs of one queue with different keys take turns, and a queue may bound how many of one key run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fair_key: Option<String>,
     /// At most one unfinished job per key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unique: Option<Unique>,

@@ -1,5 +1,5 @@
 //! What time moves: four duties of one shape. Any number of processes may run them at once; the store makes each
-//! change once.
+//! change once, and one process leads, so that the others need not look so often (`leader`).
 //!
 //! A duty sweeps, then sleeps until the store says that there is more to do, until its interval has passed, or until
 //! something changed in the store that may have brought an earlier time.
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{debug, warn};
@@ -20,11 +21,14 @@ use crate::shutdown::Shutdown;
 use crate::store::Swept;
 
 mod cron;
+mod leader;
 mod promoter;
 mod pruner;
 mod rescuer;
 
 pub use cron::{Cron, next_after};
+pub use leader::Leader;
+use leader::{Leadership, Patience};
 pub use promoter::Promoter;
 pub use pruner::Pruner;
 pub use rescuer::Rescuer;
@@ -43,11 +47,6 @@ pub trait Duty: Send + Sync + 'static {
 
     /// Does what is due now, up to the pace's limit.
     async fn run_once(&self) -> Result<Swept>;
-
-    /// Sweeps until the shutdown asks for the end.
-    async fn run(&self, shutdown: Shutdown) {
-        run(self, shutdown).await;
-    }
 }
 
 /// How often a duty looks, and how much it does at once.
@@ -98,8 +97,13 @@ pub struct Maintenance {
 }
 
 impl Maintenance {
-    /// Starts the duties on the current runtime.
+    /// Starts the duties on the current runtime, under a name of their own.
     pub fn spawn(queue: &Queue, options: MaintenanceOptions) -> Self {
+        Self::spawn_as(format!("m-{:016x}", fastrand::u64(..)), queue, options)
+    }
+
+    /// Starts the duties on the current runtime. `holder` is this process's name where it leads.
+    pub fn spawn_as(holder: String, queue: &Queue, options: MaintenanceOptions) -> Self {
         let duties: [Arc<dyn Duty>; 4] = [
             Arc::new(Promoter::new(queue.clone(), options.promoter)),
             Arc::new(Rescuer::new(queue.clone(), options.rescuer)),
@@ -108,10 +112,13 @@ impl Maintenance {
         ];
         let shutdown = Shutdown::new();
         let mut tasks = JoinSet::new();
+        let leadership = Leadership::new(queue.clone(), holder);
         for duty in duties {
-            let shutdown = shutdown.clone();
-            tasks.spawn(async move { duty.run(shutdown).await });
+            let (leads, shutdown) = (leadership.watch(), shutdown.clone());
+            tasks.spawn(async move { run(duty.as_ref(), leads, shutdown).await });
         }
+        let of_leader = shutdown.clone();
+        tasks.spawn(async move { leadership.run(of_leader).await });
         Self { shutdown, tasks }
     }
 
@@ -123,8 +130,9 @@ impl Maintenance {
 }
 
 /// The loop of every duty.
-async fn run<D: Duty + ?Sized>(duty: &D, shutdown: Shutdown) {
+async fn run(duty: &dyn Duty, mut leads: watch::Receiver<bool>, shutdown: Shutdown) {
     let (queue, pace) = (duty.queue(), duty.pace());
+    let mut patience = Patience::new();
     let mut changes = queue.store().watch();
     let mut backoff = Backoff::new();
     while !shutdown.is_requested() {
@@ -152,7 +160,7 @@ async fn run<D: Duty + ?Sized>(duty: &D, shutdown: Shutdown) {
             debug!(duty = duty.name(), changed = swept.changed, "swept");
         }
         let now = queue.clock().now();
-        let until = swept.next_at.unwrap_or(now + pace.interval).min(now + pace.interval);
+        let (until, change_gap) = patience.after(swept, *leads.borrow_and_update(), pace, now);
         if until <= now && swept.changed > 0 {
             // The limit cut the sweep. Others may run in between.
             tokio::task::yield_now().await;
@@ -162,13 +170,14 @@ async fn run<D: Duty + ?Sized>(duty: &D, shutdown: Shutdown) {
         let until = if until <= now { now + Duration::from_millis(1) } else { until };
         tokio::select! {
             () = queue.clock().sleep_until(until) => {}
-            () = changed(&mut changes, looked_at, pace.change_gap) => {}
+            () = changed(&mut changes, looked_at, change_gap) => {}
+            Ok(()) = leads.changed() => {}
             () = shutdown.requested() => {}
         }
     }
 }
 
-async fn changed(changes: &mut tokio::sync::watch::Receiver<u64>, looked_at: Instant, gap: Option<Duration>) {
+async fn changed(changes: &mut watch::Receiver<u64>, looked_at: Instant, gap: Option<Duration>) {
     if let Some(gap) = gap {
         tokio::time::sleep_until(looked_at + gap).await;
         if changes.changed().await.is_ok() {

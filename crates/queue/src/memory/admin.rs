@@ -4,9 +4,10 @@ use super::tables::{QueueRow, Tables};
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::job::{JobId, ProcessId, WorkerId};
+use crate::json::Json;
 use crate::limits::WORKER_KEPT;
 use crate::state::{JobError, State};
-use crate::store::{CancelReply, Deleted, Firing, QueueChange, WorkerInfo};
+use crate::store::{CancelReply, Deleted, Firing, QueueChange, Record, WorkerInfo};
 
 impl Tables {
     pub(super) fn cancel(&mut self, ids: &[JobId], now: Timestamp) -> Vec<CancelReply> {
@@ -70,6 +71,8 @@ impl Tables {
         let mut queue = self.queues.remove(&change.name).unwrap_or_default();
         queue.paused = change.paused.unwrap_or(queue.paused);
         queue.max_running = change.max_running.unwrap_or(queue.max_running);
+        queue.max_running_per_key = change.max_running_per_key.unwrap_or(queue.max_running_per_key);
+        queue.ageing = change.ageing.unwrap_or(queue.ageing);
         queue.retention = change.retention.unwrap_or(queue.retention);
         if queue != QueueRow::default() {
             self.queues.insert(change.name, queue);
@@ -100,6 +103,14 @@ impl Tables {
             schedule.last_at = Some(now);
         }
         Ok(true)
+    }
+
+    pub(super) fn put_record(&mut self, name: String, expected: u64, value: Json) -> bool {
+        if self.records.get(&name).map_or(0, |record| record.version) != expected {
+            return false;
+        }
+        self.records.insert(name, Record { version: expected + 1, value });
+        true
     }
 
     pub(super) fn beat(&mut self, worker: WorkerInfo) {

@@ -1,11 +1,15 @@
 //! Claim, and what the holder of a lease does before it settles: extend and save.
 
+use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
+
 use super::tables::{Row, Tables};
 use crate::error::{Error, Result};
-use crate::job::{Claimed, Lease};
+use crate::job::{Claimed, Job, Lease};
 use crate::limits::{CLAIM_MAX, LOG_LINES_MAX};
 use crate::state::{JobError, State};
 use crate::store::{ClaimRequest, ExtendRequest, Renewal, Save};
+use crate::turns::{from_next, rank, take_turns};
 
 impl Tables {
     pub(super) fn claim(&mut self, request: &ClaimRequest) -> Vec<Claimed> {
@@ -18,7 +22,12 @@ impl Tables {
             for seq in expired {
                 self.end(seq, State::Cancelled, Some(JobError::expired()), request.now);
             }
-            claimed.extend(chosen.into_iter().filter_map(|seq| self.hand_out(seq, request)));
+            claimed.extend(chosen.iter().filter_map(|seq| self.hand_out(*seq, request)));
+            if let (Some(last), Some(seq)) = (self.turns.get_mut(queue), chosen.last())
+                && let Some(row) = self.jobs.get(seq)
+            {
+                key_of(&row.job).clone_into(last);
+            }
         }
         claimed
     }
@@ -44,28 +53,59 @@ impl Tables {
         free: usize,
         suspects_left: &mut usize,
     ) -> (Vec<i64>, Vec<i64>) {
-        let (mut chosen, mut expired) = (Vec::new(), Vec::new());
+        let mut expired = Vec::new();
+        let last = self.turns.get(queue).map_or("", String::as_str);
+        let mut lines = self.lines(queue, request);
+        let keys = from_next(lines.keys().copied().collect(), last);
+        let lines: Vec<_> = keys
+            .into_iter()
+            .map(|key| (lines.remove(key).unwrap_or_default(), self.free_of_key(queue, key)))
+            .collect();
+        let chosen = take_turns(lines, free, |(line, room)| {
+            if *room == 0 {
+                return Ok::<_, Infallible>(None);
+            }
+            while let Some(job) = line.pop_front() {
+                let suspect = job.spent.crashes > 0;
+                if suspect && *suspects_left == 0 {
+                    continue;
+                }
+                if job.started_at.is_none() && job.expires_at.is_some_and(|at| at <= request.now) {
+                    expired.push(job.seq);
+                    continue;
+                }
+                *suspects_left -= usize::from(suspect);
+                *room -= 1;
+                return Ok(Some(job.seq));
+            }
+            Ok(None)
+        });
+        (chosen.unwrap_or_else(|never| match never {}), expired)
+    }
+
+    /// The ready jobs of a queue that the claim asks for, by key and in the order of each.
+    fn lines(&self, queue: &str, request: &ClaimRequest) -> BTreeMap<&str, VecDeque<&Job>> {
+        let ageing = self.queues.get(queue).and_then(|queue| queue.ageing);
         let ready = self.ready.get(queue).into_iter().flatten();
-        for row in ready.filter_map(|(_, _, seq)| self.jobs.get(seq)) {
-            if chosen.len() >= free {
-                break;
-            }
-            let job = &row.job;
-            if request.kinds.as_ref().is_some_and(|kinds| !kinds.contains(&job.kind)) {
-                continue;
-            }
-            let suspect = job.spent.crashes > 0;
-            if suspect && *suspects_left == 0 {
-                continue;
-            }
-            if job.started_at.is_none() && job.expires_at.is_some_and(|at| at <= request.now) {
-                expired.push(job.seq);
-                continue;
-            }
-            *suspects_left -= usize::from(suspect);
-            chosen.push(job.seq);
+        let mut jobs: Vec<&Job> =
+            ready.filter_map(|(_, _, seq)| self.jobs.get(seq)).map(|row| &row.job).collect();
+        jobs.retain(|job| request.kinds.as_ref().is_none_or(|kinds| kinds.contains(&job.kind)));
+        jobs.sort_by_key(|job| rank(job.priority, job.run_at, job.seq, ageing));
+        let mut lines = BTreeMap::<&str, VecDeque<&Job>>::new();
+        for job in jobs {
+            lines.entry(key_of(job)).or_default().push_back(job);
         }
-        (chosen, expired)
+        lines
+    }
+
+    /// How many more jobs of a key may run.
+    fn free_of_key(&self, queue: &str, key: &str) -> usize {
+        let limit = self.queues.get(queue).and_then(|queue| queue.max_running_per_key);
+        let Some(limit) = limit.filter(|_| !key.is_empty()) else { return usize::MAX };
+        let jobs = self.jobs.values().map(|row| &row.job);
+        let running =
+            jobs.filter(|job| job.state == State::Running && job.queue == queue && key_of(job) == key);
+        (limit as usize).saturating_sub(running.count())
     }
 
     fn hand_out(&mut self, seq: i64, request: &ClaimRequest) -> Option<Claimed> {
@@ -132,4 +172,9 @@ impl Tables {
         }
         Ok(())
     }
+}
+
+/// Whose turn the job waits for.
+fn key_of(job: &Job) -> &str {
+    job.options.fair_key.as_deref().unwrap_or_default()
 }

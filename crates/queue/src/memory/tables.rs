@@ -2,6 +2,7 @@
 //! the event of a call cannot drift from the rows.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::time::Duration;
 
 use crate::clock::Timestamp;
 use crate::events::{Change, Event};
@@ -12,7 +13,7 @@ use crate::job::{
 use crate::json::Json;
 use crate::limits::{EVENT_CHANGES_MAX, EVENTS_KEPT_MAX};
 use crate::state::State;
-use crate::store::{Schedule, Signal, WorkerInfo};
+use crate::store::{Record, Schedule, Signal, WorkerInfo};
 
 /// Everything that is stored.
 #[derive(Default)]
@@ -29,6 +30,9 @@ pub(super) struct Tables {
     pub(super) waiters: HashMap<ProcessId, BTreeSet<i64>>,
     pub(super) processes: BTreeMap<ProcessId, ProcessRow>,
     pub(super) queues: BTreeMap<String, QueueRow>,
+    /// The key served last, by queue; those that ever had a fair key.
+    pub(super) turns: BTreeMap<String, String>,
+    pub(super) records: BTreeMap<String, Record>,
     pub(super) uniques: BTreeMap<UniqueScope, UniqueRow>,
     pub(super) signals: BTreeMap<String, SignalRow>,
     pub(super) schedules: BTreeMap<String, Schedule>,
@@ -102,10 +106,12 @@ impl Default for ProcessRow {
 }
 
 /// A queue's settings.
-#[derive(Default, PartialEq)]
+#[derive(Clone, Default, PartialEq)]
 pub(super) struct QueueRow {
     pub(super) paused: bool,
     pub(super) max_running: Option<u32>,
+    pub(super) max_running_per_key: Option<u32>,
+    pub(super) ageing: Option<Duration>,
     pub(super) retention: Option<Retention>,
 }
 
@@ -186,6 +192,9 @@ impl Tables {
         if let Some(process_id) = &job.process_id {
             *self.processes.entry(process_id.clone()).or_default().count(job) += 1;
         }
+        if job.options.fair_key.is_some() {
+            self.turns.entry(job.queue.clone()).or_default();
+        }
         add_ready(&mut self.ready, job);
         self.news.note(job, None);
         self.jobs.insert(job.seq, row);
@@ -234,6 +243,11 @@ impl Tables {
         if let Some(process_id) = &row.job.process_id {
             self.drop_empty_process(process_id);
         }
+    }
+
+    /// Forgets that an edge leads from `parent` to `child`.
+    pub(super) fn forget_child(&mut self, parent: &JobId, child: i64) {
+        drop_from(&mut self.children, parent, child);
     }
 
     /// Forgets a process that has no jobs and expects none.

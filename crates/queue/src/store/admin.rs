@@ -1,5 +1,7 @@
 //! What the calls about queues, processes, schedules and workers take and answer.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
@@ -15,6 +17,11 @@ pub struct QueueInfo {
     pub paused: bool,
     /// At most so many of its jobs run at once, over all workers.
     pub max_running: Option<u32>,
+    /// At most so many jobs of one fair key run at once, over all workers.
+    pub max_running_per_key: Option<u32>,
+    /// The time of waiting that makes up for one level of priority.
+    #[serde(with = "crate::duration::millis_option", rename = "ageing_ms")]
+    pub ageing: Option<Duration>,
     /// For jobs that name none.
     pub retention: Option<Retention>,
     /// Jobs by state, in the order of [`State::ALL`].
@@ -30,6 +37,10 @@ pub struct QueueChange {
     pub paused: Option<bool>,
     /// Set or lift the limit.
     pub max_running: Option<Option<u32>>,
+    /// Set or lift the limit for each fair key.
+    pub max_running_per_key: Option<Option<u32>>,
+    /// Set or lift ageing; at most [`crate::limits::AGEING_MAX`].
+    pub ageing: Option<Option<Duration>>,
     /// Set or lift the rule.
     pub retention: Option<Option<Retention>>,
 }
@@ -138,7 +149,7 @@ pub struct WorkerInfo {
 }
 
 /// Jobs that ended on a day.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LedgerRow {
     /// Days since the Unix epoch, UTC.
     pub day: i64,

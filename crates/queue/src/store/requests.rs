@@ -253,6 +253,15 @@ pub struct Deleted {
     pub refused: Vec<(JobId, Error)>,
 }
 
+/// A small value that processes share.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Counts its writes, from 1.
+    pub version: u64,
+    /// What was written last.
+    pub value: Json,
+}
+
 /// What a sweep did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Swept {

@@ -15,15 +15,18 @@ mod admin;
 mod claim;
 mod enqueue;
 mod events;
+mod export;
 mod graph;
 mod lease;
 mod lists;
 mod park;
 mod process;
+mod records;
 mod results;
 mod schedule;
 mod settle;
 mod sweep;
+mod turns;
 mod unique;
 
 /// One case.
@@ -89,6 +92,24 @@ macro_rules! conformance_list {
                 what_an_expiry_releases_waits_for_the_next_claim,
                 the_fence_rises_with_each_claim_and_never_falls,
                 a_checkpoint_comes_with_the_next_claim,
+            }
+            turns {
+                keys_take_turns_whatever_their_backlog,
+                turns_go_on_where_the_last_claim_ended,
+                jobs_without_a_key_take_turns_as_one,
+                a_key_that_comes_late_waits_one_round,
+                within_a_key_the_order_is_priority_then_time_then_submission,
+                a_keys_limit_holds_over_all_workers,
+                a_key_at_its_limit_keeps_nobody_else_waiting,
+                jobs_without_a_key_have_no_key_limit,
+                a_limit_that_is_raised_counts_at_once,
+                turns_look_at_the_kinds_asked_for_only,
+                what_has_expired_costs_its_key_no_turn,
+                suspects_of_a_key_wait_without_holding_it,
+                a_job_that_comes_back_has_its_key_still,
+                with_ageing_a_long_wait_makes_up_for_priority,
+                ageing_ranks_within_each_key,
+                ageing_can_be_lifted,
             }
             lease {
                 a_renewal_reaches_as_far_as_a_claim,
@@ -262,6 +283,18 @@ macro_rules! conformance_list {
                 two_leaders_fire_once,
                 a_schedule_that_is_gone_does_not_fire,
                 a_firing_with_an_invalid_job_leaves_the_schedule_alone,
+            }
+            records {
+                a_record_is_written_by_who_knows_its_version,
+                a_record_wakes_nobody,
+            }
+            export {
+                everything_that_lasts_is_exported_once_in_pages_of_any_size,
+                an_import_gives_back_what_was_exported,
+                a_repeated_import_changes_nothing,
+                a_running_job_is_not_imported,
+                an_imported_store_lives_on_like_its_original,
+                an_imported_job_is_recognised_when_it_is_enqueued_again,
             }
             events {
                 a_call_makes_one_event_with_all_its_changes,

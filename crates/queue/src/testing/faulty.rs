@@ -11,11 +11,12 @@ use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::events::EventPage;
 use crate::job::{Claimed, Job, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId};
+use crate::json::Json;
 use crate::state::State;
 use crate::store::{
-    CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExtendRequest, Firing, LedgerRow, ListRequest,
-    Page, ProcessInfo, QueueChange, QueueInfo, Renewal, RetryRequest, Save, Schedule, SettleItem, Settled,
-    Store, Swept, UnparkRequest, Unparked, WorkerInfo,
+    CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExportPage, ExtendRequest, Firing, LedgerRow,
+    ListRequest, Page, Piece, ProcessInfo, QueueChange, QueueInfo, Record, Renewal, RetryRequest, Save,
+    Schedule, SettleItem, Settled, Store, Swept, UnparkRequest, Unparked, WorkerInfo,
 };
 
 /// How a call fails.
@@ -124,4 +125,8 @@ forward! {
     fn workers(now: Timestamp) -> Vec<WorkerInfo>;
     fn events(after: Option<u64>, limit: usize) -> EventPage;
     fn ledger() -> Vec<LedgerRow>;
+    fn record(name: String) -> Option<Record>;
+    fn put_record(name: String, expected: u64, value: Json) -> bool;
+    fn export(after: Option<String>, limit: usize) -> ExportPage;
+    fn import(pieces: Vec<Piece>) -> ();
 }

@@ -19,6 +19,7 @@ use crate::store::{
     UnparkTarget,
 };
 use crate::testing::bench::{LEASE_FOR, days, id, json, secs};
+use crate::testing::export::{as_lines, export_all, lasts_at};
 use crate::testing::{invariants, snapshot};
 
 mod draw;
@@ -41,6 +42,7 @@ pub async fn run(seed: u64, steps: usize, stores: &[Arc<dyn Store>], clock: &Man
             run.compare_snapshots().await;
         }
     }
+    run.compare_exports().await;
 }
 
 struct Run<'a> {
@@ -84,6 +86,18 @@ impl Run<'_> {
         if let Err(problem) = invariants::check(self.stores[0].as_ref()).await {
             panic!("seed {seed}, step {step}: {problem}");
         }
+    }
+
+    /// What lasts is the same everywhere, and an import gives it back.
+    async fn compare_exports(&self) {
+        let mut texts = Vec::new();
+        for store in self.stores {
+            let mut pieces = export_all(store.as_ref()).await;
+            // When a key or a signal past its time goes is the store's own business.
+            pieces.retain(|piece| lasts_at(piece, self.now()));
+            texts.push(as_lines(&pieces));
+        }
+        self.check_alike("export", &texts);
     }
 
     fn check_alike(&self, what: &str, texts: &[String]) {
@@ -249,6 +263,8 @@ impl Run<'_> {
                 name: (*self.pick(&["a", "b"])).to_owned(),
                 paused: self.maybe(50).then(|| self.maybe(30)),
                 max_running: self.maybe(50).then(|| self.maybe(50).then(|| self.rng.u32(0..4))),
+                max_running_per_key: self.maybe(50).then(|| self.maybe(50).then(|| self.rng.u32(0..3))),
+                ageing: self.maybe(50).then(|| self.maybe(50).then(|| secs(self.rng.u64(1..20)))),
                 retention: self.maybe(30).then(|| self.draw_retention()),
             };
             let _ = self.all("set_queue", async |store| store.set_queue(change.clone()).await).await;

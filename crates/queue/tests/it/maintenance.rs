@@ -1,12 +1,14 @@
 //! The duties: each does what is due, and sleeps until more is.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_queue::job::WorkerId;
-use longhaul_queue::maintenance::{Duty, Maintenance, MaintenanceOptions, Promoter, Pruner, Rescuer};
+use longhaul_queue::maintenance::{Duty, Leader, Maintenance, MaintenanceOptions, Promoter, Pruner, Rescuer};
 use longhaul_queue::state::Reason;
 use longhaul_queue::store::ClaimRequest;
-use longhaul_queue::{Clock, Failure, JobContext, Json, NewJob, State, Worker, WorkerOptions};
+use longhaul_queue::testing::FaultyStore;
+use longhaul_queue::{Clock, Failure, JobContext, Json, NewJob, Queue, State, Worker, WorkerOptions};
 
 use crate::stage::{Stage, soon, start};
 
@@ -87,4 +89,31 @@ async fn maintenance_ends_with_a_worker_whose_future_is_dropped() {
         tokio::task::yield_now().await;
     }
     assert_eq!(stage.get(id).await.job.state, State::Scheduled);
+}
+
+#[tokio::test]
+async fn one_process_leads_and_another_takes_over_when_it_dies() {
+    let stage = Stage::new();
+    let options = MaintenanceOptions::default();
+    let first = Maintenance::spawn_as("first".to_owned(), &stage.queue, options);
+    stage.until_leader("first").await;
+    let calls = Arc::new(FaultyStore::new(Arc::clone(&stage.store)));
+    let queue = Queue::new(calls.clone()).with_clock(stage.clock.clone());
+    let second = Maintenance::spawn_as("second".to_owned(), &queue, options);
+    for _ in 0..200 {
+        let at = stage.clock.now() + Duration::from_millis(10);
+        let id = stage.enqueue_job(NewJob::new("job", Json::null()).run_at(at)).await;
+        stage.clock.advance(Duration::from_millis(10));
+        stage.until(id, State::Ready).await;
+    }
+    // Each change woke the leader; the other looked when it began, and hardly ever since.
+    assert!(calls.calls() < 50, "the follower made {} calls", calls.calls());
+    drop(first);
+    let at = stage.clock.now() + Duration::from_secs(1);
+    let id = stage.enqueue_job(NewJob::new("job", Json::null()).run_at(at)).await;
+    stage.clock.advance(Duration::from_secs(15));
+    stage.until(id, State::Ready).await;
+    stage.until_leader("second").await;
+    soon(second.stop()).await;
+    assert_eq!(Leader::of(&stage.queue).await.unwrap(), None, "who leaves gives up the lead");
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use longhaul_queue::clock::{Clock, ManualClock, Timestamp};
 use longhaul_queue::job::{JobDetail, JobId, NewJob};
+use longhaul_queue::maintenance::Leader;
 use longhaul_queue::memory::MemoryStore;
 use longhaul_queue::{
     Failure, Json, Queue, Result, Shutdown, State, Store, Worker, WorkerOptions, WorkerReport,
@@ -77,6 +78,18 @@ impl Stage {
             }
         })
         .await
+    }
+
+    /// Waits until `holder` leads the duties. A record wakes nobody, so this asks again at each turn of the tasks.
+    pub(crate) async fn until_leader(&self, holder: &str) {
+        let leads =
+            async || Leader::of(&self.queue).await.unwrap().is_some_and(|leader| leader.holder == holder);
+        soon(async {
+            while !leads().await {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
     }
 }
 

@@ -6,10 +6,11 @@ use std::time::Instant;
 use async_trait::async_trait;
 use longhaul_queue::events::EventPage;
 use longhaul_queue::job::{Claimed, Job, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId};
+use longhaul_queue::json::Json;
 use longhaul_queue::store::{
-    CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExtendRequest, Firing, LedgerRow, ListRequest,
-    Page, ProcessInfo, QueueChange, QueueInfo, Renewal, RetryRequest, Save, Schedule, SettleItem, Settled,
-    Swept, UnparkRequest, Unparked, WorkerInfo,
+    CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExportPage, ExtendRequest, Firing, LedgerRow,
+    ListRequest, Page, Piece, ProcessInfo, QueueChange, QueueInfo, Record, Renewal, RetryRequest, Save,
+    Schedule, SettleItem, Settled, Swept, UnparkRequest, Unparked, WorkerInfo,
 };
 use longhaul_queue::{Result, State, Store, Timestamp};
 use tokio::sync::watch;
@@ -95,4 +96,8 @@ measured! {
     fn workers(now: Timestamp) -> Vec<WorkerInfo>;
     fn events(after: Option<u64>, limit: usize) -> EventPage;
     fn ledger() -> Vec<LedgerRow>;
+    fn record(name: String) -> Option<Record>;
+    fn put_record(name: String, expected: u64, value: Json) -> bool;
+    fn export(after: Option<String>, limit: usize) -> ExportPage;
+    fn import(pieces: Vec<Piece>) -> ();
 }

@@ -180,8 +180,15 @@ fn unsigned(row: &Row, index: usize) -> DbResult<u64> {
 
 /// Queues with jobs or settings.
 pub(super) async fn queues(tx: &Tx<'_>) -> DbResult<Vec<QueueInfo>> {
-    let none =
-        |name: String| QueueInfo { name, paused: false, max_running: None, retention: None, counts: [0; 8] };
+    let none = |name: String| QueueInfo {
+        name,
+        paused: false,
+        max_running: None,
+        max_running_per_key: None,
+        ageing: None,
+        retention: None,
+        counts: [0; 8],
+    };
     let mut queues = BTreeMap::new();
     for row in tx.all("SELECT name, paused, max_running, retention FROM lh_queues", &[]).await? {
         let name: String = row.try_get(0)?;

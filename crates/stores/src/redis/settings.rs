@@ -26,6 +26,8 @@ pub(super) async fn queues(store: &RedisStore) -> Result<Vec<QueueInfo>> {
         name: name.to_owned(),
         paused: false,
         max_running: None,
+        max_running_per_key: None,
+        ageing: None,
         retention: None,
         counts: [0; 8],
     };
@@ -45,7 +47,7 @@ pub(super) async fn queues(store: &RedisStore) -> Result<Vec<QueueInfo>> {
 }
 
 pub(super) async fn set_queue(store: &RedisStore, change: QueueChange) -> Result<()> {
-    let QueueChange { name, paused, max_running, retention } = change;
+    let QueueChange { name, paused, max_running, retention, .. } = change;
     let none = || b"none".to_vec();
     let paused = paused.map_or_else(Vec::new, |paused| if paused { b"1".to_vec() } else { b"0".to_vec() });
     let max_running =

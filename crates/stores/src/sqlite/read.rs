@@ -173,7 +173,18 @@ pub(super) fn queues(connection: &Connection) -> DbResult<Vec<QueueInfo>> {
     let mut queues = std::collections::BTreeMap::new();
     for (name, paused, max_running, retention) in settings {
         let retention = from_text("a queue's retention", retention)?;
-        queues.insert(name.clone(), QueueInfo { name, paused, max_running, retention, counts: [0; 8] });
+        queues.insert(
+            name.clone(),
+            QueueInfo {
+                name,
+                paused,
+                max_running,
+                max_running_per_key: None,
+                ageing: None,
+                retention,
+                counts: [0; 8],
+            },
+        );
     }
     for count in counts(connection)? {
         let name = count.queue;
@@ -181,6 +192,8 @@ pub(super) fn queues(connection: &Connection) -> DbResult<Vec<QueueInfo>> {
             name,
             paused: false,
             max_running: None,
+            max_running_per_key: None,
+            ageing: None,
             retention: None,
             counts: [0; 8],
         });

@@ -53,6 +53,9 @@ impl Run<'_> {
         if self.maybe(8) {
             job = job.after_process(*self.pick(&["p", "q"]));
         }
+        if self.maybe(40) {
+            job = job.fair_key(*self.pick(&["t1", "t2", "t3"]));
+        }
         if self.maybe(25) {
             job = job.unique(self.draw_unique());
         }

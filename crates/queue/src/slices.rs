@@ -1,0 +1,264 @@
+//! A limit that several processes share, such as a provider's requests a minute: each holds a slice of it under a lease
+//! in the store, and uses no more than its slice. What all slices make together is never more than the whole, whoever
+//! comes, goes or dies.
+//!
+//! A process says how much it wants. Everybody gets what it wants as long as that is no more than an equal share; who
+//! wants less leaves the rest to the others; what nobody wants is divided too, so that it is at hand. A newcomer gets
+//! what is free, and the rest when the others come to renew and give it up.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::client::Queue;
+use crate::clock::Timestamp;
+use crate::error::{Error, Result};
+use crate::json::Json;
+
+/// How often a slice is renewed.
+pub const RENEW_EVERY: Duration = Duration::from_secs(2);
+/// How long a slice is kept for its holder.
+const LEASE: Duration = Duration::from_secs(8);
+/// The least that a process has, also before the others have made room: enough to find out that it could use more.
+pub const SLICE_MIN: f64 = 0.01;
+/// Tries to write a record that others write at the same time.
+const TRIES_MAX: usize = 10;
+/// Processes that share one limit; more than these get the least.
+const HOLDERS_MAX: usize = 500;
+
+/// Who holds how much of one limit.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+struct Table {
+    holders: BTreeMap<String, Holder>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct Holder {
+    want: f64,
+    slice: f64,
+    until: Timestamp,
+}
+
+/// This process's slices.
+pub struct Slices {
+    queue: Queue,
+    holder: String,
+    /// Until when each is ours.
+    held: Mutex<BTreeMap<String, (f64, Timestamp)>>,
+}
+
+impl Slices {
+    /// Slices of limits that are shared through a store.
+    pub fn new(queue: Queue, holder: impl Into<String>) -> Self {
+        Self { queue, holder: holder.into(), held: Mutex::default() }
+    }
+
+    /// Asks for as much of a limit as `want` says, as a share of the whole. Answers the share that may be used from now
+    /// on. While the store cannot be asked that is what was held, for as long as the lease lasts.
+    pub async fn renew(&self, limit: &str, want: f64) -> f64 {
+        let renewed = self.try_renew(limit, want.clamp(SLICE_MIN, 1.0)).await;
+        let mut held = self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match renewed {
+            Ok((slice, until)) => {
+                held.insert(limit.to_owned(), (slice, until));
+                slice
+            }
+            Err(error) => {
+                tracing::debug!(%error, limit, "the slice of a shared limit could not be renewed");
+                let now = self.queue.clock().now();
+                held.get(limit).filter(|(_, until)| *until > now).map_or(SLICE_MIN, |(slice, _)| *slice)
+            }
+        }
+    }
+
+    async fn try_renew(&self, limit: &str, want: f64) -> Result<(f64, Timestamp)> {
+        let now = self.queue.clock().now();
+        let until = now + LEASE;
+        for _ in 0..TRIES_MAX {
+            let (version, mut table) = self.read(limit).await?;
+            let slice = table.grant(&self.holder, want, now, until);
+            if self.write(limit, version, &table).await? {
+                return Ok((slice, until));
+            }
+        }
+        Err(Error::Unavailable(format!("the record of {limit} is written by too many at once")))
+    }
+
+    /// Gives a slice up.
+    pub async fn release(&self, limit: &str) -> Result<()> {
+        self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(limit);
+        for _ in 0..TRIES_MAX {
+            let (version, mut table) = self.read(limit).await?;
+            if table.holders.remove(&self.holder).is_none() || self.write(limit, version, &table).await? {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    async fn read(&self, limit: &str) -> Result<(u64, Table)> {
+        match self.queue.store().record(record_of(limit)).await? {
+            None => Ok((0, Table::default())),
+            Some(record) => Ok((record.version, record.value.to()?)),
+        }
+    }
+
+    async fn write(&self, limit: &str, version: u64, table: &Table) -> Result<bool> {
+        self.queue.store().put_record(record_of(limit), version, Json::of(table)?).await
+    }
+}
+
+fn record_of(limit: &str) -> String {
+    format!("slices/{limit}")
+}
+
+impl Table {
+    /// Gives `holder` its slice: no more than its due, and no more than the others have left.
+    fn grant(&mut self, holder: &str, want: f64, now: Timestamp, until: Timestamp) -> f64 {
+        // No lease is longer than this, whatever a clock said that was wrong.
+        self.holders.retain(|_, other| other.until > now && other.until <= now + LEASE * 2);
+        let known = self.holders.contains_key(holder);
+        if !known && self.holders.len() >= HOLDERS_MAX {
+            return SLICE_MIN;
+        }
+        let slice = self.holders.get(holder).map_or(0.0, |own| own.slice);
+        self.holders.insert(holder.to_owned(), Holder { want, slice, until });
+        let dues = divide(&self.holders.values().map(|holder| holder.want).collect::<Vec<_>>());
+        let due = self.holders.keys().zip(dues).find(|(name, _)| *name == holder).map_or(0.0, |(_, due)| due);
+        let others = self.holders.iter().filter(|(name, _)| *name != holder);
+        let free = 1.0 - others.map(|(_, other)| other.slice).sum::<f64>();
+        let slice = due.min(free).max(SLICE_MIN);
+        if let Some(own) = self.holders.get_mut(holder) {
+            own.slice = slice;
+        }
+        slice
+    }
+}
+
+/// Divides a whole by what each wants: nobody gets more than it wants while another lacks something, and the rest goes to
+/// all in proportion.
+fn divide(wants: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..wants.len()).collect();
+    order.sort_by(|a, b| wants[*a].total_cmp(&wants[*b]));
+    let mut dues = vec![0.0; wants.len()];
+    let mut left = 1.0;
+    for (place, index) in order.iter().enumerate() {
+        let equal = left / (wants.len() - place) as f64;
+        dues[*index] = wants[*index].min(equal);
+        left -= dues[*index];
+    }
+    let given: f64 = dues.iter().sum();
+    if given > 0.0 {
+        dues.iter_mut().for_each(|due| *due /= given);
+    }
+    dues
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::clock::{Clock, ManualClock};
+    use crate::memory::MemoryStore;
+
+    #[test]
+    fn who_wants_little_gets_it_and_the_rest_share_equally() {
+        let table: [(&[f64], &[f64]); 6] = [
+            (&[1.0], &[1.0]),
+            (&[0.2], &[1.0]),
+            (&[1.0, 1.0], &[0.5, 0.5]),
+            (&[0.1, 1.0, 1.0], &[0.1, 0.45, 0.45]),
+            (&[0.1, 0.1], &[0.5, 0.5]),
+            (&[0.1, 0.3], &[0.25, 0.75]),
+        ];
+        for (wants, expected) in table {
+            let dues = divide(wants);
+            assert!(dues.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-9), "{wants:?}: {dues:?}");
+        }
+        assert_eq!(divide(&[]), [0.0; 0]);
+    }
+
+    struct Stage {
+        clock: Arc<ManualClock>,
+        queue: Queue,
+    }
+
+    impl Stage {
+        fn new() -> Self {
+            let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1_800_000_000_000)));
+            let queue = Queue::new(Arc::new(MemoryStore::new())).with_clock(clock.clone());
+            Self { clock, queue }
+        }
+
+        fn process(&self, name: &str) -> Slices {
+            Slices::new(self.queue.clone(), name)
+        }
+
+        fn pass(&self) {
+            self.clock.advance(RENEW_EVERY);
+        }
+    }
+
+    #[tokio::test]
+    async fn slices_never_make_more_than_the_whole() {
+        let stage = Stage::new();
+        let names = ["a", "b", "c", "d"];
+        let processes = names.map(|name| stage.process(name));
+        let seed = fastrand::u64(..);
+        let mut rng = fastrand::Rng::with_seed(seed);
+        // What each may use: its slice until the lease ends, or the least.
+        let mut used = [(0.0, stage.clock.now()); 4];
+        for step in 0..2_000 {
+            let index = rng.usize(..4);
+            stage.clock.advance(Duration::from_millis(rng.u64(0..3_000)));
+            let now = stage.clock.now();
+            if rng.u32(..10) == 0 {
+                processes[index].release("l").await.expect("released");
+                used[index] = (0.0, now);
+            } else {
+                used[index] = (processes[index].renew("l", rng.f64()).await, now + LEASE);
+            }
+            let sum: f64 = used.iter().map(|(slice, until)| if *until > now { *slice } else { 0.0 }).sum();
+            assert!(sum <= 1.0 + 4.0 * SLICE_MIN, "seed {seed}, step {step}: {used:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_newcomer_has_its_share_after_one_round_and_a_dead_ones_share_comes_back() {
+        let stage = Stage::new();
+        let (a, b) = (stage.process("a"), stage.process("b"));
+        assert_eq!(a.renew("l", 1.0).await, 1.0);
+        assert_eq!(b.renew("l", 1.0).await, SLICE_MIN, "nothing is free yet");
+        stage.pass();
+        assert_eq!(a.renew("l", 1.0).await, 0.5);
+        assert_eq!(b.renew("l", 1.0).await, 0.5);
+        // b dies: until its lease has ended, its slice may still be in use.
+        for _ in 0..3 {
+            stage.pass();
+            assert_eq!(a.renew("l", 1.0).await, 0.5);
+        }
+        stage.pass();
+        assert_eq!(a.renew("l", 1.0).await, 1.0);
+        assert_eq!(a.renew("other", 1.0).await, 1.0, "limits are shared one by one");
+    }
+
+    #[tokio::test]
+    async fn without_the_store_a_slice_holds_as_long_as_its_lease() {
+        use crate::testing::{Fault, FaultyStore};
+        let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1_800_000_000_000)));
+        let store = Arc::new(FaultyStore::new(Arc::new(MemoryStore::new())));
+        let queue = Queue::new(store.clone()).with_clock(clock.clone());
+        let slices = Slices::new(queue, "a");
+        assert_eq!(slices.renew("l", 1.0).await, 1.0);
+        for call in 1..=20 {
+            store.fail_call(store.calls() + call, Fault::Before);
+        }
+        clock.advance(LEASE - Duration::from_millis(1));
+        assert_eq!(slices.renew("l", 1.0).await, 1.0);
+        clock.advance(Duration::from_millis(1));
+        assert_eq!(slices.renew("l", 1.0).await, SLICE_MIN);
+    }
+}

@@ -1,0 +1,143 @@
+//! What a store consists of when it moves to another: see [`crate::Store::export`].
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{LedgerRow, Schedule, Signal};
+use crate::clock::Timestamp;
+use crate::job::{Job, JobId, LogLine, OnFailure, ProcessId, Progress, Retention, Run, Wake};
+use crate::json::Json;
+use crate::state::State;
+
+/// Some of everything.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExportPage {
+    /// These.
+    pub pieces: Vec<Piece>,
+    /// Where the next page starts; `None` on the last.
+    pub next: Option<String>,
+}
+
+/// One thing that lasts. An export gives them in the order of this list.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Piece {
+    /// The highest `seq` ever given out, when there was one.
+    LastSeq(i64),
+    /// A queue with settings or with fair keys.
+    Queue(QueuePiece),
+    /// A process that is open for more jobs. The others follow from their jobs.
+    OpenProcess(ProcessId),
+    /// A job, by `seq`.
+    Job(Box<JobPiece>),
+    /// A unique key that is taken.
+    Unique(UniquePiece),
+    /// A signal that is kept.
+    Signal {
+        /// Its key.
+        key: String,
+        /// What it tells.
+        signal: Signal,
+        /// When it is forgotten.
+        expires_at: Timestamp,
+    },
+    /// A schedule.
+    Schedule(Schedule),
+    /// A line of the ledger.
+    Ledger(LedgerRow),
+    /// A record.
+    Record {
+        /// Its name.
+        name: String,
+        /// Its version.
+        version: u64,
+        /// Its value.
+        value: Json,
+    },
+}
+
+/// A queue's settings, and where its turns stand.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueuePiece {
+    /// Its name.
+    pub name: String,
+    /// Nothing is claimed from it.
+    pub paused: bool,
+    /// At most so many of its jobs run.
+    pub max_running: Option<u32>,
+    /// At most so many jobs of one fair key run.
+    pub max_running_per_key: Option<u32>,
+    /// The time of waiting that makes up for one level of priority.
+    #[serde(with = "crate::duration::millis_option", rename = "ageing_ms")]
+    pub ageing: Option<Duration>,
+    /// For jobs that name none.
+    pub retention: Option<Retention>,
+    /// Whose turn it was last, empty for jobs without a key; `None` when the queue never had a fair key.
+    pub last_key: Option<String>,
+}
+
+/// A job with all that belongs to it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobPiece {
+    /// The job.
+    pub job: Job,
+    /// Input.
+    pub payload: Json,
+    /// Checkpoint.
+    pub data: Option<Json>,
+    /// Output.
+    pub result: Option<Json>,
+    /// Its parents, in the order given.
+    pub edges: Vec<EdgePiece>,
+    /// The process it was to wait for.
+    pub after_process: Option<ProcessId>,
+    /// It still waits for that.
+    pub waits_for_process: bool,
+    /// What ended the park before the next run.
+    pub wake: Option<Wake>,
+    /// Past runs, oldest first.
+    pub runs: Vec<Run>,
+    /// Newest progress report.
+    pub progress: Option<Progress>,
+    /// Log lines, oldest first.
+    pub log: Vec<LogLine>,
+    /// When the pruner takes an ended job.
+    pub remove_at: Option<Timestamp>,
+}
+
+/// An edge, with what the parent left to its child.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EdgePiece {
+    /// The parent.
+    pub parent_id: JobId,
+    /// Its place; `None` once it is deleted.
+    pub parent_seq: Option<i64>,
+    /// What its failure does.
+    pub on_failure: OnFailure,
+    /// Whether the edge is satisfied.
+    pub satisfied: bool,
+    /// How the parent ended; `None` while it has not.
+    pub ended: Option<State>,
+    /// Its result.
+    pub result: Option<Json>,
+}
+
+/// Who holds a unique key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UniquePiece {
+    /// The key's queue.
+    pub queue: String,
+    /// The key's kind.
+    pub kind: String,
+    /// The key.
+    pub key: String,
+    /// The holder.
+    pub job_id: JobId,
+    /// Its place.
+    pub seq: i64,
+    /// How the holder ended; `None` while it has not.
+    pub ended: Option<State>,
+    /// End of the window.
+    pub taken_until: Option<Timestamp>,
+}

@@ -1,0 +1,50 @@
+//! A store's contents as pieces, for comparisons and moves.
+
+use crate::clock::Timestamp;
+use crate::limits::PIECES_MAX;
+use crate::store::{Piece, Store};
+
+/// Everything that a store exports. Panics when it fails.
+pub async fn export_all(store: &dyn Store) -> Vec<Piece> {
+    export_by(store, PIECES_MAX).await
+}
+
+/// The same, by pages of `limit`.
+pub async fn export_by(store: &dyn Store, limit: usize) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut after = None;
+    loop {
+        let page = store.export(after, limit).await.expect("export answers");
+        pieces.extend(page.pieces);
+        after = page.next;
+        if after.is_none() {
+            return pieces;
+        }
+    }
+}
+
+/// Imports pieces, page by page. Panics when the store refuses them.
+pub async fn import_all(store: &dyn Store, pieces: Vec<Piece>) {
+    for page in pieces.chunks(5) {
+        store.import(page.to_vec()).await.expect("import answers");
+    }
+}
+
+/// Pieces as text, a line each, sorted: within its kind a piece may stand anywhere.
+pub fn as_lines(pieces: &[Piece]) -> String {
+    let mut lines: Vec<String> =
+        pieces.iter().map(|piece| serde_json::to_string(piece).expect("a piece is JSON")).collect();
+    lines.sort_unstable();
+    lines.join("\n")
+}
+
+/// Whether a store must still have it: keys and signals past their time may be gone.
+pub(super) fn lasts_at(piece: &Piece, now: Timestamp) -> bool {
+    match piece {
+        Piece::Unique(unique) => {
+            unique.ended.is_none() || unique.taken_until.is_some_and(|until| until > now)
+        }
+        Piece::Signal { expires_at, .. } => *expires_at > now,
+        _ => true,
+    }
+}
