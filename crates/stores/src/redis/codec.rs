@@ -319,7 +319,8 @@ impl Row {
         let created_at = row.short_time()?.ok_or_else(|| corrupt("a time"))?;
         let (has, waits_for) = (row.u16()?, row.u16()?);
         let lane = row.name()?;
-        let mut names = lane.splitn(3, '\u{1f}').map(str::to_owned);
+        // The fair key, if there is one, is also among the options.
+        let mut names = lane.splitn(4, '\u{1f}').map(str::to_owned);
         let (Some(queue), Some(kind), Some(process)) = (names.next(), names.next(), names.next()) else {
             return Err(corrupt("a lane"));
         };

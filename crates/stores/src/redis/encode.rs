@@ -41,8 +41,7 @@ pub(super) fn put_job(args: &mut Args, job: &NewJob, now: Timestamp) -> Result<(
     let run_at = job.run_at.unwrap_or(now);
     let waits = job.depends_on.len() + usize::from(job.after_process.is_some());
     let state = first_state(job, now);
-    let process = job.process_id.as_ref().map_or("", |process| process.as_str());
-    let mut row = Vec::with_capacity(80 + job.queue.len() + job.kind.len() + process.len() + body.len());
+    let mut row = Vec::with_capacity(160 + body.len());
     row.extend(id.as_bytes());
     row.extend(digest(job, options.as_ref())?.to_be_bytes());
     row.push(state as u8);
@@ -54,11 +53,7 @@ pub(super) fn put_job(args: &mut Args, job: &NewJob, now: Timestamp) -> Result<(
     }
     row.extend(having.to_be_bytes());
     row.extend(u16::try_from(waits).unwrap_or(u16::MAX).to_be_bytes());
-    let lane_bytes = job.queue.len() + job.kind.len() + process.len() + 2;
-    row.extend(u16::try_from(lane_bytes).unwrap_or(u16::MAX).to_be_bytes());
-    for part in [&job.queue, "\u{1f}", &job.kind, "\u{1f}", process] {
-        row.extend(part.as_bytes());
-    }
+    put_lane(&mut row, job);
     put_rule(&mut row, job.options.retention);
     put_name(&mut row, &body);
     args.push(row);
@@ -70,6 +65,26 @@ pub(super) fn put_job(args: &mut Args, job: &NewJob, now: Timestamp) -> Result<(
     }
     args.extend(job.options.unique.as_ref().map(|unique| unique_bytes(job, unique)));
     Ok(())
+}
+
+/// Queue, kind, process, and the fair key if there is one, with their length.
+fn put_lane(row: &mut Vec<u8>, job: &NewJob) {
+    let process = job.process_id.as_ref().map_or("", |process| process.as_str());
+    let key = job.options.fair_key.as_deref();
+    let parts = [
+        job.queue.as_str(),
+        "\u{1f}",
+        &job.kind,
+        "\u{1f}",
+        process,
+        key.map_or("", |_| "\u{1f}"),
+        key.unwrap_or(""),
+    ];
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    row.extend(u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes());
+    for part in parts {
+        row.extend(part.as_bytes());
+    }
 }
 
 /// Where a new job stands before anybody has looked at its parents.

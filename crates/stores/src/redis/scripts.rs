@@ -11,7 +11,7 @@ use super::encode::{BODY_IN_ROW_MAX, Fnv};
 const LEDGER_KEPT_DAYS: usize = 400;
 
 /// What the verbs share, in the order in which one builds on another.
-const SHARED: [&str; 8] = [
+const SHARED: [&str; 9] = [
     include_str!("scripts/tables.lua"),
     include_str!("scripts/flush.lua"),
     include_str!("scripts/graph.lua"),
@@ -20,6 +20,7 @@ const SHARED: [&str; 8] = [
     include_str!("scripts/settlement.lua"),
     include_str!("scripts/settle_done.lua"),
     include_str!("scripts/lanes.lua"),
+    include_str!("scripts/turns.lua"),
 ];
 
 macro_rules! functions {

@@ -42,16 +42,27 @@ pub(super) async fn queues(store: &RedisStore) -> Result<Vec<QueueInfo>> {
         // A number of jobs, kept like a time.
         info.max_running = reader.time()?.map(|max| u32::try_from(max.as_millis()).unwrap_or(u32::MAX));
         info.retention = reader.retention()?;
+        info.max_running_per_key =
+            reader.time()?.map(|max| u32::try_from(max.as_millis()).unwrap_or(u32::MAX));
+        info.ageing = reader.time()?.map(|ageing| ageing.since(Timestamp::default()));
     }
+    // What only remembers whose turn it was is no setting.
+    infos.retain(|name, info| *info != empty(name));
     Ok(infos.into_values().collect())
 }
 
 pub(super) async fn set_queue(store: &RedisStore, change: QueueChange) -> Result<()> {
-    let QueueChange { name, paused, max_running, retention, .. } = change;
+    let QueueChange { name, paused, max_running, max_running_per_key, ageing, retention } = change;
     let none = || b"none".to_vec();
+    let number = |change: Option<Option<u128>>| {
+        change.map_or_else(Vec::new, |number| {
+            number.map_or_else(none, |number| number.to_string().into_bytes())
+        })
+    };
     let paused = paused.map_or_else(Vec::new, |paused| if paused { b"1".to_vec() } else { b"0".to_vec() });
-    let max_running =
-        max_running.map_or_else(Vec::new, |max| max.map_or_else(none, |max| max.to_string().into_bytes()));
+    let max_running = number(max_running.map(|max| max.map(u128::from)));
+    let per_key = number(max_running_per_key.map(|max| max.map(u128::from)));
+    let ageing = number(ageing.map(|ageing| ageing.map(|ageing| ageing.as_millis())));
     let retention = retention.map_or_else(Vec::new, |rule| {
         rule.map_or_else(none, |rule| {
             let mut bytes = Vec::new();
@@ -59,7 +70,7 @@ pub(super) async fn set_queue(store: &RedisStore, change: QueueChange) -> Result
             bytes
         })
     });
-    let args: Args = vec![name.into_bytes(), paused, max_running, retention];
+    let args: Args = vec![name.into_bytes(), paused, max_running, retention, per_key, ageing];
     store.link.run(Function::SetQueue, Timestamp::default(), args).await.map(|_| ())
 }
 

@@ -123,10 +123,10 @@ verb('claim', {}, function()
     if q > 1 then flush() end
     local free = free_slots(queue, limit - reply.n)
     if free > 0 then
-      local chosen, expired
-      chosen, expired, suspects = choose(queue, kinds, free, suspects)
-      for i = 1, #expired do
-        local r = job(expired[i])
+      local chosen = choose(queue, kinds, free, suspects)
+      suspects = chosen.suspects
+      for i = 1, #chosen.expired do
+        local r = job(chosen.expired[i])
         if r and r[STATE] == READY then
           r.unindexed = true
           end_job(r, CANCELLED, TOO_LATE)

@@ -8,10 +8,10 @@ do
 -- Enters neighbours with the same facts into indexes and counters.
 local function index_plain(f, first, count, ids, from)
   local l = f.lane
+  begin_turns(l)
   add(l.counts, f.state, count)
   if f.state == READY then
-    if not puts[l.ready] then call('SADD', T .. ':lanes:' .. l.queue, l.kind) end
-    put(l.ready, f.priority, ready_member(f.run_at, first, count))
+    put_ready(l, l.ready, f.priority, ready_member(f.run_at, first, count))
   else
     for seq = first, first + count - 1 do put(T .. ':start', f.run_at, seq_key(seq)) end
   end

@@ -2,7 +2,7 @@
 
 -- The consumer as which the rescuer looks at pending entries.
 local RESCUER = 'rescuer'
-local flush, finish, note, note_more, ready_member, write_rows, drop_rows
+local flush, finish, note, note_more, ready_member, put_ready, write_rows, drop_rows
 -- Lua allows 200 names at once, so that what is only of use here stands in a block.
 do
 
@@ -14,6 +14,16 @@ local LISTED = {[BLOCKED] = true, [PARKED] = true, [FAILED] = true, [CANCELLED] 
 -- Ready jobs of equal priority sort by these bytes: time, then submission. Neighbours that became ready together are one
 -- member: the first, and how many.
 function ready_member(run_at, seq, count) return pack('>I6I6H', math.max(0, run_at), seq, count) end
+
+-- Puts a member into a lane, which is known from then on: its kind to its queue, its key to the ring of both.
+function put_ready(l, key, priority, member)
+  if not puts[key] then
+    call('SADD', T .. ':lanes:' .. l.queue, l.kind)
+    if l.key ~= '' then call('ZADD', T .. ':ring:' .. l.name, 0, l.key) end
+  end
+  put(key, priority, member)
+end
+
 -- More than any member counts.
 local PROBE = 65535
 
@@ -51,8 +61,7 @@ local function enter(r)
   local state = r[STATE]
   if state == READY then
     local key = flag(r, SUSPECT) and r.lane.ready .. '\31s' or r.lane.ready
-    if not puts[key] then call('SADD', T .. ':lanes:' .. r.lane.queue, r.lane.kind) end
-    put(key, r[PRIORITY], ready_member(r[RUN_AT], r.seq, 1))
+    put_ready(r.lane, key, r[PRIORITY], ready_member(r[RUN_AT], r.seq, 1))
   elseif state == SCHEDULED then
     put(T .. ':start', r[RUN_AT], r.key)
   elseif state == PARKED and flag(r, PARK_UNTIL) then
@@ -176,7 +185,10 @@ local function flush_lanes()
   for _, l in pairs(lanes) do
     for state, number in pairs(l.counts) do
       count(T .. ':counts', l.name .. '\31' .. state, number)
-      if state == RUNNING then count(T .. ':running', l.queue, number) end
+      if state == RUNNING then
+        count(T .. ':running', l.queue, number)
+        if l.key ~= '' then count(T .. ':keys', l.queue .. '\31' .. l.key, number) end
+      end
     end
     for state, number in pairs(l.ledger) do
       count(T .. ':ledger', floor(NOW / DAY) .. '\31' .. l.name .. '\31' .. state, number)

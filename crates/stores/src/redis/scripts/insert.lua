@@ -145,6 +145,7 @@ local function add_new(r)
   r.key, r.touched = seq_key(seq), true
   order[#order + 1] = r
   fresh[floor(seq / BUCKET)] = true
+  begin_turns(r.lane)
   if r[HAS] ~= 0 then
     if r.long then write(r, 'p', r.long) end
     if r.after then

@@ -1,7 +1,7 @@
--- How a claim finds its jobs. Ready jobs lie in a sorted set a lane (queue and kind; suspects apart), neighbours as one
--- member; a claim merges the lanes of a queue by priority, time and submission.
+-- How a claim finds its jobs. Ready jobs lie in a sorted set a lane (queue, kind and fair key; suspects apart), neighbours as
+-- one member; the lanes of a key are merged by priority, time and submission, or as ageing has it.
 
-local choose
+local line_of, choose_from, put_back
 do
 
 -- Expired jobs that one claim cancels on its way.
@@ -9,9 +9,14 @@ local EXPIRED_MAX = 1000
 -- Members of a lane that are read at first; four times as many each time after that.
 local STEP_MIN, STEP_MAX = 8, 1000
 
--- Reads the next members of a lane.
+-- Reads the next members of a lane, or of one priority in it.
 local function read_members(source)
-  local found = call('ZRANGE', source.key, source.from, source.from + source.step - 1, 'WITHSCORES')
+  local found
+  if source.level then
+    found = call('ZRANGEBYSCORE', source.key, source.level, source.level, 'WITHSCORES', 'LIMIT', source.from, source.step)
+  else
+    found = call('ZRANGE', source.key, source.from, source.from + source.step - 1, 'WITHSCORES')
+  end
   source.members, source.i, source.n = found, 1, #found
   source.from = source.from + #found / 2
   source.over = #found / 2 < source.step
@@ -32,7 +37,12 @@ local function head(source)
   return true
 end
 
-local function comes_first(a, b)
+-- The same order as Rust's `turns::rank`. By differences, which a number of Lua holds exactly.
+local function comes_first(a, b, ageing)
+  if ageing ~= NONE then
+    local later_by = (a.priority - b.priority) * ageing + a.run_at - b.run_at
+    if later_by ~= 0 then return later_by < 0 end
+  end
   if a.priority ~= b.priority then return a.priority < b.priority end
   if a.run_at ~= b.run_at then return a.run_at < b.run_at end
   return a.seq < b.seq
@@ -44,34 +54,40 @@ local function ahead(best, other)
   return other.seq - best.seq
 end
 
-local function source_of(key, kind)
-  return {key = key, kind = kind, from = 0, i = 1, n = 0, left = 0, over = false, step = STEP_MIN}
+local function source_of(key, kind, suspect, level)
+  return {key = key, kind = kind, suspect = suspect, level = level, from = 0, i = 1, n = 0, left = 0, over = false,
+    step = STEP_MIN}
 end
 
-local function sources_of(queue, kinds, suspects)
+-- Adds a lane as one source, or with ageing as one for each priority in use: within a priority, waiting changes nothing.
+local function add_sources(sources, key, kind, suspect, ageing)
+  local level = ageing ~= NONE and call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or nil
+  repeat
+    sources[#sources + 1] = source_of(key, kind, suspect, level)
+    level = level and call('ZRANGEBYSCORE', key, '(' .. level, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+  until not level
+end
+
+-- The ready jobs of one key, or without a key, of these kinds.
+function line_of(queue, kinds, key, suspects, ageing)
   local sources = {}
-  local known = kinds or call('SMEMBERS', T .. ':lanes:' .. queue)
-  for i = 1, #known do
-    local key = T .. ':ready:' .. queue .. '\31' .. known[i]
-    sources[#sources + 1] = source_of(key, known[i])
-    if suspects > 0 then
-      local source = source_of(key .. '\31s')
-      source.suspect = true
-      sources[#sources + 1] = source
-    end
+  for i = 1, #kinds do
+    local ready = ready_key(queue .. '\31' .. kinds[i], key)
+    add_sources(sources, ready, kinds[i], false, ageing)
+    if suspects > 0 then add_sources(sources, ready .. '\31s', nil, true, ageing) end
   end
-  return sources
+  return {queue = queue, key = key, ageing = ageing, sources = sources}
 end
 
 -- The source whose job is next, and how many of its neighbours may be taken in one go.
-local function best_of(sources, suspects)
-  local best, second
+local function best_of(line, suspects)
+  local sources, ageing, best, second = line.sources, line.ageing, nil, nil
   for k = 1, #sources do
     local source = sources[k]
     if (not source.suspect or suspects > 0) and head(source) then
-      if not best or comes_first(source, best) then
+      if not best or comes_first(source, best, ageing) then
         best, second = source, best
-      elseif not second or comes_first(source, second) then
+      elseif not second or comes_first(source, second, ageing) then
         second = source
       end
     end
@@ -87,17 +103,21 @@ local function take(source, count)
   source.stored, source.seq, source.left = false, source.seq + count, source.left - count
 end
 
--- What is left of members that were taken in part goes back.
-local function put_back(sources, queue, kinds)
-  for i = 1, #sources do
-    local source = sources[i]
+-- What is left of members that were taken in part goes back. A lane that has run dry is forgotten; the next ready job of its
+-- kind and key makes it known again.
+function put_back(line, all_kinds)
+  for i = 1, #line.sources do
+    local source = line.sources[i]
     if source.left > 0 and not source.stored then
       put(source.key, source.priority, ready_member(source.run_at, source.seq, source.left))
     end
-    -- A lane that has run dry is forgotten; the next ready job of its kind makes it known again.
-    if source.kind and not kinds and source.over and source.from == 0
-      and call('EXISTS', source.key, source.key .. '\31s') == 0 then
-      call('SREM', T .. ':lanes:' .. queue, source.kind)
+    if source.kind and all_kinds and source.over and source.from == 0 then
+      local ring = T .. ':ring:' .. line.queue .. '\31' .. source.kind
+      if line.key ~= '' then
+        if call('EXISTS', source.key, source.key .. '\31s') == 0 then call('ZREM', ring, line.key) end
+      elseif call('EXISTS', source.key, source.key .. '\31s', ring) == 0 then
+        call('SREM', T .. ':lanes:' .. line.queue, source.kind)
+      end
     end
   end
 end
@@ -109,8 +129,8 @@ local function lived(f, text)
 end
 
 -- Adds neighbours to what is chosen, or to the expired; a row that is gone is passed over. Answers how many were chosen.
-local function examine(chosen, expired, seqs, keys, texts)
-  local n = chosen.n
+local function examine(chosen, seqs, keys, texts)
+  local n, expired = chosen.n, chosen.expired
   for i = 1, #seqs do
     local text = texts[i]
     if text then
@@ -131,25 +151,22 @@ local function examine(chosen, expired, seqs, keys, texts)
   return count
 end
 
--- Up to `free` jobs of a queue, in the order of claims, at most so many suspects, and the expired ones met on the way.
--- All of them are out of their lanes. Also how many suspects may still be taken.
-function choose(queue, kinds, free, suspects)
-  local chosen, expired = {n = 0, seqs = {}, keys = {}, texts = {}, facts = {}, fences = {}}, {}
-  local sources = sources_of(queue, kinds, suspects)
-  while chosen.n < free and #expired < EXPIRED_MAX do
-    local best, most = best_of(sources, suspects)
-    if not best then break end
-    local count, first, seqs, keys = min(most, free - chosen.n), best.seq, {}, {}
-    for i = 1, count do
+-- Adds up to `count` jobs of a line to what is chosen, and the expired ones met on the way; all of them are out of their
+-- lanes then.
+function choose_from(line, chosen, count)
+  local till = chosen.n + count
+  while chosen.n < till and #chosen.expired < EXPIRED_MAX do
+    local best, most = best_of(line, chosen.suspects)
+    if not best then return end
+    local number, first, seqs, keys = min(most, till - chosen.n), best.seq, {}, {}
+    for i = 1, number do
       local seq = first + i - 1
       seqs[i], keys[i] = seq, pack('>I6', seq)
     end
-    local taken = examine(chosen, expired, seqs, keys, row_texts(seqs, keys))
-    if best.suspect then suspects = suspects - taken end
-    take(best, count)
+    local taken = examine(chosen, seqs, keys, row_texts(seqs, keys))
+    if best.suspect then chosen.suspects = chosen.suspects - taken end
+    take(best, number)
   end
-  put_back(sources, queue, kinds)
-  return chosen, expired, suspects
 end
 
 end
