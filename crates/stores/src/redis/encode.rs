@@ -1,6 +1,8 @@
 //! What goes to the scripts: new jobs and settlements.
 
-use longhaul_queue::job::{JobId, NewJob, OnFailure, Retention, Unique, UniquePolicy, Wake, Window};
+use longhaul_queue::job::{
+    JobId, JobOptions, NewJob, OnFailure, Retention, Unique, UniquePolicy, Wake, Window,
+};
 use longhaul_queue::state::{RunOutcome, Settlement};
 use longhaul_queue::{Error, Json, Lease, Result, State, Timestamp};
 
@@ -20,15 +22,8 @@ pub(super) fn put_job(args: &mut Args, job: &NewJob, now: Timestamp) -> Result<(
     let Some(id) = job.id else {
         return Err(Error::invalid(format!("a job of kind {} has no id", job.kind)));
     };
-    let options = if job.options == longhaul_queue::job::JobOptions::default() {
-        None
-    } else {
-        Some(Json::of(&job.options)?)
-    };
-    let mut body = Vec::with_capacity(4 + job.payload.len());
-    body.extend(u32::try_from(job.payload.len()).unwrap_or(u32::MAX).to_be_bytes());
-    body.extend(job.payload.as_str().as_bytes());
-    body.extend(options.as_ref().map_or("", |options| options.as_str()).as_bytes());
+    let options = options_text(&job.options)?;
+    let body = body(&job.payload, options.as_ref());
     let long = body.len() > BODY_IN_ROW_MAX;
     let (body, long_body) = if long { (Vec::new(), Some(body)) } else { (body, None) };
     let mut having = 0;
@@ -67,8 +62,22 @@ pub(super) fn put_job(args: &mut Args, job: &NewJob, now: Timestamp) -> Result<(
     Ok(())
 }
 
+/// Options as they are stored: not at all when they say nothing.
+pub(super) fn options_text(options: &JobOptions) -> Result<Option<Json>> {
+    (*options != JobOptions::default()).then(|| Json::of(options)).transpose()
+}
+
+/// Payload and options as one value.
+pub(super) fn body(payload: &Json, options: Option<&Json>) -> Vec<u8> {
+    let mut body = Vec::with_capacity(4 + payload.len());
+    body.extend(u32::try_from(payload.len()).unwrap_or(u32::MAX).to_be_bytes());
+    body.extend(payload.as_str().as_bytes());
+    body.extend(options.map_or("", |options| options.as_str()).as_bytes());
+    body
+}
+
 /// Queue, kind, process, and the fair key if there is one, with their length.
-fn put_lane(row: &mut Vec<u8>, job: &NewJob) {
+pub(super) fn put_lane(row: &mut Vec<u8>, job: &NewJob) {
     let process = job.process_id.as_ref().map_or("", |process| process.as_str());
     let key = job.options.fair_key.as_deref();
     let parts = [
@@ -96,7 +105,7 @@ pub(super) fn first_state(job: &NewJob, now: Timestamp) -> State {
 }
 
 /// The job's own retention rule, with its length.
-fn put_rule(row: &mut Vec<u8>, retention: Option<Retention>) {
+pub(super) fn put_rule(row: &mut Vec<u8>, retention: Option<Retention>) {
     let mut rule = Vec::new();
     if let Some(retention) = retention {
         put_retention(&mut rule, retention);
@@ -109,17 +118,22 @@ fn parents(job: &NewJob) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(job.depends_on.len() * 17);
     for dependency in &job.depends_on {
         bytes.extend(dependency.job_id.as_bytes());
-        bytes.push(match dependency.on_failure {
-            OnFailure::Cancel => 0,
-            OnFailure::Run => 1,
-            OnFailure::Hold => 2,
-        });
+        bytes.push(on_failure(dependency.on_failure));
     }
     bytes
 }
 
+/// As the scripts have it.
+pub(super) fn on_failure(on_failure: OnFailure) -> u8 {
+    match on_failure {
+        OnFailure::Cancel => 0,
+        OnFailure::Run => 1,
+        OnFailure::Hold => 2,
+    }
+}
+
 /// Policy, wait, cap; then what is kept with the job: both windows and the key within its scope.
-fn unique_bytes(job: &NewJob, unique: &Unique) -> Vec<u8> {
+pub(super) fn unique_bytes(job: &NewJob, unique: &Unique) -> Vec<u8> {
     let (policy, wait, cap) = match unique.policy {
         UniquePolicy::Skip => (0, None, None),
         UniquePolicy::Replace => (1, None, None),
@@ -140,7 +154,7 @@ fn unique_bytes(job: &NewJob, unique: &Unique) -> Vec<u8> {
 
 /// What a repeated enqueue is recognised by, beside its payload: everything but times and the trace, which tells who
 /// asked and not for what.
-fn digest(job: &NewJob, options: Option<&Json>) -> Result<u64> {
+pub(super) fn digest(job: &NewJob, options: Option<&Json>) -> Result<u64> {
     let mut hash = Fnv::default();
     let process = |process: &Option<longhaul_queue::job::ProcessId>| {
         process.as_ref().map_or_else(Vec::new, |process| process.as_str().as_bytes().to_vec())
@@ -157,10 +171,7 @@ fn digest(job: &NewJob, options: Option<&Json>) -> Result<u64> {
     let untraced = match (&job.options.trace, options) {
         (_, None) => None,
         (None, Some(options)) => Some(options.clone()),
-        (Some(_), Some(_)) => {
-            let options = longhaul_queue::job::JobOptions { trace: None, ..job.options.clone() };
-            (options != longhaul_queue::job::JobOptions::default()).then(|| Json::of(&options)).transpose()?
-        }
+        (Some(_), Some(_)) => options_text(&JobOptions { trace: None, ..job.options.clone() })?,
     };
     hash.add(untraced.as_ref().map_or("", |options| options.as_str()).as_bytes());
     Ok(hash.0)

@@ -47,12 +47,15 @@ mod admin;
 mod claim;
 mod codec;
 mod encode;
+mod export;
+mod import;
 mod insert;
 mod link;
 mod list;
 mod park;
 mod promise;
 mod read;
+mod records;
 mod reply;
 mod scripts;
 mod settings;
@@ -64,11 +67,11 @@ use async_trait::async_trait;
 use longhaul_queue::events::EventPage;
 use longhaul_queue::job::{Claimed, Job, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId};
 use longhaul_queue::store::{
-    CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExtendRequest, Firing, LedgerRow, ListRequest,
-    Page, ProcessInfo, QueueChange, QueueInfo, Renewal, RetryRequest, Save, Schedule, SettleItem, Settled,
-    Swept, UnparkRequest, Unparked, WorkerInfo,
+    CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExportPage, ExtendRequest, Firing, LedgerRow,
+    ListRequest, Page, Piece, ProcessInfo, QueueChange, QueueInfo, Record, Renewal, RetryRequest, Save,
+    Schedule, SettleItem, Settled, Swept, UnparkRequest, Unparked, WorkerInfo,
 };
-use longhaul_queue::{Result, State, Store, Timestamp};
+use longhaul_queue::{Json, Result, State, Store, Timestamp};
 
 pub use address::RedisUrl;
 use link::Link;
@@ -234,6 +237,22 @@ impl Store for RedisStore {
 
     async fn events(&self, after: Option<u64>, limit: usize) -> Result<EventPage> {
         read::events(self, after, limit).await
+    }
+
+    async fn record(&self, name: String) -> Result<Option<Record>> {
+        records::record(self, &name).await
+    }
+
+    async fn put_record(&self, name: String, expected: u64, value: Json) -> Result<bool> {
+        records::put_record(self, name, expected, &value).await
+    }
+
+    async fn export(&self, after: Option<String>, limit: usize) -> Result<ExportPage> {
+        export::export(self, after, limit).await
+    }
+
+    async fn import(&self, pieces: Vec<Piece>) -> Result<()> {
+        import::import(self, &pieces).await
     }
 
     async fn ledger(&self) -> Result<Vec<LedgerRow>> {

@@ -7,14 +7,17 @@ use longhaul_queue::limits::{EVENT_CHANGES_MAX, EVENTS_KEPT_MAX, LOG_LINES_MAX, 
 
 use super::encode::{BODY_IN_ROW_MAX, Fnv};
 
+/// A result up to this size stands in the row.
+pub(super) const OUT_IN_ROW_MAX: usize = 512;
 /// Days that the ledger remembers.
 const LEDGER_KEPT_DAYS: usize = 400;
 
 /// What the verbs share, in the order in which one builds on another.
-const SHARED: [&str; 9] = [
+const SHARED: [&str; 10] = [
     include_str!("scripts/tables.lua"),
     include_str!("scripts/flush.lua"),
     include_str!("scripts/graph.lua"),
+    include_str!("scripts/reading.lua"),
     include_str!("scripts/insert.lua"),
     include_str!("scripts/enqueue_plain.lua"),
     include_str!("scripts/settlement.lua"),
@@ -65,6 +68,9 @@ functions! {
     Get = "get";
     Walk = "walk";
     Processes = "processes";
+    PutRecord = "put_record";
+    ExportJobs = "export_jobs";
+    Import = "import";
 }
 
 /// The library as the server loads it.
@@ -115,6 +121,7 @@ fn limits() -> HashMap<String, String> {
         ("RUNS_KEPT_MAX", RUNS_KEPT_MAX),
         ("LOG_LINES_MAX", LOG_LINES_MAX),
         ("BODY_IN_ROW_MAX", BODY_IN_ROW_MAX),
+        ("OUT_IN_ROW_MAX", OUT_IN_ROW_MAX),
         ("LEDGER_KEPT_DAYS", LEDGER_KEPT_DAYS),
     ];
     limits.into_iter().map(|(name, limit)| (name.to_owned(), limit.to_string())).collect()

@@ -1,19 +1,66 @@
 //! Queues, processes, schedules and workers.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use longhaul_queue::job::ProcessId;
+use longhaul_queue::job::{ProcessId, Retention};
 use longhaul_queue::limits::{PAGE_MAX, WORKER_KEPT};
 use longhaul_queue::store::{ProcessInfo, QueueChange, QueueInfo, Schedule, WorkerInfo};
 use longhaul_queue::{Json, Result, Timestamp};
 use redis::Value;
 
 use super::RedisStore;
-use super::codec::{self, Reader, corrupt, put_retention, put_time, text};
+use super::codec::{self, Reader, corrupt, put_millis, put_retention, put_time, text};
 use super::encode::Args;
 use super::read::{Lane, lane_counts};
 use super::reply;
 use super::scripts::Function;
+
+/// What is stored of a queue: `SETTINGS` in `scripts/tables.lua`.
+pub(super) struct Settings {
+    pub(super) paused: bool,
+    pub(super) max_running: Option<u32>,
+    pub(super) retention: Option<Retention>,
+    pub(super) max_running_per_key: Option<u32>,
+    pub(super) ageing: Option<Duration>,
+    /// Whose turn it was last; `None` when the queue never had a fair key.
+    pub(super) last_key: Option<String>,
+}
+
+impl Settings {
+    pub(super) fn read(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader::new(bytes);
+        // A number of jobs, kept like a time.
+        let jobs = |time: Timestamp| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+        let paused = reader.byte()? == 1;
+        let max_running = reader.time()?.map(jobs);
+        let retention = reader.retention()?;
+        let max_running_per_key = reader.time()?.map(jobs);
+        let ageing = reader.time()?.map(|ageing| ageing.since(Timestamp::default()));
+        let keyed = reader.byte()? == 1;
+        let last_key = keyed.then(|| text(reader.rest())).transpose()?;
+        Ok(Self { paused, max_running, retention, max_running_per_key, ageing, last_key })
+    }
+
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let jobs = |max: Option<u32>| max.map(|max| Timestamp::from_millis(max.into()));
+        let mut bytes = vec![u8::from(self.paused)];
+        put_time(&mut bytes, jobs(self.max_running));
+        match self.retention {
+            Some(retention) => put_retention(&mut bytes, retention),
+            None => {
+                bytes.push(0);
+                put_time(&mut bytes, None);
+                put_time(&mut bytes, None);
+            }
+        }
+        put_time(&mut bytes, jobs(self.max_running_per_key));
+        put_millis(&mut bytes, self.ageing);
+        bytes.push(u8::from(self.last_key.is_some()));
+        bytes.extend(self.last_key.as_deref().unwrap_or_default().as_bytes());
+        bytes
+    }
+}
 
 pub(super) async fn queues(store: &RedisStore) -> Result<Vec<QueueInfo>> {
     let mut commands = redis::pipe();
@@ -37,14 +84,12 @@ pub(super) async fn queues(store: &RedisStore) -> Result<Vec<QueueInfo>> {
     for (name, value) in reply::pairs(settings)? {
         let name = text(&name)?;
         let info = infos.entry(name.clone()).or_insert_with(|| empty(&name));
-        let mut reader = Reader::new(&value);
-        info.paused = reader.byte()? == 1;
-        // A number of jobs, kept like a time.
-        info.max_running = reader.time()?.map(|max| u32::try_from(max.as_millis()).unwrap_or(u32::MAX));
-        info.retention = reader.retention()?;
-        info.max_running_per_key =
-            reader.time()?.map(|max| u32::try_from(max.as_millis()).unwrap_or(u32::MAX));
-        info.ageing = reader.time()?.map(|ageing| ageing.since(Timestamp::default()));
+        let settings = Settings::read(&value)?;
+        info.paused = settings.paused;
+        info.max_running = settings.max_running;
+        info.retention = settings.retention;
+        info.max_running_per_key = settings.max_running_per_key;
+        info.ageing = settings.ageing;
     }
     // What only remembers whose turn it was is no setting.
     infos.retain(|name, info| *info != empty(name));
@@ -127,20 +172,30 @@ pub(super) async fn schedules(store: &RedisStore) -> Result<Vec<Schedule>> {
     let found = reply::pairs(Value::Array(store.link.ask(&command).await?))?;
     let mut schedules = Vec::with_capacity(found.len());
     for (_, value) in found {
-        let mut reader = Reader::new(&value);
-        let (next_at, last_at) = (reader.time()?, reader.time()?);
-        let schedule: Schedule = codec::from_json("a schedule", reader.rest())?;
-        schedules.push(Schedule { next_at: next_at.unwrap_or(schedule.next_at), last_at, ..schedule });
+        schedules.push(schedule(&value)?);
     }
     schedules.sort_unstable_by(|one, other| one.name.cmp(&other.name));
     Ok(schedules)
 }
 
+/// A schedule: its next and last time for the scripts, then all of it.
+pub(super) fn schedule(bytes: &[u8]) -> Result<Schedule> {
+    let mut reader = Reader::new(bytes);
+    let (next_at, last_at) = (reader.time()?, reader.time()?);
+    let schedule: Schedule = codec::from_json("a schedule", reader.rest())?;
+    Ok(Schedule { next_at: next_at.unwrap_or(schedule.next_at), last_at, ..schedule })
+}
+
+pub(super) fn schedule_bytes(schedule: &Schedule) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    put_time(&mut bytes, Some(schedule.next_at));
+    put_time(&mut bytes, schedule.last_at);
+    bytes.extend(Json::of(schedule)?.as_str().as_bytes());
+    Ok(bytes)
+}
+
 pub(super) async fn put_schedule(store: &RedisStore, schedule: &Schedule) -> Result<()> {
-    let mut value = Vec::new();
-    put_time(&mut value, Some(schedule.next_at));
-    put_time(&mut value, schedule.last_at);
-    value.extend(Json::of(schedule)?.as_str().as_bytes());
+    let value = schedule_bytes(schedule)?;
     let mut commands = redis::pipe();
     commands.atomic().cmd("HSET").arg(store.link.key("schedules")).arg(&schedule.name).arg(value);
     commands.cmd("PUBLISH").arg(store.link.key("changed")).arg("");

@@ -6,8 +6,6 @@ local OUTCOME_DONE, OUTCOME_PARK, OUTCOME_CANCEL = 0, 2, 8
 -- The lease: seq, id, fence; the budgets; the lease's worker, by its place in the call; state, outcome, run_at, what becomes
 -- of the wake, which values follow, follow-ups.
 local ITEM = '>I6c16I4c14HBBdBBI4'
--- A result up to this size stands in the row.
-local OUT_IN_ROW_MAX = 512
 do
 
 local V_RESULT = 2

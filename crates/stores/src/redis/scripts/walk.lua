@@ -16,29 +16,7 @@ verb('walk', {'no-writes'}, function()
     return list
   end
 
-  -- Jobs of the next buckets, until there are enough.
-  local function by_bucket()
-    local list = {}
-    local command = newest_first and 'ZREVRANGEBYSCORE' or 'ZRANGEBYSCORE'
-    local from = cursor and floor((newest_first and cursor - 1 or cursor + 1) / BUCKET)
-    local buckets = call(command, T .. ':buckets', from or (newest_first and '+inf' or '-inf'),
-      newest_first and '-inf' or '+inf', 'LIMIT', 0, count)
-    for b = 1, #buckets do
-      local first = tonumber(buckets[b]) * BUCKET
-      local seqs = {}
-      for k = 0, BUCKET - 1 do seqs[k + 1] = newest_first and first + BUCKET - 1 - k or first + k end
-      load(seqs)
-      for k = 1, BUCKET do
-        local seq = seqs[k]
-        local beyond = not cursor or (newest_first and seq < cursor) or (not newest_first and seq > cursor)
-        if beyond and job(seq) then list[#list + 1] = seq end
-        if #list >= count then return list end
-      end
-    end
-    return list
-  end
-
-  local list = index == '' and by_bucket() or by_index()
+  local list = index == '' and next_seqs(cursor, newest_first, count) or by_index()
   load(list)
   local reply, o, bytes = {0}, 1, 0
   for i = 1, #list do
