@@ -33,7 +33,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
 pub use quota::Meter;
-pub use settings::{Engine, Gate, Held, Learnt, OutputCharge, RouteLimits, RouteStats, Totals};
+pub use settings::{Demand, Engine, Gate, Held, Learnt, OutputCharge, RouteLimits, RouteStats, Totals};
 
 use crate::error::{Class, Error, Result};
 use crate::provider::RateSignals;
@@ -94,6 +94,18 @@ impl Controller {
     /// What was found out, for the next process. `now_ms` is the time of day, by which a pause is told.
     pub fn learnt(&self, now_ms: i64) -> Learnt {
         self.shared.lock().route.learnt(Instant::now(), now_ms)
+    }
+
+    /// Uses this share of the limits that the provider tells or a configuration gives, because other processes use the
+    /// rest.
+    pub fn set_share(&self, share: f64) {
+        self.shared.lock().route.set_share(share, Instant::now());
+        self.shared.advance();
+    }
+
+    /// How much of its limits the route can use; `None` where there are none, or nobody calls.
+    pub fn demand(&self) -> Option<Demand> {
+        self.shared.lock().route.demand()
     }
 
     /// Admits nobody for so long, and no less than that.

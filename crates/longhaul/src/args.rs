@@ -17,8 +17,8 @@ mod verify;
 mod work;
 
 pub(crate) use admin::{
-    BackupArgs, ConfigCommand, EventsArgs, ProcessCommand, QueueSetArgs, QueuesCommand, RestoreArgs,
-    ResultsArgs, ScheduleAddArgs, ScheduleCommand, WorkersCommand,
+    BackupArgs, ConfigCommand, EventsArgs, MoveArgs, ProcessCommand, QueueSetArgs, QueuesCommand,
+    RestoreArgs, ResultsArgs, ScheduleAddArgs, ScheduleCommand, WorkersCommand,
 };
 pub(crate) use enqueue::{EnqueueArgs, JobFlags};
 pub(crate) use jobs::{BulkArgs, JobsCommand, ListArgs, RetryArgs, UnparkArgs, WaitArgs};
@@ -27,8 +27,8 @@ pub(crate) use llm::{
 };
 pub(crate) use sheet::{SheetCommand, SheetScoreArgs};
 pub(crate) use verify::{
-    CrashArgs, HoldArgs, HostArgs, LeaseArgs, OwnServer, ShareArgs, SharingArgs, SubmitArgs, VerifyArgs,
-    VerifyCommand,
+    CrashArgs, FairArgs, HoldArgs, HostArgs, LeaseArgs, OwnServer, ShareArgs, SharingArgs, SubmitArgs,
+    VerifyArgs, VerifyCommand,
 };
 pub(crate) use work::{BenchArgs, DemoArgs, McpArgs, TokensCommand, UpArgs, WorkArgs};
 
@@ -204,6 +204,11 @@ pub(crate) enum Command {
     /// Puts a backup in the store's place.
     #[command(after_help = "Example:\n  longhaul restore longhaul-2026-11-15.db --yes")]
     Restore(RestoreArgs),
+    /// Moves a stopped installation's queues, jobs, graph, schedules and results to another store, and compares both.
+    #[command(
+        after_help = "Example:\n  longhaul move --from sqlite:///var/lib/longhaul/jobs.db --to postgres://longhaul@db/work"
+    )]
+    Move(MoveArgs),
     /// Kills workers on purpose and proves from the store and the jobs' own journal that nothing was lost.
     #[command(after_help = verify::EXAMPLES)]
     Verify(VerifyArgs),

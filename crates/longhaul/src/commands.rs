@@ -13,6 +13,7 @@ pub(crate) mod jobs;
 pub(crate) mod keys;
 pub(crate) mod mcp;
 pub(crate) mod models;
+pub(crate) mod move_store;
 pub(crate) mod process;
 pub(crate) mod queues;
 pub(crate) mod results;

@@ -32,6 +32,7 @@ pub(crate) struct JobSpec {
     expires: Option<String>,
     after: Vec<Value>,
     after_process: Option<ProcessId>,
+    fair_key: Option<String>,
     unique: Option<Value>,
     max_attempts: Option<u32>,
     max_crashes: Option<u32>,
@@ -170,6 +171,7 @@ impl JobSpec {
             run_limit: time("run_limit", &self.run_limit)?.or(defaults.run_limit),
             idle_limit: time("idle_limit", &self.idle_limit)?.or(defaults.idle_limit),
             delay: time("continue_delay", &self.continue_delay)?.or(defaults.delay),
+            fair_key: or(&self.fair_key, &defaults.fair_key),
             unique: unique.or_else(|| defaults.unique.clone()),
             retention: retention.or(defaults.retention),
         })

@@ -29,6 +29,7 @@ mod progress;
 mod prompts;
 mod remote;
 mod server;
+mod sharing;
 mod sheets;
 mod store;
 mod telemetry;
@@ -113,6 +114,7 @@ async fn run(app: &App, command: &Command) -> Result<Code> {
         Command::Events(args) => commands::events::run(app, args).await,
         Command::Backup(args) => commands::transfer::backup(app, &args.file).await,
         Command::Restore(args) => commands::transfer::restore(app, &args.file).await,
+        Command::Move(args) => commands::move_store::run(app, args).await,
         Command::Verify(args) => commands::verify::run(app, args).await,
         Command::Bench(args) => commands::bench::run(app, args).await,
         Command::Doctor => commands::doctor::run(app).await,

@@ -13,12 +13,14 @@ use longhaul_llm::price::Prices;
 use longhaul_llm::profile::ProviderKind;
 use longhaul_llm::sim::{SimCore, SimProvider};
 use longhaul_llm::{Llm, LlmOptions, ProfileSetup, Provider, Scope};
+use longhaul_queue::Queue;
 
 use longhaul_server::Catalog;
 use longhaul_server::catalog::CatalogProfile;
 
 use crate::app::App;
 use crate::exit::{Code, Failure};
+use crate::sharing::{self, Sharing};
 use crate::{keys, parse};
 
 mod profiles;
@@ -165,8 +167,8 @@ impl Setup {
 }
 
 /// Makes the ledger ready for whoever is about to spend: limits under tags that settings name are set, and what dead processes left
-/// open is told as what may have been billed.
-pub(crate) async fn open_books(app: &App, llm: &Llm) -> Result<()> {
+/// open is told as what may have been billed. Limits are shared with other processes for as long as the answer is kept.
+pub(crate) async fn open_books(app: &App, queue: &Queue, llm: &Llm) -> Result<Sharing> {
     let left = llm.ledger().abandon_dead(app.now().as_millis()).await?;
     if left > 0 {
         let calls = crate::output::counted(left, "call");
@@ -175,7 +177,7 @@ pub(crate) async fn open_books(app: &App, llm: &Llm) -> Result<()> {
     for (tag, money) in app.settings.read("budget.tags", crate::config::tag_budgets)? {
         llm.ledger().set_cap(&Scope::tag(&tag), Some(money)).await?;
     }
-    Ok(())
+    Ok(sharing::start(queue, llm))
 }
 
 /// Prices: a user's file over the built-in table.

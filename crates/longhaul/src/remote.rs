@@ -12,12 +12,12 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use longhaul_queue::events::EventPage;
 use longhaul_queue::job::JobResult;
 use longhaul_queue::store::{
-    CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExtendRequest, Firing, LedgerRow, ListRequest,
-    Page, ProcessInfo, QueueChange, QueueInfo, Renewal, RetryRequest, Save, Schedule, SettleItem, Settled,
-    Signal, Swept, UnparkRequest, UnparkTarget, Unparked, WorkerInfo,
+    CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExportPage, ExtendRequest, Firing, LedgerRow,
+    ListRequest, Page, Piece, ProcessInfo, QueueChange, QueueInfo, Record, Renewal, RetryRequest, Save,
+    Schedule, SettleItem, Settled, Signal, Swept, UnparkRequest, UnparkTarget, Unparked, WorkerInfo,
 };
 use longhaul_queue::{
-    Claimed, Error, Job, JobDetail, JobId, Lease, NewJob, ProcessId, Result, State, Store, Timestamp,
+    Claimed, Error, Job, JobDetail, JobId, Json, Lease, NewJob, ProcessId, Result, State, Store, Timestamp,
     WorkerId,
 };
 use reqwest::{Method, Url};
@@ -242,6 +242,10 @@ impl Store for Server {
         let mut body = serde_json::Map::new();
         body.extend(change.paused.map(|paused| ("paused".to_owned(), json!(paused))));
         body.extend(change.max_running.map(|limit| ("max_running".to_owned(), json!(limit))));
+        let per_key = change.max_running_per_key;
+        body.extend(per_key.map(|limit| ("max_running_per_key".to_owned(), json!(limit))));
+        let ageing_ms = change.ageing.map(|ageing| ageing.map(|ageing| ageing.as_millis() as u64));
+        body.extend(ageing_ms.map(|ageing_ms| ("ageing_ms".to_owned(), json!(ageing_ms))));
         body.extend(change.retention.map(|rule| ("retention".to_owned(), json!(rule))));
         self.api.send::<Value>(Method::PATCH, &["queues", &change.name], Some(&body)).await.map(drop)
     }
@@ -324,6 +328,22 @@ impl Store for Server {
 
     async fn fire(&self, _firing: Firing, _now: Timestamp) -> Result<bool> {
         self.not_here("fires schedules")
+    }
+
+    async fn record(&self, _name: String) -> Result<Option<Record>> {
+        self.not_here("keeps records")
+    }
+
+    async fn put_record(&self, _name: String, _expected: u64, _value: Json) -> Result<bool> {
+        self.not_here("keeps records")
+    }
+
+    async fn export(&self, _after: Option<String>, _limit: usize) -> Result<ExportPage> {
+        self.not_here("moves to another store")
+    }
+
+    async fn import(&self, _pieces: Vec<Piece>) -> Result<()> {
+        self.not_here("takes in another store")
     }
 
     async fn beat(&self, _worker: WorkerInfo) -> Result<()> {

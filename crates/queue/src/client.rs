@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::events::EventPage;
 use crate::graph;
 use crate::job::{Job, JobDetail, JobId, JobResult, NewJob, ProcessId};
-use crate::limits::{INSERT_MAX, Limits, PAGE_MAX, check_name};
+use crate::limits::{AGEING_MAX, INSERT_MAX, Limits, PAGE_MAX, check_name};
 use crate::logs::{self, SLICE};
 use crate::outage::Outages;
 use crate::state::State;
@@ -261,6 +261,11 @@ impl Queue {
     /// Changes a queue's settings.
     pub async fn set_queue(&self, change: QueueChange) -> Result<()> {
         check_name("queue", &change.name)?;
+        if let Some(Some(ageing)) = change.ageing
+            && (ageing.is_zero() || ageing > AGEING_MAX)
+        {
+            return Err(Error::invalid("ageing must be more than nothing and at most a year"));
+        }
         self.store.set_queue(change).await
     }
 

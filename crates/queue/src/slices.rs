@@ -56,19 +56,20 @@ impl Slices {
     }
 
     /// Asks for as much of a limit as `want` says, as a share of the whole. Answers the share that may be used from now
-    /// on. While the store cannot be asked that is what was held, for as long as the lease lasts.
-    pub async fn renew(&self, limit: &str, want: f64) -> f64 {
+    /// on. While the store cannot be asked that is what was held for as long as the lease lasts, then the least; `None`
+    /// where nothing was ever held.
+    pub async fn renew(&self, limit: &str, want: f64) -> Option<f64> {
         let renewed = self.try_renew(limit, want.clamp(SLICE_MIN, 1.0)).await;
         let mut held = self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match renewed {
             Ok((slice, until)) => {
                 held.insert(limit.to_owned(), (slice, until));
-                slice
+                Some(slice)
             }
             Err(error) => {
                 tracing::debug!(%error, limit, "the slice of a shared limit could not be renewed");
                 let now = self.queue.clock().now();
-                held.get(limit).filter(|(_, until)| *until > now).map_or(SLICE_MIN, |(slice, _)| *slice)
+                held.get(limit).map(|(slice, until)| if *until > now { *slice } else { SLICE_MIN })
             }
         }
     }
@@ -84,18 +85,6 @@ impl Slices {
             }
         }
         Err(Error::Unavailable(format!("the record of {limit} is written by too many at once")))
-    }
-
-    /// Gives a slice up.
-    pub async fn release(&self, limit: &str) -> Result<()> {
-        self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(limit);
-        for _ in 0..TRIES_MAX {
-            let (version, mut table) = self.read(limit).await?;
-            if table.holders.remove(&self.holder).is_none() || self.write(limit, version, &table).await? {
-                return Ok(());
-            }
-        }
-        Ok(())
     }
 
     async fn read(&self, limit: &str) -> Result<(u64, Table)> {
@@ -215,12 +204,8 @@ mod tests {
             let index = rng.usize(..4);
             stage.clock.advance(Duration::from_millis(rng.u64(0..3_000)));
             let now = stage.clock.now();
-            if rng.u32(..10) == 0 {
-                processes[index].release("l").await.expect("released");
-                used[index] = (0.0, now);
-            } else {
-                used[index] = (processes[index].renew("l", rng.f64()).await, now + LEASE);
-            }
+            let slice = processes[index].renew("l", rng.f64()).await.expect("the store answers");
+            used[index] = (slice, now + LEASE);
             let sum: f64 = used.iter().map(|(slice, until)| if *until > now { *slice } else { 0.0 }).sum();
             assert!(sum <= 1.0 + 4.0 * SLICE_MIN, "seed {seed}, step {step}: {used:?}");
         }
@@ -230,19 +215,19 @@ mod tests {
     async fn a_newcomer_has_its_share_after_one_round_and_a_dead_ones_share_comes_back() {
         let stage = Stage::new();
         let (a, b) = (stage.process("a"), stage.process("b"));
-        assert_eq!(a.renew("l", 1.0).await, 1.0);
-        assert_eq!(b.renew("l", 1.0).await, SLICE_MIN, "nothing is free yet");
+        assert_eq!(a.renew("l", 1.0).await, Some(1.0));
+        assert_eq!(b.renew("l", 1.0).await, Some(SLICE_MIN), "nothing is free yet");
         stage.pass();
-        assert_eq!(a.renew("l", 1.0).await, 0.5);
-        assert_eq!(b.renew("l", 1.0).await, 0.5);
+        assert_eq!(a.renew("l", 1.0).await, Some(0.5));
+        assert_eq!(b.renew("l", 1.0).await, Some(0.5));
         // b dies: until its lease has ended, its slice may still be in use.
         for _ in 0..3 {
             stage.pass();
-            assert_eq!(a.renew("l", 1.0).await, 0.5);
+            assert_eq!(a.renew("l", 1.0).await, Some(0.5));
         }
         stage.pass();
-        assert_eq!(a.renew("l", 1.0).await, 1.0);
-        assert_eq!(a.renew("other", 1.0).await, 1.0, "limits are shared one by one");
+        assert_eq!(a.renew("l", 1.0).await, Some(1.0));
+        assert_eq!(a.renew("other", 1.0).await, Some(1.0), "limits are shared one by one");
     }
 
     #[tokio::test]
@@ -252,13 +237,15 @@ mod tests {
         let store = Arc::new(FaultyStore::new(Arc::new(MemoryStore::new())));
         let queue = Queue::new(store.clone()).with_clock(clock.clone());
         let slices = Slices::new(queue, "a");
-        assert_eq!(slices.renew("l", 1.0).await, 1.0);
+        store.fail_call(1, Fault::Before);
+        assert_eq!(slices.renew("l", 1.0).await, None);
+        assert_eq!(slices.renew("l", 1.0).await, Some(1.0));
         for call in 1..=20 {
             store.fail_call(store.calls() + call, Fault::Before);
         }
         clock.advance(LEASE - Duration::from_millis(1));
-        assert_eq!(slices.renew("l", 1.0).await, 1.0);
+        assert_eq!(slices.renew("l", 1.0).await, Some(1.0));
         clock.advance(Duration::from_millis(1));
-        assert_eq!(slices.renew("l", 1.0).await, SLICE_MIN);
+        assert_eq!(slices.renew("l", 1.0).await, Some(SLICE_MIN));
     }
 }

@@ -2,14 +2,17 @@
 //!
 //! - Jobs of one fair key come by priority, then `run_at`, then `seq`. In a queue with ageing, waiting makes up for
 //!   priority: they come by `run_at + priority × ageing`, then as before.
-//! - Keys take turns in the order of their names, one job a turn, beginning after the key that was served last; a job
-//!   without a key counts as of the empty key. So a key waits one round at most, however many jobs the others have.
+//! - Keys take turns, one job a turn: the key of which the fewest jobs run comes first, and among equals the order is that
+//!   of their names, beginning after the key that was served last. A job without a key counts as of the empty key. So
+//!   keys have equal parts of the slots, however many jobs they have waiting and however long these take.
 //! - A key of which as many jobs run as its queue allows is passed over. The empty key has no such limit.
 //! - In a queue that ever had a fair key, the key of the last job of each claim is remembered as served. A queue that
 //!   never had one has one line only, and remembers nothing.
 //! - On its turn a key gives the first of its jobs that the claim may have. Jobs that have expired and stand before it
 //!   are cancelled.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use crate::clock::Timestamp;
@@ -32,25 +35,28 @@ pub fn from_next<K: AsRef<str>>(mut keys: Vec<K>, last: &str) -> Vec<K> {
     keys
 }
 
-/// Lets lines take turns: each gives one a round, until `free` are given or none gives any more.
+/// Lets lines take turns until `free` jobs are given or none gives any more. Lines come in the order of their turns, each
+/// with the jobs of it that run.
 pub fn take_turns<L, T, E>(
-    mut lines: Vec<L>,
+    lines: Vec<(usize, L)>,
     free: usize,
     mut next: impl FnMut(&mut L) -> Result<Option<T>, E>,
 ) -> Result<Vec<T>, E> {
     let mut given = Vec::new();
-    while !lines.is_empty() && given.len() < free {
-        let mut still_giving = Vec::with_capacity(lines.len());
-        for mut line in lines {
-            if given.len() == free {
-                break;
-            }
-            if let Some(job) = next(&mut line)? {
-                given.push(job);
-                still_giving.push(line);
-            }
+    let mut turns: BinaryHeap<Reverse<(usize, usize)>> = BinaryHeap::with_capacity(lines.len());
+    turns.extend(lines.iter().enumerate().map(|(place, (running, _))| Reverse((*running, place))));
+    let count = lines.len();
+    let mut lines: Vec<L> = lines.into_iter().map(|(_, line)| line).collect();
+    let mut places = count;
+    while given.len() < free
+        && let Some(Reverse((running, place))) = turns.pop()
+    {
+        if let Some(job) = next(&mut lines[place % count])? {
+            given.push(job);
+            // Behind all others of which as many run, and still the same line.
+            places += count;
+            turns.push(Reverse((running + 1, places + place % count)));
         }
-        lines = still_giving;
     }
     Ok(given)
 }
@@ -62,11 +68,12 @@ mod tests {
 
     use super::*;
 
-    fn served(lines: &[(&str, usize)], last: &str, free: usize) -> String {
-        let keys = from_next(lines.iter().map(|(key, _)| *key).collect(), last);
-        let lines = keys.into_iter().map(|key| {
-            let count = lines.iter().find(|(name, _)| *name == key).map_or(0, |(_, count)| *count);
-            VecDeque::from(vec![key; count])
+    /// Lines by key, jobs that wait and jobs that run.
+    fn served(lines: &[(&str, usize, usize)], last: &str, free: usize) -> String {
+        let keys = from_next(lines.iter().map(|(key, ..)| *key).collect(), last);
+        let lines = keys.into_iter().filter_map(|key| {
+            let (_, ready, running) = lines.iter().find(|(name, ..)| *name == key)?;
+            Some((*running, VecDeque::from(vec![key; *ready])))
         });
         let given: Result<Vec<&str>, Infallible> =
             take_turns(lines.collect(), free, |line| Ok(line.pop_front()));
@@ -75,7 +82,7 @@ mod tests {
 
     #[test]
     fn keys_take_turns_from_the_one_after_the_last() {
-        let lines = [("a", 5), ("b", 2), ("c", 1)];
+        let lines = [("a", 5, 0), ("b", 2, 0), ("c", 1, 0)];
         let table = [
             ("", 9, "abcabaaa"),
             ("a", 9, "bcabaaaa"),
@@ -88,6 +95,19 @@ mod tests {
             assert_eq!(served(&lines, last, free), expected, "after {last:?}, {free} free");
         }
         assert_eq!(served(&[], "", 3), "");
+    }
+
+    #[test]
+    fn who_has_the_fewest_running_comes_first() {
+        let table: [(&[(&str, usize, usize)], &str, &str); 4] = [
+            (&[("large", 9, 8), ("s", 3, 0)], "", "ssslargelarge"),
+            (&[("a", 5, 1), ("b", 5, 3), ("c", 5, 0)], "", "cacac"),
+            (&[("a", 5, 2), ("b", 5, 2), ("c", 5, 2)], "a", "bcabc"),
+            (&[("", 5, 1), ("a", 5, 1)], "", "aaa"),
+        ];
+        for (lines, last, expected) in table {
+            assert_eq!(served(lines, last, 5), expected, "{lines:?}");
+        }
     }
 
     #[test]

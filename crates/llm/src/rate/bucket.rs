@@ -31,6 +31,8 @@ pub(super) struct Bucket {
     ceiling: Option<f64>,
     /// Told by headers: allowed a minute.
     told: Option<f64>,
+    /// What other processes leave to us of either, and of what the provider says remains.
+    share: f64,
     /// Refill a second; kept below the limit.
     rate: f64,
     level: f64,
@@ -66,6 +68,7 @@ impl Bucket {
         Some(Self {
             ceiling,
             told,
+            share: 1.0,
             rate,
             level: 0.0,
             at: now,
@@ -74,6 +77,19 @@ impl Bucket {
             told_at: None,
             remaining_max: 0.0,
         })
+    }
+
+    /// Uses this share of the limit from now on.
+    pub(super) fn set_share(&mut self, share: f64, now: Instant) {
+        self.refill(now);
+        self.share = share;
+        self.rate = self.rate_allowed().unwrap_or(self.rate);
+        self.level = self.bounded(self.level);
+    }
+
+    /// Refill a second that our share of the limit allows.
+    fn rate_allowed(&self) -> Option<f64> {
+        Some(RATE_SHARE * self.share * lower(self.ceiling, self.told)? / WINDOW_S)
     }
 
     /// When a call of this cost may go; `None`: now.
@@ -114,8 +130,8 @@ impl Bucket {
             self.told = told.limit;
             self.remaining_max = 0.0;
         }
-        if let Some(limit) = lower(self.ceiling, self.told) {
-            self.rate = approach(self.rate, RATE_SHARE * limit / WINDOW_S);
+        if let Some(rate) = self.rate_allowed() {
+            self.rate = approach(self.rate, rate);
         }
         if newest {
             self.told_at = Some(told.admitted_at);
@@ -124,7 +140,7 @@ impl Bucket {
     }
 
     fn learn_remaining(&mut self, told: Told, now: Instant) {
-        let Some(remaining) = told.remaining else { return };
+        let Some(remaining) = told.remaining.map(|remaining| remaining * self.share) else { return };
         self.remaining_max = self.remaining_max.max(remaining);
         let reserve = (RESERVE_S * self.rate).min(RESERVE_SHARE * self.remaining_max);
         let refilled = self.rate * now.saturating_duration_since(told.admitted_at).as_secs_f64();
@@ -308,6 +324,22 @@ mod tests {
         assert_eq!((bucket.limit(), bucket.level), (60, -1.0));
         bucket.learn(Told { sent_since: 5.0, ..told(0.0) }, start);
         assert_eq!(bucket.level, -5.0 - RESERVE_S * bucket.rate);
+    }
+
+    #[test]
+    fn a_share_is_a_share_of_the_limit_and_of_what_remains() {
+        let start = Instant::now();
+        let mut bucket = Bucket::new(Some(600), None, start).expect("a limit is known");
+        bucket.take(1.0, start);
+        bucket.set_share(0.25, start);
+        assert_eq!((bucket.rate, bucket.limit()), (RATE_SHARE * 2.5, 600));
+        bucket.add(0.0, start + seconds(3600.0));
+        assert_eq!(bucket.level, bucket.rate * BURST_S);
+        let told = Told { limit: Some(600.0), remaining: Some(8.0), admitted_at: start, sent_since: 0.0 };
+        bucket.learn(Told { admitted_at: start + seconds(3600.0), ..told }, start + seconds(3600.0));
+        assert!((bucket.level - (8.0 * 0.25 - RESERVE_SHARE * 2.0)).abs() < EPSILON, "{bucket:?}");
+        bucket.set_share(1.0, start + seconds(3600.0));
+        assert_eq!(bucket.rate, RATE_SHARE * 10.0);
     }
 
     #[test]

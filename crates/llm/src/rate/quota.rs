@@ -82,6 +82,8 @@ pub(super) struct Reservation {
 #[derive(Debug)]
 pub(super) struct Quota {
     buckets: [Option<Bucket>; 4],
+    /// What other processes leave to us of each.
+    share: f64,
     paces: Vec<Pace>,
     /// All that was ever charged, a meter: a difference of two such sums is what was sent in between.
     sent: [f64; 4],
@@ -102,11 +104,28 @@ impl Quota {
         let random = learnt.random.map(|share| Pace::random(share, start));
         Self {
             buckets,
+            share: 1.0,
             paces: found.chain(random).collect(),
             sent: start.sent,
             passed: start.sent,
             recent: [start; 2],
         }
+    }
+
+    /// Uses this share of the limits that are told or configured. Those found by being refused are found with everybody
+    /// else calling, and so are ours alone.
+    pub(super) fn set_share(&mut self, share: f64, now: Instant) {
+        self.share = share;
+        self.buckets.iter_mut().flatten().for_each(|bucket| bucket.set_share(share, now));
+    }
+
+    /// Whether there is a limit to share.
+    pub(super) fn is_limited(&self) -> bool {
+        self.buckets.iter().any(Option::is_some)
+    }
+
+    pub(super) fn share(&self) -> f64 {
+        self.share
     }
 
     /// When all buckets have room for a call, and which is the last to have it; `None`: now.
@@ -191,6 +210,7 @@ impl Quota {
         let bucket = &mut self.buckets[meter as usize];
         if bucket.is_none() {
             *bucket = Bucket::new(None, window.limit, now);
+            bucket.iter_mut().for_each(|bucket| bucket.set_share(self.share, now));
         }
         if let Some(bucket) = bucket {
             let sent_since = self.sent[meter as usize] - call.sent[meter as usize];

@@ -12,7 +12,7 @@ use super::concurrency::{Concurrency, Sample};
 use super::estimate::Estimator;
 use super::fair::{Entry, Waiting};
 use super::quota::{Charge, Correction, Quota, Reservation};
-use super::{Ask, Engine, Gate, Held, Learnt, Permit, RouteLimits, RouteStats, Settled, Totals};
+use super::{Ask, Demand, Engine, Gate, Held, Learnt, Permit, RouteLimits, RouteStats, Settled, Totals};
 use crate::error::{Error, Result};
 use crate::provider::RateSignals;
 use crate::types::Usage;
@@ -239,6 +239,23 @@ impl Route {
         self.paused_until = self.paused_until.max(Some(until));
     }
 
+    /// Uses this share of the limits.
+    pub(super) fn set_share(&mut self, share: f64, now: Instant) {
+        self.quota.set_share(share, now);
+    }
+
+    /// Whether limits are to be shared: there are some, and calls that they bind.
+    pub(super) fn demand(&self) -> Option<Demand> {
+        if !self.quota.is_limited() {
+            return None;
+        }
+        match (self.waiting.len(), self.in_flight) {
+            (0, 0) => None,
+            (0, _) => Some(Demand::Some),
+            (_, _) => Some(Demand::All),
+        }
+    }
+
     /// Ends any pause.
     pub(super) fn unpause(&mut self) {
         self.paused_until = None;
@@ -272,6 +289,7 @@ impl Route {
             waiting: self.waiting.len(),
             concurrency_limit: self.concurrency.limit(),
             limits: self.quota.limits(now),
+            share: self.quota.share(),
             held: self.held.map(|(gate, until)| Held { gate, wait: until.map(left) }),
             paused_for: self.paused_until.filter(|until| *until > now).map(left),
             closed: self.closed.as_ref().map(ToString::to_string),

@@ -116,6 +116,8 @@ pub struct RouteStats {
     pub concurrency_limit: usize,
     /// The limits in force, a minute.
     pub limits: Vec<(Meter, u64)>,
+    /// The part of them that other processes leave to this one.
+    pub share: f64,
     /// What the next call waits for.
     pub held: Option<Held>,
     /// How long no call goes because the provider said so.
@@ -139,6 +141,15 @@ pub struct Totals {
     pub overloaded: u64,
     /// Failed otherwise, or cancelled.
     pub failed: u64,
+}
+
+/// How much of its limits a route can use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Demand {
+    /// Calls are under way, and none waits.
+    Some,
+    /// Calls wait.
+    All,
 }
 
 /// What a call waits for.

@@ -1,6 +1,7 @@
 //! Queues, workers, processes, results, schedules, events, backups and settings.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use longhaul_queue::job::Retention;
@@ -27,18 +28,28 @@ pub(crate) enum QueuesCommand {
         name: String,
     },
     /// Changes a queue's settings.
-    #[command(after_help = "Example:\n  longhaul queues set mail --max-running 4 --retention keep:1h,7d")]
+    #[command(
+        after_help = "Examples:\n  longhaul queues set mail --max-running 4 --retention keep:1h,7d\n  longhaul queues set tenants --max-running-per-key 2 --ageing 10m"
+    )]
     Set(QueueSetArgs),
 }
 
 /// `queues set`.
 #[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("settings").required(true).multiple(true)
+    .args(["max_running", "max_running_per_key", "ageing", "retention"])))]
 pub(crate) struct QueueSetArgs {
     /// The queue.
     pub(crate) name: String,
     /// At most so many of its jobs run at once over all workers, or `none`.
-    #[arg(long, value_name = "N|none", value_parser = number_or_none, required_unless_present = "retention")]
+    #[arg(long, value_name = "N|none", value_parser = number_or_none)]
     pub(crate) max_running: Option<Change<u32>>,
+    /// At most so many jobs of one fair key run at once over all workers, or `none`.
+    #[arg(long, value_name = "N|none", value_parser = number_or_none)]
+    pub(crate) max_running_per_key: Option<Change<u32>>,
+    /// Waiting this long makes up for one level of priority, or `none`: then priority decides alone.
+    #[arg(long, value_name = "DURATION|none", value_parser = duration_or_none)]
+    pub(crate) ageing: Option<Change<Duration>>,
     /// For jobs that name none: until-consumed, keep:24h,7d, delete-on-success or `none`.
     #[arg(long, value_name = "RULE|none", value_parser = retention_or_none)]
     pub(crate) retention: Option<Change<Retention>>,
@@ -53,6 +64,10 @@ fn number_or_none(text: &str) -> Result<Change<u32>, String> {
         return Ok(Change(None));
     }
     text.parse().map(|number| Change(Some(number))).map_err(|_| "expected a number or `none`".to_owned())
+}
+
+fn duration_or_none(text: &str) -> Result<Change<Duration>, String> {
+    if text == "none" { Ok(Change(None)) } else { parse::duration(text).map(|time| Change(Some(time))) }
 }
 
 fn retention_or_none(text: &str) -> Result<Change<Retention>, String> {
@@ -220,6 +235,17 @@ pub(crate) struct BackupArgs {
 pub(crate) struct RestoreArgs {
     /// The backup.
     pub(crate) file: PathBuf,
+}
+
+/// `move`.
+#[derive(Debug, Args)]
+pub(crate) struct MoveArgs {
+    /// The store to move, which nobody uses.
+    #[arg(long, value_name = "URL")]
+    pub(crate) from: String,
+    /// The store to move to, which is empty or not there yet.
+    #[arg(long, value_name = "URL")]
+    pub(crate) to: String,
 }
 
 /// `config …`.

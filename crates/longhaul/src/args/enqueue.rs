@@ -63,6 +63,9 @@ pub(crate) struct JobFlags {
     /// Wait until this process is sealed and finished.
     #[arg(long, value_name = "ID")]
     pub(crate) after_process: Option<String>,
+    /// Whose job it is: keys of a queue take turns, so that nobody waits behind another's backlog.
+    #[arg(long, value_name = "KEY")]
+    pub(crate) fair_key: Option<String>,
     /// At most one unfinished job per key, within queue and kind.
     #[arg(long, value_name = "KEY")]
     pub(crate) unique: Option<String>,

@@ -13,6 +13,7 @@ Examples:
   longhaul verify crash --kills 2000 --jobs 100000 --seed 7 --keep proof
   longhaul verify crash --own redis --kills 100 --faults 100
   longhaul verify sharing --processes 8 --seconds 60
+  longhaul verify fair --own redis
   longhaul verify lease
 
 Works in a new store in a temporary folder, which goes at the end unless something is wrong. What is proved and how:
@@ -39,6 +40,9 @@ pub(crate) enum VerifyCommand {
     /// Lets several processes use one file at once; an error that reaches a caller is a violation.
     #[command(after_help = "Example:\n  longhaul verify sharing --processes 8 --seconds 60")]
     Sharing(SharingArgs),
+    /// Lets two tenants share a queue by fair keys: the small one must not wait behind the large one's backlog.
+    #[command(after_help = "Example:\n  longhaul verify fair --own postgres")]
+    Fair(FairArgs),
     /// Blocks a worker's only thread for much longer than its lease; the job must run once.
     #[command(after_help = "Example:\n  longhaul verify lease --seconds 20")]
     Lease(LeaseArgs),
@@ -101,6 +105,29 @@ pub(crate) struct SharingArgs {
     /// For so long.
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub(crate) seconds: u64,
+    /// Keep the store and all logs in this new folder.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) keep: Option<PathBuf>,
+}
+
+/// `verify fair`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct FairArgs {
+    /// So many worker processes, of two slots each.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=32))]
+    pub(crate) processes: u32,
+    /// Jobs of the small tenant; the large one has a hundred times as many.
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
+    pub(crate) jobs: u32,
+    /// How long a job takes.
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) job_ms: u32,
+    /// Measure so often.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) rounds: u32,
+    /// Start a server for the store in a temporary folder.
+    #[arg(long, value_name = "SERVER", conflicts_with = "store")]
+    pub(crate) own: Option<OwnServer>,
     /// Keep the store and all logs in this new folder.
     #[arg(long, value_name = "DIR")]
     pub(crate) keep: Option<PathBuf>,

@@ -95,6 +95,7 @@ async fn job_of(app: &App, queue: &Queue, kind: &str, payload: Json, flags: &Job
             max_attempts: flags.max_attempts,
             retry: flags.retry.clone(),
             run_limit: flags.run_limit,
+            fair_key: flags.fair_key.clone(),
             unique,
             retention: flags.retention,
             ..JobOptions::default()

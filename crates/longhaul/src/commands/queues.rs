@@ -10,7 +10,7 @@ use super::process::Counts;
 use crate::app::App;
 use crate::args::{QueueSetArgs, QueuesCommand};
 use crate::exit::Code;
-use crate::output::{Cell, Table, state_style};
+use crate::output::{Cell, Table, duration, state_style};
 use crate::parse::retention_text;
 
 /// Runs the command.
@@ -48,6 +48,8 @@ fn change(args: &QueueSetArgs) -> QueueChange {
         name: args.name.clone(),
         paused: None,
         max_running: args.max_running.map(|change| change.0),
+        max_running_per_key: args.max_running_per_key.map(|change| change.0),
+        ageing: args.ageing.map(|change| change.0),
         retention: args.retention.map(|change| change.0),
     }
 }
@@ -58,6 +60,8 @@ struct QueueView<'a> {
     name: &'a str,
     paused: bool,
     max_running: Option<u32>,
+    max_running_per_key: Option<u32>,
+    ageing_ms: Option<u64>,
     retention: Option<Retention>,
     counts: Counts,
 }
@@ -70,6 +74,8 @@ fn ls(app: &App, queues: &[QueueInfo]) -> Result<Code> {
             name: &info.name,
             paused: info.paused,
             max_running: info.max_running,
+            max_running_per_key: info.max_running_per_key,
+            ageing_ms: info.ageing.map(|ageing| u64::try_from(ageing.as_millis()).unwrap_or(u64::MAX)),
             retention: info.retention,
             counts: view(info),
         })
@@ -95,6 +101,7 @@ fn table(queues: &[QueueInfo]) -> Table {
         "FAILED",
         "CANCELLED",
         "LIMIT",
+        "AGEING",
         "RETENTION",
     ]);
     for info in queues {
@@ -108,9 +115,16 @@ fn table(queues: &[QueueInfo]) -> Table {
             let style = if count > 0 { state_style(*state) } else { anstyle::Style::new().dimmed() };
             Cell::number(count).style(style)
         }));
-        row.push(Cell::optional(info.max_running.map(|limit| limit.to_string())));
+        let limits = [info.max_running.map(|limit| limit.to_string()), info.max_running_per_key.map(a_key)];
+        let limits = limits.into_iter().flatten().collect::<Vec<_>>().join(", ");
+        row.push(Cell::optional(Some(limits).filter(|limits| !limits.is_empty())));
+        row.push(Cell::optional(info.ageing.map(duration)));
         row.push(Cell::optional(info.retention.map(retention_text)));
         table.row(row);
     }
     table
+}
+
+fn a_key(limit: u32) -> String {
+    format!("{limit} a key")
 }

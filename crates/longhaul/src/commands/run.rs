@@ -38,7 +38,7 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
         args.max_cost.as_deref().map(parse::money).transpose().map_err(|problem| usage(&problem))?;
     let models = models::Setup::new(app, args.prompts.base_url.as_deref())?;
     let bulk = Bulk::new(app.queue_or_new().await?, models.llm(app)?).with_trace(app.trace.traceparent());
-    models::open_books(app, bulk.llm()).await?;
+    let _sharing = models::open_books(app, bulk.queue(), bulk.llm()).await?;
     let wanted = settings::of(app, args, &models, &bulk, (&prompts, &summary)).await?;
     if args.dry_run {
         return settings::describe(app, &wanted, max_cost);

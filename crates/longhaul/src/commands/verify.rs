@@ -12,6 +12,7 @@ use crate::exit::Code;
 
 mod check;
 mod crash;
+mod fair;
 mod faults;
 mod journal;
 mod lease;
@@ -33,6 +34,7 @@ pub(crate) async fn run(app: &App, args: &VerifyArgs) -> Result<Code> {
         None => everything(app, args).await,
         Some(VerifyCommand::Crash(args)) => crash::run(app, args).await,
         Some(VerifyCommand::Sharing(args)) => sharing::run(app, args).await,
+        Some(VerifyCommand::Fair(args)) => fair::run(app, args).await,
         Some(VerifyCommand::Lease(args)) => lease::run(app, args).await,
         Some(VerifyCommand::Step) => step::run_as_command(),
         Some(VerifyCommand::Submit(args)) => submit::run(app, args).await,

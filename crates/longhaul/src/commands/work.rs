@@ -19,6 +19,7 @@ use crate::args::WorkArgs;
 use crate::config::{Origin, concurrency, lease, list};
 use crate::exec::{Exec, Spawner};
 use crate::exit::{Code, Failure};
+use crate::sharing::Sharing;
 use crate::{builtin, models, parse, server, store};
 
 /// Jobs of a dead worker that run at once where no command is run.
@@ -75,6 +76,7 @@ pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
 pub(crate) struct Runs {
     llm: Llm,
     serving: JoinHandle<()>,
+    _sharing: Sharing,
 }
 
 impl Runs {
@@ -88,7 +90,7 @@ impl Runs {
         ctx.bulk.register(worker);
         batches::register(ctx, worker);
         webhooks::register(ctx, worker);
-        models::open_books(app, ctx.llm()).await?;
+        let sharing = models::open_books(app, ctx.queue(), ctx.llm()).await?;
         if let Some(scoring) = &ctx.scoring {
             scoring.register(worker);
         }
@@ -97,7 +99,7 @@ impl Runs {
         let served = Served { always, prefixes: vec![RUN_PREFIX, SHEET_PREFIX] };
         serve::look(ctx.queue(), &worker.control(), &served).await;
         let serving = tokio::spawn(serve::all(ctx.queue().clone(), worker.control(), served));
-        Ok(Self { llm: ctx.llm().clone(), serving })
+        Ok(Self { llm: ctx.llm().clone(), serving, _sharing: sharing })
     }
 
     pub(crate) async fn stop(self) {

@@ -1,5 +1,7 @@
 //! What differs between the forms of the API and those of the queue; the rest is written the same way on both sides.
 
+use std::time::Duration;
+
 use longhaul_queue::job::{JobOptions, LogLine, OnFailure, ParentStatus, Progress, Run};
 use longhaul_queue::store::{ProcessInfo, QueueInfo, Schedule};
 use longhaul_queue::{Job, JobDetail, JobId, Json, NewJob, ProcessId, Result, State, Timestamp};
@@ -135,14 +137,17 @@ pub(super) struct Queue {
     name: String,
     paused: bool,
     max_running: Option<u32>,
+    max_running_per_key: Option<u32>,
+    ageing_ms: Option<u64>,
     retention: Option<longhaul_queue::job::Retention>,
     counts: Counts,
 }
 
 impl From<Queue> for QueueInfo {
     fn from(queue: Queue) -> Self {
-        let Queue { name, paused, max_running, retention, counts } = queue;
-        Self { name, paused, max_running, retention, counts: counts.into() }
+        let Queue { name, paused, max_running, max_running_per_key, ageing_ms, retention, counts } = queue;
+        let (ageing, counts) = (ageing_ms.map(Duration::from_millis), counts.into());
+        Self { name, paused, max_running, max_running_per_key, ageing, retention, counts }
     }
 }
 

@@ -244,12 +244,8 @@ pub(super) fn filled(row: &Row, sheet: &StoredSheet) -> Vec<u32> {
 }
 
 fn limit(id: &SheetId, parallel: u32) -> QueueChange {
-    QueueChange {
-        name: id.as_str().to_owned(),
-        paused: None,
-        max_running: Some(Some(parallel)),
-        retention: None,
-    }
+    let name = id.as_str().to_owned();
+    QueueChange { name, max_running: Some(Some(parallel)), ..QueueChange::default() }
 }
 
 /// The plan of a table, without anything being kept. For estimates, and to find mistakes early.

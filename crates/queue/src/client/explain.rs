@@ -7,9 +7,9 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::graph::{Edge, edge};
 use crate::job::{Job, JobDetail};
-use crate::limits::WORKER_SILENT_AFTER;
+use crate::limits::{PAGE_MAX, WORKER_SILENT_AFTER};
 use crate::state::{Policy, Reason, State};
-use crate::store::QueueInfo;
+use crate::store::{Filter, ListRequest, QueueInfo};
 
 /// Why a job stands where it stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -109,6 +109,11 @@ async fn ready(queue: &Queue, job: &Job) -> Result<Explanation> {
     if let Some(explanation) = info.and_then(stopped_by_queue) {
         return Ok(explanation);
     }
+    if let Some(limit) = info.and_then(|info| info.max_running_per_key)
+        && let Some(explanation) = stopped_by_key(queue, job, limit).await?
+    {
+        return Ok(explanation);
+    }
     let now = queue.clock().now();
     let mut workers = queue.store().workers(now).await?;
     workers.retain(|worker| now.since(worker.seen_at) <= WORKER_SILENT_AFTER);
@@ -134,7 +139,13 @@ async fn ready(queue: &Queue, job: &Job) -> Result<Explanation> {
     let count = info.map_or(0, |info| info.counts[State::Ready as usize]);
     Ok(because(
         State::Ready,
-        format!("waits for a free slot: {count} jobs ready, {slots} slots serve its kind"),
+        match &job.options.fair_key {
+            None => format!("waits for a free slot: {count} jobs ready, {slots} slots serve its kind"),
+            Some(key) => format!(
+                "waits for its turn among the keys of queue {} (its key: {key:?}): {count} jobs ready, {slots} slots serve its kind",
+                job.queue
+            ),
+        },
     ))
 }
 
@@ -147,6 +158,20 @@ fn stopped_by_queue(info: &QueueInfo) -> Option<Explanation> {
     let running = info.counts[State::Running as usize];
     let limit = info.max_running.filter(|limit| running >= u64::from(*limit))?;
     Some(because(State::Ready, format!("queue {} runs {running} of at most {limit} jobs", info.name)))
+}
+
+/// Whether as many jobs of its fair key run as may.
+async fn stopped_by_key(queue: &Queue, job: &Job, limit: u32) -> Result<Option<Explanation>> {
+    let Some(key) = &job.options.fair_key else { return Ok(None) };
+    let filter = Filter { states: vec![State::Running], queue: Some(job.queue.clone()), ..Filter::default() };
+    let running = queue.list(ListRequest { filter, limit: PAGE_MAX, ..ListRequest::default() }).await?.items;
+    let of_key = running.iter().filter(|other| other.options.fair_key.as_ref() == Some(key)).count();
+    Ok((of_key >= limit as usize).then(|| {
+        because(
+            State::Ready,
+            format!("queue {} runs {of_key} of at most {limit} jobs of key {key:?}", job.queue),
+        )
+    }))
 }
 
 fn running(queue: &Queue, job: &Job) -> Explanation {

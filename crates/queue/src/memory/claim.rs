@@ -59,7 +59,10 @@ impl Tables {
         let keys = from_next(lines.keys().copied().collect(), last);
         let lines: Vec<_> = keys
             .into_iter()
-            .map(|key| (lines.remove(key).unwrap_or_default(), self.free_of_key(queue, key)))
+            .map(|key| {
+                let running = self.running_of_key(queue, key);
+                (running, (lines.remove(key).unwrap_or_default(), self.free_of_key(queue, key, running)))
+            })
             .collect();
         let chosen = take_turns(lines, free, |(line, room)| {
             if *room == 0 {
@@ -98,14 +101,16 @@ impl Tables {
         lines
     }
 
-    /// How many more jobs of a key may run.
-    fn free_of_key(&self, queue: &str, key: &str) -> usize {
-        let limit = self.queues.get(queue).and_then(|queue| queue.max_running_per_key);
-        let Some(limit) = limit.filter(|_| !key.is_empty()) else { return usize::MAX };
+    fn running_of_key(&self, queue: &str, key: &str) -> usize {
         let jobs = self.jobs.values().map(|row| &row.job);
-        let running =
-            jobs.filter(|job| job.state == State::Running && job.queue == queue && key_of(job) == key);
-        (limit as usize).saturating_sub(running.count())
+        jobs.filter(|job| job.state == State::Running && job.queue == queue && key_of(job) == key).count()
+    }
+
+    /// How many more jobs of a key may run.
+    fn free_of_key(&self, queue: &str, key: &str, running: usize) -> usize {
+        let limit = self.queues.get(queue).and_then(|queue| queue.max_running_per_key);
+        let limit = limit.filter(|_| !key.is_empty());
+        limit.map_or(usize::MAX, |limit| (limit as usize).saturating_sub(running))
     }
 
     fn hand_out(&mut self, seq: i64, request: &ClaimRequest) -> Option<Claimed> {

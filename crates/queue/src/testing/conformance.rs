@@ -96,6 +96,7 @@ macro_rules! conformance_list {
             turns {
                 keys_take_turns_whatever_their_backlog,
                 turns_go_on_where_the_last_claim_ended,
+                the_key_with_the_fewest_running_jobs_comes_first,
                 jobs_without_a_key_take_turns_as_one,
                 a_key_that_comes_late_waits_one_round,
                 within_a_key_the_order_is_priority_then_time_then_submission,

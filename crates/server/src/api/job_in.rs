@@ -124,6 +124,9 @@ pub(super) struct OptionsIn {
     /// Wait before a `continue` that names none; default 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     delay_ms: Option<u64>,
+    /// Whose job it is: keys of a queue take turns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fair_key: Option<String>,
     /// At most one unfinished job per key.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>, example = json!({"key": "user-7", "policy": {"policy": "skip"}}))]
@@ -150,6 +153,7 @@ impl From<OptionsIn> for JobOptions {
             run_limit: millis(options.run_limit_ms),
             idle_limit: millis(options.idle_limit_ms),
             delay: millis(options.delay_ms),
+            fair_key: options.fair_key,
             unique: options.unique,
             retention: options.retention,
         }
@@ -173,6 +177,7 @@ impl From<JobOptions> for OptionsIn {
             run_limit_ms: millis(options.run_limit),
             idle_limit_ms: millis(options.idle_limit),
             delay_ms: millis(options.delay),
+            fair_key: options.fair_key,
             unique: options.unique,
             retention: options.retention,
         }

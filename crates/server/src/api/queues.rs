@@ -1,5 +1,7 @@
 //! Queues: counts, pauses, limits.
 
+use std::time::Duration;
+
 use axum::Json as Answer;
 use axum::extract::{Path, State as Shared};
 use longhaul_queue::job::Retention;
@@ -25,6 +27,10 @@ pub(super) struct QueueOut {
     paused: bool,
     /// At most so many of its jobs run at once, over all workers.
     max_running: Option<u32>,
+    /// At most so many jobs of one fair key run at once, over all workers.
+    max_running_per_key: Option<u32>,
+    /// The time of waiting that makes up for one level of priority.
+    ageing_ms: Option<u64>,
     /// For jobs that name none.
     #[schema(value_type = Option<Object>)]
     retention: Option<Retention>,
@@ -34,8 +40,9 @@ pub(super) struct QueueOut {
 
 impl From<QueueInfo> for QueueOut {
     fn from(info: QueueInfo) -> Self {
-        let QueueInfo { name, paused, max_running, retention, counts } = info;
-        Self { name, paused, max_running, retention, counts: counts.into() }
+        let QueueInfo { name, paused, max_running, max_running_per_key, ageing, retention, counts } = info;
+        let ageing_ms = ageing.map(|ageing| u64::try_from(ageing.as_millis()).unwrap_or(u64::MAX));
+        Self { name, paused, max_running, max_running_per_key, ageing_ms, retention, counts: counts.into() }
     }
 }
 
@@ -71,6 +78,14 @@ pub(super) struct QueueIn {
     #[serde(deserialize_with = "change")]
     #[schema(value_type = Option<u32>)]
     max_running: Option<Option<u32>>,
+    /// Set or lift the limit for each fair key.
+    #[serde(deserialize_with = "change")]
+    #[schema(value_type = Option<u32>)]
+    max_running_per_key: Option<Option<u32>>,
+    /// Set or lift the time of waiting that makes up for one level of priority.
+    #[serde(deserialize_with = "change")]
+    #[schema(value_type = Option<u64>)]
+    ageing_ms: Option<Option<u64>>,
     /// Set or lift the rule.
     #[serde(deserialize_with = "change")]
     #[schema(value_type = Option<Object>, example = json!({"retention": "keep", "succeeded_ms": 3_600_000, "failed_ms": 86_400_000}))]
@@ -84,8 +99,9 @@ pub(super) async fn change_queue(
     Path(name): Path<String>,
     ApiJson(wanted): ApiJson<QueueIn>,
 ) -> ApiResult<Answer<QueueOut>> {
-    let QueueIn { paused, max_running, retention } = wanted;
-    set(&ctx, QueueChange { name, paused, max_running, retention }).await
+    let QueueIn { paused, max_running, max_running_per_key, ageing_ms, retention } = wanted;
+    let ageing = ageing_ms.map(|ageing_ms| ageing_ms.map(Duration::from_millis));
+    set(&ctx, QueueChange { name, paused, max_running, max_running_per_key, ageing, retention }).await
 }
 
 /// Stops claims from a queue; what runs goes on.
@@ -114,6 +130,8 @@ async fn set(ctx: &Ctx, change: QueueChange) -> ApiResult<Answer<QueueOut>> {
         name: name.clone(),
         paused: false,
         max_running: None,
+        max_running_per_key: None,
+        ageing: None,
         retention: None,
         counts: [0; 8],
     };

@@ -57,6 +57,7 @@ pub(super) async fn queues(ctx: &Ctx, asked: QueueArguments) -> Result<Value, Pr
                 "queue": queue.name,
                 "paused": queue.paused,
                 "max_running": queue.max_running,
+                "max_running_per_key": queue.max_running_per_key,
                 "states": show::states(&queue.counts),
             })
         })

@@ -2,7 +2,8 @@
 //!
 //! The cost of a claim is flat: it reads the heads of the partial index `lh_jobs_ready`, one per kind it serves, and
 //! touches only the rows it hands out, and a bounded number of expired ones that stand before them. Nothing else is
-//! swept here, and only the heads of several kinds are sorted.
+//! swept here, and only the heads of several kinds are sorted. Where fair keys or ageing ask for another order, the
+//! jobs are chosen in `turns`.
 
 use std::collections::HashSet;
 
@@ -15,18 +16,19 @@ use rusqlite::Connection;
 use super::error::DbResult;
 use super::rows::{Body, JobRow, job_with_body};
 use super::settle::cancel_waiting;
+use super::turns::Ask;
 use super::tx::Tx;
-use super::{graph, sweep};
+use super::{graph, sweep, turns};
 
 /// Expired jobs that one claim cancels on its way; each costs a row.
-const EXPIRED_MET_MAX: usize = 100;
+pub(super) const EXPIRED_MET_MAX: usize = 100;
 
 /// A ready job's place in the claim's order: priority, `run_at`, `seq`; and whether its worker died.
 type Head = (i32, i64, i64, bool);
 
 /// Index lh_jobs_ready: an index-only scan that stops at the limit.
 pub(super) const HEADS: &str = "SELECT priority, run_at, seq FROM lh_jobs
-     WHERE state = 2 AND queue = ?1 AND kind = ?2 AND suspect = ?3
+     WHERE state = 2 AND fair_key IS NULL AND queue = ?1 AND kind = ?2 AND suspect = ?3
      ORDER BY priority, run_at, seq LIMIT ?4";
 
 /// Whether there may be anything to claim: asked before the write lock is taken, so idle workers cost no lock.
@@ -56,6 +58,11 @@ pub(super) fn claim(tx: &mut Tx<'_>, request: &ClaimRequest) -> DbResult<Vec<Cla
             cancel_waiting(tx, &row, &JobError::expired(), request.now)?;
             graph::ended(tx, &JobRow { state: State::Cancelled, ..row }, None, request.now)?;
         }
+        if tx.queue_settings(queue)?.has_keys
+            && let Some((_, body)) = choice.jobs.last()
+        {
+            turns::served(tx, queue, body.options.fair_key.as_deref().unwrap_or_default())?;
+        }
         for (row, body) in choice.jobs {
             suspects_left -= usize::from(row.is_suspect());
             claimed.push(hand_out(tx, row, body, request)?);
@@ -71,34 +78,39 @@ fn room(tx: &mut Tx<'_>, queue: &str, limit: usize) -> DbResult<usize> {
         return Ok(0);
     }
     let Some(max_running) = settings.max_running else { return Ok(limit) };
-    let sql = "SELECT coalesce(sum(jobs), 0) FROM lh_counts WHERE queue = ?1 AND state = 3";
-    let running: i64 =
-        tx.one(sql, [queue], |row| row.get(0))?.unwrap_or(0) + tx.booked(queue, State::Running);
-    let free = i64::from(max_running) - running;
+    let free = i64::from(max_running) - running_in(tx, queue)?;
     Ok(limit.min(usize::try_from(free.max(0)).unwrap_or(0)))
+}
+
+/// Running jobs of a queue.
+pub(super) fn running_in(tx: &Tx<'_>, queue: &str) -> DbResult<i64> {
+    let sql = "SELECT coalesce(sum(jobs), 0) FROM lh_counts WHERE queue = ?1 AND state = 3";
+    Ok(tx.one(sql, [queue], |row| row.get(0))?.unwrap_or(0) + tx.booked(queue, State::Running))
 }
 
 /// How many jobs to look for.
 #[derive(Clone, Copy)]
-struct Look {
-    jobs: usize,
+pub(super) struct Look {
+    pub(super) jobs: usize,
     /// At most so many of them with crashes.
-    suspects: usize,
+    pub(super) suspects: usize,
 }
 
 /// What a queue has to give, before anything is changed.
 #[derive(Default)]
-struct Choice {
-    jobs: Vec<(JobRow, Body)>,
+pub(super) struct Choice {
+    pub(super) jobs: Vec<(JobRow, Body)>,
     /// Met on the way.
-    expired: Vec<JobRow>,
-    met: HashSet<i64>,
+    pub(super) expired: Vec<JobRow>,
+    /// Their places, for another look.
+    pub(super) met: HashSet<i64>,
 }
 
 /// The first jobs of a queue, as it stands now. Only the row tells that a job has expired; so a look that met expired
 /// ones, which is rare, is repeated further until it is filled or has met enough of them: a backlog of expired jobs is
 /// the promoter's to clear, and a short answer is asked again after the commit.
-fn choose(tx: &Tx<'_>, queue: &str, request: &ClaimRequest, wanted: Look) -> DbResult<Choice> {
+fn choose(tx: &mut Tx<'_>, queue: &str, request: &ClaimRequest, wanted: Look) -> DbResult<Choice> {
+    let settings = tx.queue_settings(queue)?;
     let ready;
     let kinds = match request.kinds.as_deref() {
         Some(kinds) => kinds,
@@ -107,6 +119,9 @@ fn choose(tx: &Tx<'_>, queue: &str, request: &ClaimRequest, wanted: Look) -> DbR
             &ready
         }
     };
+    if settings.has_keys || settings.ageing.is_some() {
+        return turns::choose(tx, &Ask { queue, kinds, wanted, now: request.now }, settings);
+    }
     let mut choice = Choice::default();
     loop {
         let known = choice.expired.len();

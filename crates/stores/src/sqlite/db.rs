@@ -18,7 +18,8 @@ use super::writer::Writer;
 use super::{audit, insert};
 
 /// Forward migrations, in order. A new one is a new file; old ones are never edited.
-const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_jobs.sql")];
+const MIGRATIONS: [&str; 2] =
+    [include_str!("migrations/0001_jobs.sql"), include_str!("migrations/0002_turns.sql")];
 /// Read-only connections kept open; more are opened for a moment when needed.
 const READERS_KEPT_MAX: usize = 4;
 /// How long opening waits for other processes that open the same file.
@@ -228,6 +229,7 @@ impl Db {
             // Of a damaged file the counters say nothing.
             if problems.is_empty() {
                 problems = audit::counters(connection)?;
+                problems.append(&mut audit::keys(connection)?);
             }
             Ok(DbCheck {
                 schema_version: schema_version(connection)?.unwrap_or(0),
@@ -267,7 +269,7 @@ pub struct DbCheck {
     pub journal_mode: String,
     /// Size of the file.
     pub bytes: i64,
-    /// Damage in SQLite's words, and counters that do not match their rows; empty when sound.
+    /// Damage in SQLite's words, and counters and fair keys that do not match their jobs; empty when sound.
     pub problems: Vec<String>,
 }
 

@@ -11,7 +11,7 @@ use super::rows::{
     read_result, state_number,
 };
 use super::tx::Tx;
-use super::{graph, process, sweep, unique};
+use super::{graph, process, sweep, turns, unique};
 use crate::changes::Subject;
 
 /// Jobs of a submission whose short payloads go into their rows. More share the pages of `lh_bodies`, and narrow rows
@@ -114,8 +114,9 @@ fn insert_one(
     let process = job.process_id.as_ref().map(ProcessId::as_str);
     let inserted = tx.run(
         "INSERT INTO lh_jobs (seq, id, queue, kind, state, priority, run_at, fence, flags, process, attempt, crashes,
-             throttles, continues, parks, waits_for, cancel, created_at, expires_at, due_at, options, payload)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, ?9, 0, 0, 0, 0, 0, 0, 0, ?10, ?11, ?12, ?13, ?14)
+             throttles, continues, parks, waits_for, cancel, created_at, expires_at, due_at, options, payload,
+             fair_key)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, ?9, 0, 0, 0, 0, 0, 0, 0, ?10, ?11, ?12, ?13, ?14, ?15)
          ON CONFLICT (id) DO NOTHING",
         (
             seq,
@@ -132,6 +133,7 @@ fn insert_one(
             (state == State::Scheduled).then_some(run_at.as_millis()),
             options.as_deref().filter(|_| in_row),
             in_row.then_some(payload),
+            &job.options.fair_key,
         ),
     )?;
     if inserted == 0 {
@@ -139,6 +141,9 @@ fn insert_one(
     }
     if !in_row {
         tx.run("INSERT INTO lh_bodies (seq, options, payload) VALUES (?1, ?2, ?3)", (seq, options, payload))?;
+    }
+    if job.options.fair_key.is_some() {
+        turns::expect_keys(tx, &job.queue)?;
     }
     if process.is_some() {
         tx.run("INSERT INTO lh_processes (id, sealed) VALUES (?1, 1) ON CONFLICT DO NOTHING", [process])?;

@@ -1,9 +1,10 @@
 //! SQLite, the default store: one file, no server, several processes.
 //!
-//! Reading order: `migrations/0001_jobs.sql` (the tables and why), [`db`] (the file), `writer` (one thread),
-//! `committer` (group commit) and `checkpointer` (the write-ahead log), `tx` and `changes` (bookkeeping that
-//! every change carries), then a file per verb: `insert`, `claim`, `settle`, `graph`, `process`, `unique`, `admin`, `sweep`, `settings`,
-//! `read`, `list` (with `ways`, the indexes that a list may go by).
+//! Reading order: `migrations/0001_jobs.sql` (the tables and why) and those after it, [`db`] (the file), `writer` (one
+//! thread), `committer` (group commit) and `checkpointer` (the write-ahead log), `tx` and `changes` (bookkeeping that
+//! every change carries), then a file per verb: `insert`, `claim` (with `turns`, for fair keys and ageing), `settle`,
+//! `graph`, `process`, `unique`, `admin`, `sweep`, `settings`, `read`, `list` (with `ways`, the indexes that a list may
+//! go by), `export` and `import`.
 
 mod admin;
 mod audit;
@@ -12,8 +13,10 @@ mod claim;
 mod committer;
 mod db;
 mod error;
+mod export;
 mod gathering;
 mod graph;
+mod import;
 mod insert;
 mod list;
 mod news;
@@ -25,6 +28,7 @@ mod rows;
 mod settings;
 mod settle;
 mod sweep;
+mod turns;
 mod tx;
 mod unique;
 mod ways;
@@ -36,11 +40,11 @@ use async_trait::async_trait;
 use longhaul_queue::events::EventPage;
 use longhaul_queue::job::{Claimed, Job, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId};
 use longhaul_queue::store::{
-    CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExtendRequest, Firing, LedgerRow, ListRequest,
-    Page, ProcessInfo, QueueChange, QueueInfo, Renewal, RetryRequest, Save, Schedule, SettleItem, Settled,
-    Swept, UnparkRequest, Unparked, WorkerInfo,
+    CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExportPage, ExtendRequest, Firing, LedgerRow,
+    ListRequest, Page, Piece, ProcessInfo, QueueChange, QueueInfo, Record, Renewal, RetryRequest, Save,
+    Schedule, SettleItem, Settled, Swept, UnparkRequest, Unparked, WorkerInfo,
 };
-use longhaul_queue::{Result, State, Store, Timestamp};
+use longhaul_queue::{Json, Result, State, Store, Timestamp};
 use tokio::sync::watch;
 
 use committer::Treatment;
@@ -242,5 +246,21 @@ impl Store for SqliteStore {
 
     async fn ledger(&self) -> Result<Vec<LedgerRow>> {
         self.db.read(read::ledger).await
+    }
+
+    async fn record(&self, name: String) -> Result<Option<Record>> {
+        self.db.read(move |connection| settings::record(connection, &name)).await
+    }
+
+    async fn put_record(&self, name: String, expected: u64, value: Json) -> Result<bool> {
+        self.db.writer.write(DURABLE, move |tx| settings::put_record(tx, &name, expected, &value)).await
+    }
+
+    async fn export(&self, after: Option<String>, limit: usize) -> Result<ExportPage> {
+        self.db.read(move |connection| export::export(connection, after.as_deref(), limit)).await
+    }
+
+    async fn import(&self, pieces: Vec<Piece>) -> Result<()> {
+        self.db.writer.write(DURABLE, move |tx| import::import(tx, pieces)).await
     }
 }

@@ -4,7 +4,7 @@
 use rusqlite::{Connection, OpenFlags, Row};
 
 use super::ways::Index;
-use super::{Db, SqliteOptions, claim, read, sweep, ways};
+use super::{Db, SqliteOptions, claim, read, sweep, turns, ways};
 
 /// A file with the tables, and a connection of its own beside the store.
 fn beside_a_store(look: impl FnOnce(&Connection)) {
@@ -36,18 +36,39 @@ fn a_claim_finds_its_jobs_by_its_index() {
     check(claim::HEADS, first);
 }
 
+#[test]
+fn turns_find_keys_and_jobs_by_their_index() {
+    let of_kind = "queue=? AND kind=? AND suspect=?";
+    let table = [
+        (turns::NEXT_KEY, "lh_jobs_turns", " AND fair_key>?"),
+        (turns::NEXT_LEVEL, "lh_jobs_ready", " AND priority>?"),
+        (turns::NEXT_LEVEL_OF_KEY, "lh_jobs_turns", " AND fair_key=? AND priority>?"),
+        (turns::HEADS_OF_KEY, "lh_jobs_turns", " AND fair_key=? AND (priority,run_at)>(?,?) AND priority<?"),
+        (turns::HEADS, "lh_jobs_ready", " AND (priority,run_at)>(?,?) AND priority<?"),
+    ];
+    for (sql, index, range) in table {
+        check(sql, &format!("SEARCH lh_jobs USING INDEX {index} ({of_kind}{range})"));
+    }
+    check(turns::RUNNING, "SEARCH lh_jobs USING COVERING INDEX lh_jobs_running (queue=? AND fair_key>?)");
+}
+
 /// The plan does not tell, because the index is partial; the program does: no column is read by the table's cursor,
 /// which is the first that is opened.
 #[test]
-fn a_claim_looks_for_its_jobs_without_reading_their_rows() {
-    beside_a_store(|connection| {
-        let sql = format!("EXPLAIN {}", claim::HEADS);
-        let steps = explain(connection, &sql, |row| Ok((row.get::<_, String>(1)?, row.get::<_, i64>(2)?)));
-        let opened: Vec<_> = steps.iter().filter(|(step, _)| step == "OpenRead").collect();
-        let columns: Vec<_> = steps.iter().filter(|(step, _)| step == "Column").collect();
-        assert_eq!((opened.len(), columns.len()), (2, 2), "{steps:?}");
-        assert!(columns.iter().all(|(_, cursor)| *cursor == opened[1].1), "{steps:?}");
-    });
+fn jobs_are_looked_for_without_reading_their_rows() {
+    let statements =
+        [claim::HEADS, turns::HEADS, turns::HEADS_OF_KEY, turns::NEXT_KEY, turns::NEXT_LEVEL, ways::READY];
+    for sql in statements {
+        beside_a_store(|connection| {
+            let step = |row: &Row<'_>| Ok((row.get::<_, String>(1)?, row.get::<_, i64>(2)?));
+            let steps = explain(connection, &format!("EXPLAIN {sql}"), step);
+            let opened: Vec<_> = steps.iter().filter(|(step, _)| step == "OpenRead").collect();
+            let index = opened.last().expect("an index is opened").1;
+            assert!(opened.len() <= 2, "{sql}: {steps:?}");
+            let mut columns = steps.iter().filter(|(step, _)| step == "Column");
+            assert!(columns.all(|(_, cursor)| *cursor == index), "{sql}: {steps:?}");
+        });
+    }
 }
 
 #[test]
@@ -79,7 +100,8 @@ fn a_list_goes_along_its_index() {
 #[test]
 fn few_jobs_are_found_by_the_index_of_their_state_or_id() {
     check(ways::IDS, "SEARCH lh_jobs USING COVERING INDEX lh_jobs_id (id>? AND id<?)");
-    check(ways::READY, "SEARCH lh_jobs USING COVERING INDEX lh_jobs_ready (queue=? AND kind=?)");
+    check(ways::READY, "SEARCH lh_jobs USING INDEX lh_jobs_ready (queue=? AND kind=?)");
+    check(ways::READY_WITH_KEY, "SEARCH lh_jobs USING COVERING INDEX lh_jobs_turns (queue=? AND kind=?)");
     check(ways::DUE, "SEARCH lh_jobs USING COVERING INDEX lh_jobs_due (state=? AND due_at>?)");
     check(ways::ENDED_BADLY, "SEARCH lh_jobs USING COVERING INDEX lh_jobs_ended_badly (state=?)");
     check(ways::PARKED, "SEARCH lh_parks USING COVERING INDEX lh_parks_key (key>?)");

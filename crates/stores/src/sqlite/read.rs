@@ -1,5 +1,7 @@
 //! Reads, on read-only connections beside the writer.
 
+use std::collections::BTreeMap;
+
 use longhaul_queue::events::{Event, EventPage};
 use longhaul_queue::job::{JobDetail, JobId, JobResult, LogLine, ParentStatus, ProcessId, Run, WorkerId};
 use longhaul_queue::limits::{PAGE_MAX, WORKER_KEPT};
@@ -12,8 +14,10 @@ use crate::history::{Newest, with_newest};
 
 use super::error::DbResult;
 use super::rows::{
-    Body, JobRow, flag, from_text, job_by_id, read_data, read_on_failure, read_result, read_state,
+    Body, JobRow, flag, from_text, job_by_id, read_data, read_on_failure, read_optional_state, read_result,
+    read_state,
 };
+use super::settings::{QueueSettings, settings_columns};
 
 pub(super) fn all<T>(
     connection: &Connection,
@@ -37,7 +41,7 @@ pub(super) fn get(connection: &Connection, ids: &[JobId]) -> DbResult<Vec<JobDet
     Ok(details)
 }
 
-fn detail(connection: &Connection, row: JobRow) -> DbResult<JobDetail> {
+pub(super) fn detail(connection: &Connection, row: JobRow) -> DbResult<JobDetail> {
     let seq = row.seq;
     let body = Body::read(connection, &row)?;
     let progress: Option<String> = connection
@@ -69,7 +73,7 @@ fn parents(connection: &Connection, seq: i64) -> DbResult<Vec<ParentStatus>> {
             job_id: JobId::from_bytes(row.get(0)?),
             on_failure: read_on_failure(row, 1)?,
             satisfied: row.get(2)?,
-            ended: if row.get::<_, Option<i64>>(3)?.is_some() { Some(read_state(row, 3)?) } else { None },
+            ended: read_optional_state(row, 3)?,
         })
     })
 }
@@ -165,41 +169,27 @@ pub(super) fn counts(connection: &Connection) -> DbResult<Vec<Count>> {
 
 /// Queues with jobs or settings.
 pub(super) fn queues(connection: &Connection) -> DbResult<Vec<QueueInfo>> {
-    let sql = "SELECT name, paused, max_running, retention FROM lh_queues";
-    let settings = all(connection, sql, [], |row| {
-        let retention: Option<String> = row.get(3)?;
-        Ok((row.get::<_, String>(0)?, row.get::<_, bool>(1)?, row.get::<_, Option<u32>>(2)?, retention))
-    })?;
-    let mut queues = std::collections::BTreeMap::new();
-    for (name, paused, max_running, retention) in settings {
-        let retention = from_text("a queue's retention", retention)?;
-        queues.insert(
-            name.clone(),
-            QueueInfo {
-                name,
-                paused,
-                max_running,
-                max_running_per_key: None,
-                ageing: None,
-                retention,
-                counts: [0; 8],
-            },
-        );
+    let sql = concat!("SELECT ", settings_columns!(), ", name FROM lh_queues");
+    let rows = all(connection, sql, [], |row| Ok((row.get::<_, String>(6)?, QueueSettings::read(row)?)))?;
+    let mut queues = BTreeMap::new();
+    for (name, columns) in rows {
+        let settings = QueueSettings::from_columns(columns)?;
+        if !settings.is_default() {
+            queues.insert(name.clone(), queue_info(name, &settings));
+        }
     }
     for count in counts(connection)? {
         let name = count.queue;
-        let info = queues.entry(name.clone()).or_insert_with(|| QueueInfo {
-            name,
-            paused: false,
-            max_running: None,
-            max_running_per_key: None,
-            ageing: None,
-            retention: None,
-            counts: [0; 8],
-        });
+        let info = queues.entry(name.clone()).or_insert_with(|| queue_info(name, &QueueSettings::default()));
         info.counts[count.state as usize] += count.jobs;
     }
     Ok(queues.into_values().collect())
+}
+
+fn queue_info(name: String, settings: &QueueSettings) -> QueueInfo {
+    let &QueueSettings { paused, max_running, max_running_per_key, ageing, retention, has_keys: _ } =
+        settings;
+    QueueInfo { name, paused, max_running, max_running_per_key, ageing, retention, counts: [0; 8] }
 }
 
 /// Processes by id.
@@ -279,13 +269,11 @@ pub(super) fn events(connection: &Connection, after: Option<u64>, limit: usize) 
 /// Ended jobs per day.
 pub(super) fn ledger(connection: &Connection) -> DbResult<Vec<LedgerRow>> {
     let sql = "SELECT day, queue, kind, state, jobs FROM lh_ledger ORDER BY day, queue, kind, state";
-    all(connection, sql, [], |row| {
-        Ok(LedgerRow {
-            day: row.get(0)?,
-            queue: row.get(1)?,
-            kind: row.get(2)?,
-            state: read_state(row, 3)?,
-            jobs: row.get(4)?,
-        })
-    })
+    all(connection, sql, [], read_ledger_row)
+}
+
+/// Day, queue, kind, state and jobs.
+pub(super) fn read_ledger_row(row: &Row<'_>) -> rusqlite::Result<LedgerRow> {
+    let state = read_state(row, 3)?;
+    Ok(LedgerRow { day: row.get(0)?, queue: row.get(1)?, kind: row.get(2)?, state, jobs: row.get(4)? })
 }

@@ -291,6 +291,14 @@ pub(super) fn read_state(row: &Row<'_>, index: usize) -> rusqlite::Result<State>
     known.ok_or(rusqlite::Error::IntegralValueOutOfRange(index, number))
 }
 
+/// A state that may be NULL.
+pub(super) fn read_optional_state(row: &Row<'_>, index: usize) -> rusqlite::Result<Option<State>> {
+    if row.get::<_, Option<i64>>(index)?.is_none() {
+        return Ok(None);
+    }
+    read_state(row, index).map(Some)
+}
+
 pub(super) fn on_failure_number(on_failure: OnFailure) -> i64 {
     match on_failure {
         OnFailure::Cancel => 0,

@@ -1,33 +1,116 @@
-//! Queues, schedules and workers: small rows that people and workers write.
+//! Queues, records, schedules and workers: small rows that people and workers write.
 
-use longhaul_queue::Timestamp;
-use longhaul_queue::store::{Firing, QueueChange, Schedule, WorkerInfo};
+use std::time::Duration;
+
+use longhaul_queue::job::Retention;
+use longhaul_queue::store::{Firing, QueueChange, Record, Schedule, WorkerInfo};
+use longhaul_queue::{Json, Timestamp};
+use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::error::DbResult;
 use super::insert;
 use super::rows::{from_text, to_text};
 use super::tx::Tx;
 
-/// Changes a queue's settings; a queue without any needs no row.
+/// A queue's settings as a transaction needs them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct QueueSettings {
+    pub(super) paused: bool,
+    pub(super) max_running: Option<u32>,
+    pub(super) max_running_per_key: Option<u32>,
+    pub(super) ageing: Option<Duration>,
+    pub(super) retention: Option<Retention>,
+    /// Whether it ever had a job with a fair key. Not a setting, but known by the same look.
+    pub(super) has_keys: bool,
+}
+
+/// The columns of [`QueueSettings`].
+macro_rules! settings_columns {
+    () => {
+        "paused, max_running, max_running_per_key, ageing_ms, last_key IS NOT NULL, retention"
+    };
+}
+pub(super) use settings_columns;
+
+impl QueueSettings {
+    /// Reads the columns of `settings_columns!` from the start of a row; the retention is text yet.
+    pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<(Self, Option<String>)> {
+        let settings = Self {
+            paused: row.get(0)?,
+            max_running: row.get(1)?,
+            max_running_per_key: row.get(2)?,
+            ageing: row.get::<_, Option<u64>>(3)?.map(Duration::from_millis),
+            has_keys: row.get(4)?,
+            retention: None,
+        };
+        Ok((settings, row.get(5)?))
+    }
+
+    pub(super) fn from_columns((settings, retention): (Self, Option<String>)) -> DbResult<Self> {
+        Ok(Self { retention: from_text("a queue's retention", retention)?, ..settings })
+    }
+
+    /// Whether it is as if nobody had set anything.
+    pub(super) fn is_default(&self) -> bool {
+        let Self { paused, max_running, max_running_per_key, ageing, retention, has_keys: _ } = self;
+        let limits = max_running.is_some() || max_running_per_key.is_some();
+        !paused && !limits && ageing.is_none() && retention.is_none()
+    }
+}
+
+/// Changes a queue's settings.
 pub(super) fn set_queue(tx: &mut Tx<'_>, change: &QueueChange) -> DbResult<()> {
     let old = tx.queue_settings(&change.name)?;
-    let paused = change.paused.unwrap_or(old.paused);
-    let max_running = change.max_running.unwrap_or(old.max_running);
-    let retention = change.retention.unwrap_or(old.retention);
-    let retention_text = retention.as_ref().map(|retention| to_text("a retention", retention)).transpose()?;
-    if paused || max_running.is_some() || retention.is_some() {
-        tx.run(
-            "INSERT INTO lh_queues (name, paused, max_running, retention) VALUES (?1, ?2, ?3, ?4)
-             ON CONFLICT DO UPDATE SET paused = excluded.paused, max_running = excluded.max_running,
-                 retention = excluded.retention",
-            (&change.name, paused, max_running, retention_text),
-        )?;
-    } else {
-        tx.run("DELETE FROM lh_queues WHERE name = ?1", [&change.name])?;
-    }
-    tx.forget_settings();
+    let settings = QueueSettings {
+        paused: change.paused.unwrap_or(old.paused),
+        max_running: change.max_running.unwrap_or(old.max_running),
+        max_running_per_key: change.max_running_per_key.unwrap_or(old.max_running_per_key),
+        ageing: change.ageing.unwrap_or(old.ageing),
+        retention: change.retention.unwrap_or(old.retention),
+        has_keys: old.has_keys,
+    };
+    write_queue(tx, &change.name, &settings)?;
     tx.touch();
     Ok(())
+}
+
+/// Writes settings; a queue without any, and without fair keys, needs no row.
+pub(super) fn write_queue(tx: &mut Tx<'_>, name: &str, settings: &QueueSettings) -> DbResult<()> {
+    let retention =
+        settings.retention.as_ref().map(|retention| to_text("a retention", retention)).transpose()?;
+    if settings.is_default() && !settings.has_keys {
+        tx.run("DELETE FROM lh_queues WHERE name = ?1", [name])?;
+    } else {
+        let ageing_ms = settings.ageing.map(|ageing| i64::try_from(ageing.as_millis()).unwrap_or(i64::MAX));
+        tx.run(
+            "INSERT INTO lh_queues (name, paused, max_running, max_running_per_key, ageing_ms, retention)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+             ON CONFLICT DO UPDATE SET paused = excluded.paused, max_running = excluded.max_running,
+                 max_running_per_key = excluded.max_running_per_key, ageing_ms = excluded.ageing_ms,
+                 retention = excluded.retention",
+            (name, settings.paused, settings.max_running, settings.max_running_per_key, ageing_ms, retention),
+        )?;
+    }
+    tx.forget_settings();
+    Ok(())
+}
+
+/// A small value that processes share.
+pub(super) fn record(connection: &Connection, name: &str) -> DbResult<Option<Record>> {
+    let sql = "SELECT version, value FROM lh_records WHERE name = ?1";
+    let read =
+        |row: &Row<'_>| Ok(Record { version: row.get(0)?, value: Json::trusted(row.get::<_, String>(1)?) });
+    Ok(connection.prepare_cached(sql)?.query_row([name], read).optional()?)
+}
+
+/// Writes a record if its version is still `expected`. No news for anybody.
+pub(super) fn put_record(tx: &Tx<'_>, name: &str, expected: u64, value: &Json) -> DbResult<bool> {
+    let sql = if expected == 0 {
+        "INSERT INTO lh_records (name, version, value) VALUES (?1, ?2 + 1, ?3) ON CONFLICT DO NOTHING"
+    } else {
+        "UPDATE lh_records SET version = ?2 + 1, value = ?3 WHERE name = ?1 AND version = ?2"
+    };
+    Ok(tx.run(sql, (name, expected, value.as_str()))? > 0)
 }
 
 /// Adds or replaces a schedule.

@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use longhaul_queue::job::{Progress, Retention};
+use longhaul_queue::job::Progress;
 use longhaul_queue::{Error, State, Timestamp};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row};
 
@@ -12,6 +12,7 @@ use super::error::{DbError, DbResult, corrupt};
 use super::news::Story;
 use super::process;
 use super::rows::state_number;
+use super::settings::{QueueSettings, settings_columns};
 use crate::changes::{Changes, ProcessDelta, Subject};
 
 /// The transaction that a command runs in.
@@ -27,14 +28,6 @@ pub(super) struct Tx<'a> {
     /// Of the commands before it.
     kept: Changes,
     changed: bool,
-}
-
-/// A queue's settings as a transaction needs them.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct QueueSettings {
-    pub(super) paused: bool,
-    pub(super) max_running: Option<u32>,
-    pub(super) retention: Option<Retention>,
 }
 
 /// Whether a process is done, and whether that matters.
@@ -103,6 +96,17 @@ impl<'a> Tx<'a> {
         Ok(work(&mut statements[index].1)?)
     }
 
+    /// The statements that were run, how often, and in how many of SQLite's steps.
+    #[cfg(test)]
+    pub(super) fn costs(&self) -> Vec<(&'static str, i32, i32)> {
+        use rusqlite::StatementStatus::{Run, VmStep};
+        let statements = self.statements.borrow();
+        let cost = |(sql, statement): &(&'static str, CachedStatement<'_>)| {
+            (*sql, statement.get_status(Run), statement.get_status(VmStep))
+        };
+        statements.iter().map(cost).collect()
+    }
+
     /// The first row, if any.
     pub(super) fn one<T>(
         &self,
@@ -145,6 +149,11 @@ impl<'a> Tx<'a> {
         self.next_seq = Some(seq + 1);
     }
 
+    /// Jobs were stored at places of their own.
+    pub(super) fn forget_seq(&mut self) {
+        self.next_seq = None;
+    }
+
     /// Remembers the place of a job that is deleted, if it is the last one, so that it is never given again.
     /// Cursors depend on that; and it spares every enqueue the upkeep of a counter.
     pub(super) fn retire_seq(&self, seq: i64) -> DbResult<()> {
@@ -161,20 +170,9 @@ impl<'a> Tx<'a> {
         if let Some(settings) = self.settings.get(queue) {
             return Ok(*settings);
         }
-        let sql = "SELECT paused, max_running, retention FROM lh_queues WHERE name = ?1";
-        let row =
-            self.one(sql, [queue], |row| Ok((row.get(0)?, row.get(1)?, row.get::<_, Option<String>>(2)?)))?;
-        let settings = match row {
-            None => QueueSettings::default(),
-            Some((paused, max_running, retention)) => QueueSettings {
-                paused,
-                max_running,
-                retention: retention
-                    .map(|text| serde_json::from_str(&text))
-                    .transpose()
-                    .map_err(|error| corrupt("a queue's retention", error))?,
-            },
-        };
+        let sql = concat!("SELECT ", settings_columns!(), " FROM lh_queues WHERE name = ?1");
+        let row = self.one(sql, [queue], QueueSettings::read)?;
+        let settings = row.map_or_else(|| Ok(QueueSettings::default()), QueueSettings::from_columns)?;
         self.settings.insert(queue.to_owned(), settings);
         Ok(settings)
     }
@@ -187,6 +185,14 @@ impl<'a> Tx<'a> {
     /// Books a job's move: `None` is "not stored".
     pub(super) fn moved(&mut self, subject: Subject<'_>, from: Option<State>, to: Option<State>) {
         self.own.moved(subject, from, to);
+    }
+
+    /// Books a job that comes from another store as it is: it is counted, but it is no news and has not ended here.
+    pub(super) fn moved_in(&mut self, subject: Subject<'_>, state: State) {
+        let mut arrival = Changes::default();
+        arrival.moved(subject, None, Some(state));
+        let Changes { counts, processes, .. } = arrival;
+        self.own.absorb(Changes { counts, processes, ..Changes::default() });
     }
 
     /// Adds an event.

@@ -9,7 +9,7 @@ use longhaul_queue::{Error, State, Timestamp};
 
 use super::error::DbResult;
 use super::insert::start_state;
-use super::rows::{JobRow, flag, job_by_id, job_by_seq, read_state, state_number};
+use super::rows::{JobRow, flag, job_by_id, job_by_seq, read_optional_state, state_number};
 use super::tx::Tx;
 
 /// The job that holds the key of `job`, after the key's policy was applied to it; `None` when the key is free.
@@ -22,7 +22,7 @@ pub(super) fn holder(tx: &mut Tx<'_>, id: JobId, job: &NewJob, now: Timestamp) -
     let sql =
         "SELECT job_id, seq, ended, taken_until FROM lh_uniques WHERE queue = ?1 AND kind = ?2 AND key = ?3";
     let holder = tx.one(sql, (&job.queue, &job.kind, &unique.key), |row| {
-        let ended = if row.get::<_, Option<i64>>(2)?.is_some() { Some(read_state(row, 2)?) } else { None };
+        let ended = read_optional_state(row, 2)?;
         Ok((JobId::from_bytes(row.get(0)?), row.get::<_, i64>(1)?, ended, row.get::<_, Option<i64>>(3)?))
     })?;
     let Some((id, seq, ended, taken_until)) = holder else { return Ok(None) };

@@ -214,10 +214,12 @@ struct Few<'a> {
     max: usize,
 }
 
-/// All three read nothing but their index.
+/// All of these read nothing but their index.
 pub(super) const IDS: &str = "SELECT seq FROM lh_jobs WHERE id BETWEEN ?1 AND ?2 LIMIT ?3";
 pub(super) const READY: &str =
-    "SELECT seq FROM lh_jobs WHERE state = 2 AND queue = ?1 AND kind = ?2 LIMIT ?3";
+    "SELECT seq FROM lh_jobs WHERE state = 2 AND fair_key IS NULL AND queue = ?1 AND kind = ?2 LIMIT ?3";
+pub(super) const READY_WITH_KEY: &str =
+    "SELECT seq FROM lh_jobs WHERE state = 2 AND fair_key IS NOT NULL AND queue = ?1 AND kind = ?2 LIMIT ?3";
 pub(super) const DUE: &str = "SELECT seq FROM lh_jobs WHERE due_at IS NOT NULL AND state = ?1 LIMIT ?2";
 /// A park without an end is due at no time, but every park has a key, and what was woken has none.
 pub(super) const PARKED: &str = "SELECT seq FROM lh_parks WHERE key IS NOT NULL LIMIT ?1";
@@ -266,8 +268,10 @@ impl Few<'_> {
 
     fn ready(&mut self, counts: &[Count]) -> DbResult<bool> {
         for count in counts.iter().filter(|count| count.state == State::Ready) {
-            if !self.add(READY, (&count.queue, &count.kind, self.room()))? {
-                return Ok(false);
+            for sql in [READY, READY_WITH_KEY] {
+                if !self.add(sql, (&count.queue, &count.kind, self.room()))? {
+                    return Ok(false);
+                }
             }
         }
         Ok(true)

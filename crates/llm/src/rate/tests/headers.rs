@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::provider::{Limits, Provider};
 use super::traffic::{Scenario, first_second};
-use crate::rate::{Controller, Learnt, Meter, OutputCharge, RouteLimits};
+use crate::rate::{Controller, Demand, Learnt, Meter, OutputCharge, RouteLimits};
 
 async fn check(name: &str, scenario: Scenario) {
     let report = scenario.run().await;
@@ -142,6 +142,22 @@ async fn a_key_that_others_use_too_is_shared_without_a_storm() {
     report.print("600 RPM, two processes on one key");
     assert!(report.utilisation >= 0.97, "{report:?}");
     assert!(report.throttled <= 0.1, "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn processes_that_share_a_key_by_slices_are_hardly_refused() {
+    let scenario = Scenario { changes: vec![], ..Scenario::new(600, 2_000_000, 600.0) };
+    let provider = scenario.provider();
+    let other = Scenario { seed: 8, ..scenario.clone() };
+    let ours = Controller::with_seed(scenario.configured.clone(), 1);
+    let theirs = Controller::with_seed(scenario.configured.clone(), 2);
+    ours.set_share(0.5);
+    theirs.set_share(0.5);
+    let (report, _) = tokio::join!(scenario.run_with(&ours, &provider), other.run_with(&theirs, &provider));
+    report.print("600 RPM, two processes on one key, half each");
+    assert_eq!((ours.demand(), ours.stats().share), (Some(Demand::All), 0.5));
+    assert!(report.utilisation >= 0.97, "{report:?}");
+    assert!(report.throttled <= 0.005, "{report:?}");
 }
 
 /// Limits fall to a tenth: until the new ones are known, every call is refused.

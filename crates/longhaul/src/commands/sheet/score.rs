@@ -38,7 +38,7 @@ pub(super) async fn run(app: &App, args: &SheetScoreArgs) -> Result<Code> {
     };
     let mut wanted = settings::of(args, &models, google.as_ref()).await?;
     let scoring = sheets::open(app, &queue, data, models.llm(app)?).await?;
-    models::open_books(app, scoring.llm()).await?;
+    let _sharing = models::open_books(app, &queue, scoring.llm()).await?;
     let id = SheetId::of(&wanted)?;
     let known = scoring.tables().find(id.as_str()).await?;
     if known.as_ref().is_none_or(|sheet| !sheet.read_whole) {

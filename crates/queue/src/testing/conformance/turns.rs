@@ -58,6 +58,20 @@ pub(super) async fn turns_go_on_where_the_last_claim_ended(bench: &Bench) {
     assert_eq!(claim(bench, 1).await, ids(&[3]));
 }
 
+pub(super) async fn the_key_with_the_fewest_running_jobs_comes_first(bench: &Bench) {
+    bench.add(many(1, 9, "large")).await;
+    let first = bench.claim(4).await;
+    assert_eq!(first.len(), 4);
+    bench.add(many(11, 19, "small")).await;
+    bench.add((21..=23).map(job)).await;
+    // Four of the large one run: the others come first until they have as many.
+    assert_eq!(claim(bench, 5).await, ids(&[11, 21, 12, 22, 13]));
+    bench.settle(&first[0], done("1")).await;
+    bench.settle(&first[1], done("1")).await;
+    bench.settle(&first[2], done("1")).await;
+    assert_eq!(claim(bench, 4).await, ids(&[5, 23, 6, 14]), "1 of large runs, 3 of small, 2 of none");
+}
+
 pub(super) async fn jobs_without_a_key_take_turns_as_one(bench: &Bench) {
     bench.add((1..=3).map(job)).await;
     bench.add(many(11, 13, "a")).await;
@@ -143,7 +157,7 @@ pub(super) async fn turns_look_at_the_kinds_asked_for_only(bench: &Bench) {
     let request =
         |kind: &str| ClaimRequest { kinds: Some(vec![kind.to_owned()]), limit: 2, ..bench.request() };
     assert_eq!(bench.claim_ids(request("work")).await, ids(&[1, 3]));
-    assert_eq!(bench.claim_ids(request("other")).await, ids(&[4, 2]));
+    assert_eq!(bench.claim_ids(request("other")).await, ids(&[2, 4]), "one of a runs, none of b");
     assert_eq!(bench.claim_ids(request("work")).await, ids(&[5]));
 }
 

@@ -1,0 +1,63 @@
+//! Processes that ask the same model with the same key share its limits: each asks the store for a slice and keeps to it.
+//! Where nobody else asks, the slice is the whole.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use longhaul_llm::Llm;
+use longhaul_llm::rate::Demand;
+use longhaul_queue::Queue;
+use longhaul_queue::slices::{RENEW_EVERY, Slices};
+use sha2::{Digest as _, Sha256};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+/// How often routes are looked at that were idle: whoever begins to ask waits no longer for its slice.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// What a process wants whose calls do not wait: enough for a while, and the rest for those whose calls do.
+const WANT_SOME: f64 = 0.25;
+
+/// Keeps to this process's slices for as long as it lives. Then the others have them when their leases have ended.
+#[must_use]
+pub(crate) struct Sharing(AbortHandle);
+
+impl Drop for Sharing {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Begins to share the limits of all routes through a store.
+pub(crate) fn start(queue: &Queue, llm: &Llm) -> Sharing {
+    let holder = format!("{:016x}", fastrand::u64(..));
+    let slices = Slices::new(queue.clone(), holder);
+    Sharing(tokio::spawn(share(slices, llm.clone())).abort_handle())
+}
+
+async fn share(slices: Slices, llm: Llm) {
+    let mut due: HashMap<String, Instant> = HashMap::new();
+    loop {
+        for route in llm.routes() {
+            let Some(demand) = route.controller().demand() else { continue };
+            let now = Instant::now();
+            let due_at = due.entry(route.identity().to_owned()).or_insert(now);
+            if *due_at > now {
+                continue;
+            }
+            *due_at = now + RENEW_EVERY;
+            let want = match demand {
+                Demand::All => 1.0,
+                Demand::Some => WANT_SOME,
+            };
+            if let Some(slice) = slices.renew(&name_of(route.identity()), want).await {
+                route.controller().set_share(slice);
+            }
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// A short name: an identity holds an address.
+fn name_of(identity: &str) -> String {
+    Sha256::digest(identity).iter().take(12).map(|byte| format!("{byte:02x}")).collect()
+}
