@@ -31,6 +31,9 @@ const HASHES: [Hash; 6] = [
 ];
 const STAGES: usize = 9;
 
+/// A field of a hash and its value.
+type Field = (Vec<u8>, Vec<u8>);
+
 /// A hash with a piece a field.
 struct Hash {
     stage: usize,
@@ -164,7 +167,7 @@ async fn scan(
     };
     let mut command = redis::cmd("HSCAN");
     command.arg(store.link.key(hash.name)).arg(cursor).arg("COUNT").arg(hash.count);
-    let (next, fields): (u64, Vec<(Vec<u8>, Vec<u8>)>) = store.link.ask(&command).await?;
+    let (next, fields): (u64, Vec<Field>) = store.link.ask(&command).await?;
     let pieces: Vec<Piece> = fields
         .iter()
         .skip(given)

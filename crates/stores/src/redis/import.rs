@@ -17,7 +17,7 @@ use super::settings::{Settings, schedule_bytes};
 use super::{records, reply};
 
 pub(super) async fn import(store: &RedisStore, pieces: &[Piece]) -> Result<()> {
-    let mut args: Args = vec![number(pieces.len())];
+    let mut args: Args = vec![number(&pieces.len())];
     for piece in pieces {
         put_piece(&mut args, piece)?;
     }
@@ -35,7 +35,7 @@ pub(super) async fn import(store: &RedisStore, pieces: &[Piece]) -> Result<()> {
     Err(Error::invalid(format!("job {job_id}: its place {seq} is taken")))
 }
 
-fn number(number: impl ToString) -> Vec<u8> {
+fn number(number: &impl ToString) -> Vec<u8> {
     number.to_string().into_bytes()
 }
 
@@ -60,7 +60,7 @@ fn put_piece(args: &mut Args, piece: &Piece) -> Result<()> {
             let mut bytes = Vec::new();
             put_time(&mut bytes, Some(*expires_at));
             bytes.extend(text(&Json::of(signal)?));
-            args.extend([b"S".to_vec(), key.as_bytes().to_vec(), bytes, number(millis(*expires_at))]);
+            args.extend([b"S".to_vec(), key.as_bytes().to_vec(), bytes, number(&millis(*expires_at))]);
         }
         Piece::Schedule(schedule) => {
             args.extend([b"C".to_vec(), schedule.name.as_bytes().to_vec(), schedule_bytes(schedule)?]);
@@ -83,7 +83,7 @@ fn put_unique(args: &mut Args, unique: &UniquePiece) {
     holder.extend(&seq.to_be_bytes()[2..]);
     holder.push(ended.map_or(NOT_ENDED, |state| state as u8));
     put_time(&mut holder, *taken_until);
-    let forgotten_at = taken_until.filter(|_| ended.is_some()).map(|until| number(millis(until)));
+    let forgotten_at = taken_until.filter(|_| ended.is_some()).map(|until| number(&millis(until)));
     let scope = format!("{queue}\u{1f}{kind}\u{1f}{key}").into_bytes();
     args.extend([b"U".to_vec(), scope, holder, forgotten_at.unwrap_or_default()]);
 }
@@ -132,10 +132,10 @@ fn put_job(args: &mut Args, piece: &JobPiece) -> Result<()> {
         put_lived(&mut row, piece, &out);
     }
     put_name(&mut row, &short_body);
-    args.extend([b"J".to_vec(), number(job.seq), row]);
+    args.extend([b"J".to_vec(), number(&job.seq), row]);
     args.extend(beside.into_iter().filter_map(|(_, value)| value));
     if !piece.log.is_empty() {
-        args.push(number(piece.log.len()));
+        args.push(number(&piece.log.len()));
         for line in &piece.log {
             args.push(text(&Json::of(line)?));
         }
@@ -247,7 +247,7 @@ fn put_edges(args: &mut Args, edges: &[EdgePiece]) {
     if edges.is_empty() {
         return;
     }
-    args.push(number(edges.len()));
+    args.push(number(&edges.len()));
     for (edge, index) in edges.iter().zip(1_u32..) {
         let mut bytes = edge.parent_id.as_bytes().to_vec();
         bytes.extend(index.to_be_bytes());

@@ -187,7 +187,7 @@ local function flush_lanes()
       count(T .. ':counts', l.name .. '\31' .. state, number)
       if state == RUNNING then
         count(T .. ':running', l.queue, number)
-        if l.key ~= '' then count(T .. ':keys', l.queue .. '\31' .. l.key, number) end
+        if l.key ~= '' then count(T .. ':keys:' .. l.queue, l.key, number) end
       end
     end
     for state, number in pairs(l.ledger) do

@@ -1,5 +1,6 @@
--- Whose turn it is: the rules of Rust's `turns`. The keys of a queue's ready jobs stand in a ring a kind, sorted by name; a
--- claim walks on from the key that was served last, and looks at no more keys than it needs.
+-- Whose turn it is: the rules of Rust's `turns`. The keys of a queue's ready jobs stand in a ring a kind, sorted by name. Keys
+-- of which nothing runs come first: a claim walks on from the key that was served last, and no further than it needs. Keys of
+-- which something runs are no more than there are slots.
 
 local choose
 do
@@ -66,10 +67,27 @@ local function walk_from(queue, kinds, last)
   end
 end
 
--- How many more jobs of a key may run.
-local function room_of(queue, s, key)
-  if s.per_key == NONE or key == '' then return CHUNK end
-  return s.per_key - tonumber(call('HGET', T .. ':keys', queue .. '\31' .. key) or 0)
+-- The keys of a queue of which something runs, and how many: jobs without a key are what the counted ones leave.
+local function running_keys(queue)
+  local running, keyed = {}, 0
+  local found = call('HGETALL', T .. ':keys:' .. queue)
+  for i = 1, #found, 2 do
+    running[found[i]] = tonumber(found[i + 1])
+    keyed = keyed + running[found[i]]
+  end
+  local others = tonumber(call('HGET', T .. ':running', queue) or 0) - keyed
+  if others > 0 then running[''] = others end
+  return running
+end
+
+-- Keys in the order of their turns: from the one after the last on.
+local function in_turn(keys, last)
+  local function is_served(key) return not precedes(last, key) end
+  table.sort(keys, function(a, b)
+    if is_served(a) ~= is_served(b) then return is_served(b) end
+    return precedes(a, b)
+  end)
+  return keys
 end
 
 -- Lets a line have its turn; answers whether it gave a job.
@@ -82,25 +100,45 @@ local function turn(line, chosen)
   return true
 end
 
+-- Jobs by turns: `rounds` holds, by the number of jobs of them that run, the lines that wait for their turn. Who has given goes
+-- behind all others of which as many run.
 local function choose_by_turns(queue, kinds, free, chosen, s, lines)
-  local next_key, giving = walk_from(queue, kinds, s.last), {}
+  local running, rounds, most = running_keys(queue), {}, 0
+  local function room(key, count) return (s.per_key == NONE or key == '') and CHUNK or s.per_key - count end
+  local function line(key, count)
+    local new = line_of(queue, kinds, key, chosen.suspects, s.ageing)
+    new.room, lines[#lines + 1] = room(key, count), new
+    return new
+  end
+  local function wait(count, of)
+    rounds[count] = rounds[count] or {}
+    rounds[count][#rounds[count] + 1] = of
+    most = math.max(most, count)
+  end
+  local busy = {}
+  for key in pairs(running) do busy[#busy + 1] = key end
+  for _, key in ipairs(in_turn(busy, s.last)) do
+    -- A key at its limit is passed over.
+    if room(key, running[key]) > 0 then wait(running[key], key) end
+  end
+  local next_key = walk_from(queue, kinds, s.last)
   while chosen.n < free do
     local key = next_key()
     if not key then break end
-    local room = room_of(queue, s, key)
-    if room > 0 then
-      local line = line_of(queue, kinds, key, chosen.suspects, s.ageing)
-      line.room, lines[#lines + 1] = room, line
-      if turn(line, chosen) then giving[#giving + 1] = line end
+    if not running[key] and room(key, 0) > 0 then
+      local new = line(key, 0)
+      if turn(new, chosen) then wait(1, new) end
     end
   end
-  while #giving > 0 and chosen.n < free do
-    local still = {}
-    for i = 1, #giving do
+  local count = 1
+  while count <= most and chosen.n < free do
+    local round = rounds[count] or {}
+    for i = 1, #round do
       if chosen.n == free then break end
-      if turn(giving[i], chosen) then still[#still + 1] = giving[i] end
+      local of = type(round[i]) == 'string' and line(round[i], count) or round[i]
+      if turn(of, chosen) then wait(count + 1, of) end
     end
-    giving = still
+    count = count + 1
   end
 end
 
