@@ -16,6 +16,7 @@ mod redis;
 mod redis_failover;
 mod redis_server;
 mod redis_tls;
+mod redis_turns;
 mod servers;
 mod sharing;
 mod sqlite;
