@@ -38,7 +38,7 @@ fn furnish(place: &Place) {
 fn seen(place: &Place, store: &str) -> Vec<Value> {
     let look = |args: &[&str]| place.json(&[args, &["--store", store]].concat());
     let jobs = look(&["jobs", "ls", "--limit", "100"]);
-    let details = jobs
+    let details = jobs["items"]
         .as_array()
         .expect("jobs")
         .iter()
