@@ -1,5 +1,6 @@
 //! The Redis store against what the server can do at all, in one run: bulk enqueue against pipelined XADD, drain against
-//! XREADGROUP 100 + XACK + XDEL, pickup against a blocked XREADGROUP, and bytes a job. Read the ratios.
+//! XREADGROUP 100 + XACK + XDEL, also with a million queued, pickup against a blocked XREADGROUP, and bytes a job. Read the
+//! ratios.
 //!
 //! `cargo run --release -p longhaul-stores --example redis_limits -- redis://127.0.0.1:PORT [JOBS]`, on a server of its own:
 //! everything in it is deleted.
@@ -20,6 +21,9 @@ const BULK: usize = 1_000;
 const BATCH: usize = 100;
 const PICKUPS: usize = 500;
 const ROUNDS: usize = 3;
+/// What is drained of a short and of a long backlog, and how long these are.
+const DRAINED: usize = 20_000;
+const BACKLOGS: [usize; 2] = [20_000, 1_000_000];
 
 /// Microseconds of processor time that the server has used.
 async fn server_time(connection: &mut MultiplexedConnection) -> RedisResult<f64> {
@@ -56,8 +60,7 @@ impl Timer {
     }
 }
 
-async fn raw(connection: &mut MultiplexedConnection, payload: &str, jobs: usize) -> RedisResult<[Speed; 2]> {
-    let timer = Timer::start(connection).await?;
+async fn raw_fill(connection: &mut MultiplexedConnection, payload: &str, jobs: usize) -> RedisResult<()> {
     for _ in 0..jobs / BULK {
         let mut pipe = redis::pipe();
         for _ in 0..BULK {
@@ -65,9 +68,10 @@ async fn raw(connection: &mut MultiplexedConnection, payload: &str, jobs: usize)
         }
         pipe.query_async::<()>(connection).await?;
     }
-    let bulk = timer.stop(connection, jobs).await?;
-    redis::cmd("XGROUP").arg(&["CREATE", "raw", "g", "0"]).query_async::<()>(connection).await?;
-    let timer = Timer::start(connection).await?;
+    Ok(())
+}
+
+async fn raw_drain(connection: &mut MultiplexedConnection, jobs: usize) -> RedisResult<()> {
     for _ in 0..jobs / BATCH {
         let reply: Value = redis::cmd("XREADGROUP")
             .arg(&["GROUP", "g", "w", "COUNT", "100", "STREAMS", "raw", ">"])
@@ -79,7 +83,63 @@ async fn raw(connection: &mut MultiplexedConnection, payload: &str, jobs: usize)
         pipe.cmd("XDEL").arg("raw").arg(&ids).ignore();
         pipe.query_async::<()>(connection).await?;
     }
+    Ok(())
+}
+
+async fn raw_group(connection: &mut MultiplexedConnection) -> RedisResult<()> {
+    redis::cmd("XGROUP").arg(&["CREATE", "raw", "g", "0"]).query_async(connection).await
+}
+
+async fn raw(connection: &mut MultiplexedConnection, payload: &str, jobs: usize) -> RedisResult<[Speed; 2]> {
+    let timer = Timer::start(connection).await?;
+    raw_fill(connection, payload, jobs).await?;
+    let bulk = timer.stop(connection, jobs).await?;
+    raw_group(connection).await?;
+    let timer = Timer::start(connection).await?;
+    raw_drain(connection, jobs).await?;
     Ok([bulk, timer.stop(connection, jobs).await?])
+}
+
+/// How fast a part of a backlog is drained, raw and ours.
+async fn backlog(
+    connection: &mut MultiplexedConnection,
+    url: &str,
+    payload: &Json,
+    queued: usize,
+) -> Result<[Speed; 2], Failure> {
+    redis::cmd("FLUSHALL").query_async::<()>(connection).await?;
+    raw_fill(connection, payload.as_str(), queued).await?;
+    raw_group(connection).await?;
+    let timer = Timer::start(connection).await?;
+    raw_drain(connection, DRAINED).await?;
+    let raw = timer.stop(connection, DRAINED).await?;
+    redis::cmd("FLUSHALL").query_async::<()>(connection).await?;
+    let store = RedisStore::connect(&format!("{url}?name=backlog").parse::<RedisUrl>()?).await?;
+    for _ in 0..queued / BULK {
+        let jobs = (0..BULK).map(|_| job(payload, None)).collect();
+        store.insert(jobs, SystemClock.now()).await?;
+    }
+    let timer = Timer::start(connection).await?;
+    drain(&store, DRAINED).await?;
+    Ok([raw, timer.stop(connection, DRAINED).await?])
+}
+
+/// Drains a short and a long backlog; ours should not slow down more than raw does.
+async fn backlogs(connection: &mut MultiplexedConnection, url: &str, payload: &Json) -> Result<(), Failure> {
+    let mut ratios = Vec::new();
+    for queued in BACKLOGS {
+        let [raw, ours] = backlog(connection, url, payload, queued).await?;
+        let ratio = ours.rate / raw.rate;
+        println!(
+            "drain of {queued:7} queued {:7.0}/s of {:7.0}/s = {ratio:.2}; server {:.1} µs a job, raw {:.1} µs",
+            ours.rate, raw.rate, ours.server, raw.server
+        );
+        ratios.push(ratio);
+    }
+    if let [short, long] = ratios.as_slice() {
+        println!("the long backlog's ratio is {:.2} of the short one's", long / short);
+    }
+    Ok(())
 }
 
 fn entry_ids(reply: &Value) -> Vec<Vec<u8>> {
@@ -219,7 +279,10 @@ fn percentile(times: &[Duration], percent: usize) -> f64 {
 async fn main() -> Result<(), Failure> {
     let url = std::env::args().nth(1).ok_or("give the URL of a Redis server that may be emptied")?;
     let jobs = std::env::args().nth(2).map_or(Ok(100_000), |text| text.parse())?;
-    let mut connection = redis::Client::open(url.as_str())?.get_multiplexed_async_connection().await?;
+    // Emptying a server takes its time.
+    let patient = redis::AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(60)));
+    let client = redis::Client::open(url.as_str())?;
+    let mut connection = client.get_multiplexed_async_connection_with_config(&patient).await?;
     let payload = Json::of(&serde_json::json!({ "text": "x".repeat(189) }))?;
     for round in 1..=ROUNDS {
         for (name, retention) in [("kept", None), ("deleted", Some(Retention::DeleteOnSuccess))] {
@@ -240,8 +303,12 @@ async fn main() -> Result<(), Failure> {
             println!("{round} {name:7} {bytes:.0} bytes a job");
         }
     }
+    for _ in 0..ROUNDS {
+        backlogs(&mut connection, &url, &payload).await?;
+    }
+    redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await?;
     let store = RedisStore::connect(&format!("{url}?name=pickup").parse::<RedisUrl>()?).await?;
-    let mut blocked = redis::Client::open(url.as_str())?.get_multiplexed_async_connection().await?;
+    let mut blocked = client.get_multiplexed_async_connection_with_config(&patient).await?;
     let times = pickup(&mut connection, &mut blocked, &store, &payload).await?;
     for percent in [50, 99] {
         let [ours, raw, round_trip] = times.each_ref().map(|times| percentile(times, percent));

@@ -1,4 +1,8 @@
-//! The store's URL: `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE][?name=NAME&allow_eviction=true]`.
+//! The store's URL: `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE][?name=NAME&allow_eviction=true]`, or `rediss://` for TLS,
+//! then also with `ca=FILE`.
+
+use std::path::PathBuf;
+use std::sync::Once;
 
 use longhaul_queue::limits::check_name;
 use longhaul_queue::{Error, Result};
@@ -15,9 +19,43 @@ pub struct RedisUrl {
     pub name: String,
     /// Accept a server that may drop keys when its memory is full.
     pub allow_eviction: bool,
+    /// The certificates (PEM) that the server's must go back to, instead of those that the system trusts.
+    pub ca: Option<PathBuf>,
 }
 
+static CRYPTO: Once = Once::new();
+
 impl RedisUrl {
+    /// The way to the server, which has not been tried yet.
+    pub(super) fn client(&self) -> Result<redis::Client> {
+        let wrong = |error| Error::invalid(format!("store URL is no Redis URL: {error}"));
+        if !self.is_encrypted() {
+            return redis::Client::open(self.server.as_str()).map_err(wrong);
+        }
+        CRYPTO.call_once(|| {
+            // An error means that the program has chosen one already, which serves as well.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        });
+        let Some(ca) = &self.ca else { return redis::Client::open(self.server.as_str()).map_err(wrong) };
+        let root_cert = std::fs::read(ca).map_err(|error| {
+            Error::invalid(format!(
+                "the file {} of ca= in the store URL cannot be read: {error}",
+                ca.display()
+            ))
+        })?;
+        let certificates = redis::TlsCertificates { client_tls: None, root_cert: Some(root_cert) };
+        redis::Client::build_with_tls(self.server.as_str(), certificates).map_err(|error| {
+            Error::invalid(format!(
+                "the file {} of ca= in the store URL is no certificate: {error}",
+                ca.display()
+            ))
+        })
+    }
+
+    fn is_encrypted(&self) -> bool {
+        self.server.starts_with("rediss://")
+    }
+
     /// The prefix of all keys. What stands in braces decides a key's slot, so that all of them share one.
     pub(super) fn prefix(&self) -> String {
         format!("{{longhaul:{}}}", self.name)
@@ -39,22 +77,18 @@ impl std::str::FromStr for RedisUrl {
     type Err = Error;
 
     fn from_str(url: &str) -> Result<Self> {
-        if url.starts_with("rediss://") {
-            return Err(Error::invalid(
-                "this build speaks no TLS to Redis; put a tunnel such as stunnel before the server and use redis://",
-            ));
-        }
         let (server, parameters) = url.split_once('?').unwrap_or((url, ""));
-        let mut parsed =
-            Self { server: server.to_owned(), name: DEFAULT_NAME.to_owned(), allow_eviction: false };
+        let name = DEFAULT_NAME.to_owned();
+        let mut parsed = Self { server: server.to_owned(), name, allow_eviction: false, ca: None };
         for parameter in parameters.split('&').filter(|parameter| !parameter.is_empty()) {
             match parameter.split_once('=').unwrap_or((parameter, "")) {
                 ("name", name) => name.clone_into(&mut parsed.name),
                 ("allow_eviction", "true") => parsed.allow_eviction = true,
                 ("allow_eviction", "false") => parsed.allow_eviction = false,
+                ("ca", file) if !file.is_empty() => parsed.ca = Some(PathBuf::from(file)),
                 (other, value) => {
                     return Err(Error::invalid(format!(
-                        "store URL parameter {other}={value} is not known; use name=NAME or allow_eviction=true"
+                        "store URL parameter {other}={value} is not known; use name=NAME, allow_eviction=true or ca=FILE"
                     )));
                 }
             }
@@ -62,6 +96,9 @@ impl std::str::FromStr for RedisUrl {
         check_name("name", &parsed.name)?;
         if parsed.name.contains(['{', '}']) {
             return Err(Error::invalid("the name in a store URL cannot have braces"));
+        }
+        if parsed.ca.is_some() && !parsed.is_encrypted() {
+            return Err(Error::invalid("ca=FILE in a store URL is for rediss://, which speaks TLS"));
         }
         redis::Client::open(server).map_err(|error| {
             Error::invalid(format!("store URL is no Redis URL: {error}; write redis://HOST:PORT/DATABASE"))
@@ -81,6 +118,8 @@ mod tests {
         assert_eq!((url.name.as_str(), url.allow_eviction), ("blue", true));
         assert_eq!(url.prefix(), "{longhaul:blue}");
         assert_eq!(format!("{url:?}"), "redis://…@host:7000/3?name=blue");
+        let url: RedisUrl = "rediss://host?ca=/etc/ca.pem".parse().expect("a URL");
+        assert_eq!(url.ca, Some(PathBuf::from("/etc/ca.pem")));
         let url: RedisUrl = "redis://host".parse().expect("a URL");
         assert_eq!((url.name.as_str(), url.allow_eviction), ("default", false));
     }
@@ -92,7 +131,8 @@ mod tests {
             ("redis://host?name=", "name is empty"),
             ("redis://host?name=a{b", "braces"),
             ("redis://host:port", "no Redis URL"),
-            ("rediss://host", "TLS"),
+            ("redis://host?ca=file.pem", "rediss://"),
+            ("rediss://host?ca=", "ca= is not known"),
         ] {
             let error = url.parse::<RedisUrl>().expect_err(part).to_string();
             assert!(error.contains(part), "{error}");

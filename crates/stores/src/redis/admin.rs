@@ -9,6 +9,7 @@ use super::RedisStore;
 use super::codec::{self, Reader, corrupt};
 use super::encode::Args;
 use super::reply;
+use super::scripts::Function;
 
 fn id_args(ids: &[JobId]) -> Args {
     ids.iter().map(|id| id.as_bytes().to_vec()).collect()
@@ -19,7 +20,7 @@ fn state_of(value: &Value) -> Result<State> {
 }
 
 pub(super) async fn cancel(store: &RedisStore, ids: &[JobId], now: Timestamp) -> Result<Vec<CancelReply>> {
-    let replies = reply::list(store.link.run(&store.scripts.cancel, now, id_args(ids)).await?)?;
+    let replies = reply::list(store.link.run(Function::Cancel, now, id_args(ids)).await?)?;
     let answer = |value: &Value| match reply::int(value)? {
         1 => Ok(CancelReply::Cancelled),
         2 => Ok(CancelReply::Requested),
@@ -31,7 +32,7 @@ pub(super) async fn cancel(store: &RedisStore, ids: &[JobId], now: Timestamp) ->
 
 pub(super) async fn cancelling(store: &RedisStore, worker: &WorkerId) -> Result<Vec<JobId>> {
     let args = vec![worker.as_str().as_bytes().to_vec()];
-    let ids = reply::list(store.link.run(&store.scripts.cancelling, Timestamp::default(), args).await?)?;
+    let ids = reply::list(store.link.run(Function::Cancelling, Timestamp::default(), args).await?)?;
     ids.iter().map(|id| Reader::new(reply::bytes(id)?).id()).collect()
 }
 
@@ -87,7 +88,7 @@ async fn revive(
     let keep = if keep_data { b"1" } else { b"0" };
     let mut args: Args = vec![verb.name().as_bytes().to_vec(), keep.to_vec()];
     args.extend(id_args(ids));
-    let replies = reply::list(store.link.run(&store.scripts.revive, now, args).await?)?;
+    let replies = reply::list(store.link.run(Function::Revive, now, args).await?)?;
     replies.into_iter().zip(ids).map(|(value, id)| revived(value, *id, verb)).collect()
 }
 
@@ -114,7 +115,7 @@ fn revived(value: Value, id: JobId, verb: Verb) -> Result<Result<State>> {
 }
 
 pub(super) async fn delete(store: &RedisStore, ids: &[JobId]) -> Result<Deleted> {
-    let value = store.link.run(&store.scripts.delete, Timestamp::default(), id_args(ids)).await?;
+    let value = store.link.run(Function::Delete, Timestamp::default(), id_args(ids)).await?;
     let [deleted, refused] = reply::fixed(value)?;
     let refusal = |value: Value| {
         let [id, state, child] = reply::fixed(value)?;

@@ -7,9 +7,10 @@ use longhaul_queue::{Error, Json, Result, State, Timestamp};
 use redis::Value;
 
 use super::RedisStore;
-use super::codec::{self, Row, corrupt, millis};
+use super::codec::{self, Reader, Row, corrupt, millis};
 use super::encode::{Args, lease_arg};
 use super::reply;
+use super::scripts::Function;
 
 /// More than any claim can take, and exact as a Lua number.
 const MANY: usize = 1_000_000_000;
@@ -36,25 +37,41 @@ pub(super) async fn claim(store: &RedisStore, request: ClaimRequest) -> Result<V
             args.extend(kinds.into_iter().map(String::into_bytes));
         }
     }
-    let values = reply::list(store.link.run(&store.scripts.claim, now, args).await?)?;
-    let mut claimed = Vec::with_capacity(values.len() / 3);
-    let mut values = values.into_iter();
-    while let (Some(seq), Some(row), Some(beside)) = (values.next(), values.next(), values.next()) {
-        claimed.push(handed_out(&seq, &row, beside, &worker, (now, until))?);
+    let [places, rows, besides] = reply::fixed(store.link.run(Function::Claim, now, args).await?)?;
+    let mut places = Reader::new(reply::bytes(&places)?);
+    let mut besides = reply::list(besides)?.into_iter().map(beside).peekable();
+    let mut claimed = Vec::new();
+    for (index, row) in (1..).zip(reply::list(rows)?) {
+        let of_this = besides.next_if(|beside| !matches!(beside, Ok((of, _)) if *of != index));
+        let beside = of_this.transpose()?.map_or_else(Beside::default, |(_, beside)| beside);
+        claimed.push(handed_out(places.seq()?, &row, beside, &worker, (now, until))?);
     }
     Ok(claimed)
 }
 
+/// What stands beside a row: a long body, data, the last error, what woke it, its edges.
+#[derive(Default)]
+struct Beside {
+    values: Option<[Value; 4]>,
+    edges: Vec<codec::Edge>,
+}
+
+/// For which of the jobs, and what.
+fn beside(value: Value) -> Result<(i64, Beside)> {
+    let [index, long, data, error, wake, edges] = reply::fixed(value)?;
+    let edges = if edges == Value::Nil { Vec::new() } else { codec::edges(&reply::pairs(edges)?)? };
+    Ok((reply::int(&index)?, Beside { values: Some([long, data, error, wake]), edges }))
+}
+
 fn handed_out(
-    seq: &Value,
+    seq: i64,
     row: &Value,
-    beside: Value,
+    beside: Beside,
     worker: &WorkerId,
     (now, until): (Timestamp, Timestamp),
 ) -> Result<Claimed> {
-    let seq = reply::int(seq)?;
-    let nothing = [Value::Nil, Value::Nil, Value::Nil, Value::Nil, Value::Nil];
-    let [long, data, error, wake, edges] = if beside == Value::Nil { nothing } else { reply::fixed(beside)? };
+    let nothing = [Value::Nil, Value::Nil, Value::Nil, Value::Nil];
+    let [long, data, error, wake] = beside.values.unwrap_or(nothing);
     let Row { mut job, payload, .. } = Row::read(seq, reply::bytes(row)?, reply::maybe(&long)?)?;
     // The row stands as it was before the claim; this is what `under_way` in `scripts/tables.lua` sees in it.
     job.state = State::Running;
@@ -64,13 +81,12 @@ fn handed_out(
     job.lease_until = Some(until);
     let lease = Lease { job_id: job.id, seq, fence: job.fence, worker: worker.clone(), until };
     job.error = reply::maybe(&error)?.map(codec::error).transpose()?;
-    let edges = if edges == Value::Nil { Vec::new() } else { codec::edges(&reply::pairs(edges)?)? };
     Ok(Claimed {
         job,
         lease,
         payload,
         data: reply::maybe(&data)?.map(codec::json).transpose()?,
-        parents: edges.into_iter().filter_map(codec::Edge::parent).collect(),
+        parents: beside.edges.into_iter().filter_map(codec::Edge::parent).collect(),
         wake: reply::maybe(&wake)?.map(|wake| codec::from_json("a wake", wake)).transpose()?,
     })
 }
@@ -83,7 +99,7 @@ pub(super) async fn extend(store: &RedisStore, request: ExtendRequest) -> Result
     let until = now + lease_for;
     let mut args: Args = vec![millis(until).to_string().into_bytes()];
     args.extend(leases.iter().map(lease_arg));
-    let replies = reply::list(store.link.run(&store.scripts.extend, now, args).await?)?;
+    let replies = reply::list(store.link.run(Function::Extend, now, args).await?)?;
     let renewal = |value: &Value| match reply::int(value)? {
         0 => Ok(Renewal::Lost),
         1 => Ok(Renewal::Extended { until, cancel_requested: false }),
@@ -103,6 +119,6 @@ pub(super) async fn save(store: &RedisStore, lease: Lease, save: Save, now: Time
     for line in &log {
         args.push(Json::of(line)?.as_str().as_bytes().to_vec());
     }
-    let held = store.link.run(&store.scripts.save, now, args).await?;
+    let held = store.link.run(Function::Save, now, args).await?;
     if reply::int(&held)? == 1 { Ok(()) } else { Err(Error::LostLease(lease.job_id)) }
 }

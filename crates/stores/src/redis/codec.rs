@@ -15,7 +15,7 @@ const NONE: f64 = -1.0;
 /// The furthest time that six bytes hold with one to spare: the year 10889.
 const TIME_MAX: i64 = (1 << 48) - 3;
 /// The state of an edge whose parent has not ended.
-const NOT_ENDED: u8 = 255;
+pub(super) const NOT_ENDED: u8 = 255;
 
 /// Bits of a row's flags.
 pub(super) mod flag {
@@ -25,13 +25,27 @@ pub(super) mod flag {
     pub(in super::super) const CANCEL: u8 = 2;
     /// Its process is not done yet.
     pub(in super::super) const WAITS_PROCESS: u8 = 4;
+    /// It is parked, and not for ever.
+    pub(in super::super) const PARK_UNTIL: u8 = 8;
+    /// It has lost leases.
+    pub(in super::super) const SUSPECT: u8 = 16;
     /// Its last run is in the row, not in the history.
     pub(in super::super) const DONE_AT_ONCE: u8 = 32;
+    /// It is as it was enqueued: nothing of a run is in its row.
+    pub(in super::super) const FRESH: u8 = 64;
 }
 
 /// Bits of what a row has beside it.
 pub(super) mod has {
     pub(in super::super) const LONG: u16 = 1;
+    pub(in super::super) const DATA: u16 = 2;
+    pub(in super::super) const RESULT: u16 = 4;
+    pub(in super::super) const ERROR: u16 = 8;
+    pub(in super::super) const PARK: u16 = 16;
+    pub(in super::super) const WAKE: u16 = 32;
+    pub(in super::super) const RUNS: u16 = 64;
+    pub(in super::super) const PROGRESS: u16 = 128;
+    pub(in super::super) const LOG: u16 = 256;
     pub(in super::super) const AFTER: u16 = 512;
     pub(in super::super) const EDGES: u16 = 1024;
     pub(in super::super) const UNIQUE: u16 = 2048;
@@ -269,6 +283,31 @@ pub(super) fn park_bytes(park: &Park) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// What a job's runs have left in its row.
+#[derive(Default)]
+struct Lived {
+    started_at: Option<Timestamp>,
+    till: Option<Timestamp>,
+    spent: Spent,
+    fence: u32,
+    worker: String,
+    result: Option<Json>,
+    remove_at: Option<Timestamp>,
+}
+
+impl Lived {
+    fn read(row: &mut Reader<'_>) -> Result<Self> {
+        let (started_at, till, remove_at) = (row.short_time()?, row.short_time()?, row.short_time()?);
+        let (spent, fence) = (row.spent()?, row.u32()?);
+        let _delivery = row.take(6)?;
+        let worker = row.name()?;
+        let length = row.u16()?;
+        let result = row.take(usize::from(length))?;
+        let result = (!result.is_empty()).then(|| json(result)).transpose()?;
+        Ok(Self { started_at, till, spent, fence, worker, result, remove_at })
+    }
+}
+
 /// A row, and what is known without looking beside it.
 #[derive(Debug)]
 pub(super) struct Row {
@@ -279,34 +318,33 @@ pub(super) struct Row {
     pub(super) payload: Json,
     /// The result, unless it is long.
     pub(super) result: Option<Json>,
+    /// When the pruner takes it.
+    pub(super) remove_at: Option<Timestamp>,
 }
 
 impl Row {
     /// Reads a row. A long body stands beside it.
     pub(super) fn read(seq: i64, bytes: &[u8], long_body: Option<&[u8]>) -> Result<Self> {
         let mut row = Reader::new(bytes);
-        let (id, state, flags) = (row.id()?, row.state()?, row.byte()?);
+        let (id, _digest) = (row.id()?, row.u64()?);
+        let (state, flags) = (row.state()?, row.byte()?);
         let priority = row.u32()?.cast_signed();
         let run_at = row.short_time()?.ok_or_else(|| corrupt("a time"))?;
-        let (started_at, till, expires_at, _remove_at) =
-            (row.short_time()?, row.short_time()?, row.short_time()?, row.short_time()?);
-        let (spent, fence, waits_for) = (row.spent()?, row.u32()?, row.u16()?);
-        let _delivery = row.take(6)?;
+        let expires_at = row.short_time()?;
         let created_at = row.short_time()?.ok_or_else(|| corrupt("a time"))?;
-        let _digest = row.u64()?;
-        let has = row.u16()?;
-        let (lane, worker) = (row.name()?, row.name()?);
-        let mut names = lane.splitn(3, '\u{1f}').map(str::to_owned);
+        let (has, waits_for) = (row.u16()?, row.u16()?);
+        let lane = row.name()?;
+        // The fair key, if there is one, is also among the options.
+        let mut names = lane.splitn(4, '\u{1f}').map(str::to_owned);
         let (Some(queue), Some(kind), Some(process)) = (names.next(), names.next(), names.next()) else {
             return Err(corrupt("a lane"));
         };
         let length = row.byte()?;
         let _rule = row.take(usize::from(length))?;
+        let Lived { started_at, till, spent, fence, worker, result, remove_at } =
+            if flags & flag::FRESH == 0 { Lived::read(&mut row)? } else { Lived::default() };
         let length = row.u16()?;
         let short_body = row.take(usize::from(length))?;
-        let length = row.u16()?;
-        let result = row.take(usize::from(length))?;
-        let result = (!result.is_empty()).then(|| json(result)).transpose()?;
         let some = |name: String| (!name.is_empty()).then_some(name);
         let job = Job {
             id,
@@ -332,11 +370,16 @@ impl Row {
             error: None,
             options: JobOptions::default(),
         };
-        let mut row = Self { job, flags, payload: Json::null(), result };
+        let mut row = Self { job, flags, payload: Json::null(), result, remove_at };
         if let Some(body) = long_body.or((has & has::LONG == 0).then_some(short_body)) {
             (row.payload, row.job.options) = self::body(body)?;
         }
         Ok(row)
+    }
+
+    /// Whether its process keeps it waiting.
+    pub(super) fn waits_for_process(&self) -> bool {
+        self.flags & flag::WAITS_PROCESS != 0
     }
 
     /// The run that ended with success and is told by the row alone.
@@ -397,6 +440,8 @@ pub(super) fn outcome_number(outcome: RunOutcome) -> u8 {
 /// One edge, as `EDGE` in `scripts/graph.lua` packs it.
 pub(super) struct Edge {
     index: u32,
+    /// The parent's place; below zero when it was gone before the job came here.
+    pub(super) parent: i64,
     pub(super) status: ParentStatus,
     pub(super) result: Option<Json>,
 }
@@ -427,7 +472,9 @@ pub(super) fn edges(fields: &[(Vec<u8>, Vec<u8>)]) -> Result<Vec<Edge>> {
         let ended = Some(reader.byte()?).filter(|number| *number != NOT_ENDED).map(state).transpose()?;
         let of_result = |(field, _): &&(Vec<u8>, Vec<u8>)| field.strip_suffix(b"x") == Some(name.as_slice());
         let result = fields.iter().find(of_result).map(|(_, value)| json(value)).transpose()?;
-        edges.push(Edge { index, status: ParentStatus { job_id, on_failure, satisfied, ended }, result });
+        let parent = text(name)?.parse().map_err(|_| corrupt("an edge"))?;
+        let status = ParentStatus { job_id, on_failure, satisfied, ended };
+        edges.push(Edge { index, parent, status, result });
     }
     edges.sort_unstable_by_key(|edge| edge.index);
     Ok(edges)

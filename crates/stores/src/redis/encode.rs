@@ -1,7 +1,9 @@
 //! What goes to the scripts: new jobs and settlements.
 
-use longhaul_queue::job::{NewJob, OnFailure, Retention, Unique, UniquePolicy, Wake, Window};
-use longhaul_queue::state::{RunOutcome, Settlement, Spent};
+use longhaul_queue::job::{
+    JobId, JobOptions, NewJob, OnFailure, Retention, Unique, UniquePolicy, Wake, Window,
+};
+use longhaul_queue::state::{RunOutcome, Settlement};
 use longhaul_queue::{Error, Json, Lease, Result, State, Timestamp};
 
 use super::codec::{
@@ -9,9 +11,8 @@ use super::codec::{
     put_time,
 };
 
-/// Payload and options together may stand in the row up to this size, which every change rewrites. As in
-/// `scripts/insert.lua`.
-const BODY_IN_ROW_MAX: usize = 512;
+/// Payload and options together may stand in the row up to this size, which every change rewrites.
+pub(super) const BODY_IN_ROW_MAX: usize = 512;
 
 /// The arguments of a script call.
 pub(super) type Args = Vec<Vec<u8>>;
@@ -21,15 +22,8 @@ pub(super) fn put_job(args: &mut Args, job: &NewJob, now: Timestamp) -> Result<(
     let Some(id) = job.id else {
         return Err(Error::invalid(format!("a job of kind {} has no id", job.kind)));
     };
-    let options = if job.options == longhaul_queue::job::JobOptions::default() {
-        None
-    } else {
-        Some(Json::of(&job.options)?)
-    };
-    let mut body = Vec::with_capacity(4 + job.payload.len());
-    body.extend(u32::try_from(job.payload.len()).unwrap_or(u32::MAX).to_be_bytes());
-    body.extend(job.payload.as_str().as_bytes());
-    body.extend(options.as_ref().map_or("", |options| options.as_str()).as_bytes());
+    let options = options_text(&job.options)?;
+    let body = body(&job.payload, options.as_ref());
     let long = body.len() > BODY_IN_ROW_MAX;
     let (body, long_body) = if long { (Vec::new(), Some(body)) } else { (body, None) };
     let mut having = 0;
@@ -42,29 +36,21 @@ pub(super) fn put_job(args: &mut Args, job: &NewJob, now: Timestamp) -> Result<(
     let run_at = job.run_at.unwrap_or(now);
     let waits = job.depends_on.len() + usize::from(job.after_process.is_some());
     let state = first_state(job, now);
-    let process = job.process_id.as_ref().map_or("", |process| process.as_str());
     let mut row = Vec::with_capacity(160 + body.len());
     row.extend(id.as_bytes());
+    row.extend(digest(job, options.as_ref())?.to_be_bytes());
     row.push(state as u8);
     let helper = if job.helper { flag::HELPER } else { 0 };
-    row.push(helper | if job.after_process.is_some() { flag::WAITS_PROCESS } else { 0 });
+    row.push(flag::FRESH | helper | if job.after_process.is_some() { flag::WAITS_PROCESS } else { 0 });
     row.extend(job.priority.to_be_bytes());
-    for time in [Some(run_at), None, None, job.expires_at, None] {
+    for time in [Some(run_at), job.expires_at, Some(now)] {
         put_short_time(&mut row, time);
     }
-    put_spent(&mut row, Spent::default());
-    row.extend(0_u32.to_be_bytes());
-    row.extend(u16::try_from(waits).unwrap_or(u16::MAX).to_be_bytes());
-    row.extend([0; 6]);
-    put_short_time(&mut row, Some(now));
-    row.extend(digest(job, options.as_ref())?.to_be_bytes());
     row.extend(having.to_be_bytes());
-    let lane = format!("{}\u{1f}{}\u{1f}{process}", job.queue, job.kind);
-    put_name(&mut row, lane.as_bytes());
-    put_name(&mut row, b"");
+    row.extend(u16::try_from(waits).unwrap_or(u16::MAX).to_be_bytes());
+    put_lane(&mut row, job);
     put_rule(&mut row, job.options.retention);
     put_name(&mut row, &body);
-    put_name(&mut row, b"");
     args.push(row);
 
     args.extend(long_body);
@@ -76,6 +62,40 @@ pub(super) fn put_job(args: &mut Args, job: &NewJob, now: Timestamp) -> Result<(
     Ok(())
 }
 
+/// Options as they are stored: not at all when they say nothing.
+pub(super) fn options_text(options: &JobOptions) -> Result<Option<Json>> {
+    (*options != JobOptions::default()).then(|| Json::of(options)).transpose()
+}
+
+/// Payload and options as one value.
+pub(super) fn body(payload: &Json, options: Option<&Json>) -> Vec<u8> {
+    let mut body = Vec::with_capacity(4 + payload.len());
+    body.extend(u32::try_from(payload.len()).unwrap_or(u32::MAX).to_be_bytes());
+    body.extend(payload.as_str().as_bytes());
+    body.extend(options.map_or("", |options| options.as_str()).as_bytes());
+    body
+}
+
+/// Queue, kind, process, and the fair key if there is one, with their length.
+pub(super) fn put_lane(row: &mut Vec<u8>, job: &NewJob) {
+    let process = job.process_id.as_ref().map_or("", |process| process.as_str());
+    let key = job.options.fair_key.as_deref();
+    let parts = [
+        job.queue.as_str(),
+        "\u{1f}",
+        &job.kind,
+        "\u{1f}",
+        process,
+        key.map_or("", |_| "\u{1f}"),
+        key.unwrap_or(""),
+    ];
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    row.extend(u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes());
+    for part in parts {
+        row.extend(part.as_bytes());
+    }
+}
+
 /// Where a new job stands before anybody has looked at its parents.
 pub(super) fn first_state(job: &NewJob, now: Timestamp) -> State {
     if !job.depends_on.is_empty() || job.after_process.is_some() {
@@ -85,7 +105,7 @@ pub(super) fn first_state(job: &NewJob, now: Timestamp) -> State {
 }
 
 /// The job's own retention rule, with its length.
-fn put_rule(row: &mut Vec<u8>, retention: Option<Retention>) {
+pub(super) fn put_rule(row: &mut Vec<u8>, retention: Option<Retention>) {
     let mut rule = Vec::new();
     if let Some(retention) = retention {
         put_retention(&mut rule, retention);
@@ -98,17 +118,22 @@ fn parents(job: &NewJob) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(job.depends_on.len() * 17);
     for dependency in &job.depends_on {
         bytes.extend(dependency.job_id.as_bytes());
-        bytes.push(match dependency.on_failure {
-            OnFailure::Cancel => 0,
-            OnFailure::Run => 1,
-            OnFailure::Hold => 2,
-        });
+        bytes.push(on_failure(dependency.on_failure));
     }
     bytes
 }
 
+/// As the scripts have it.
+pub(super) fn on_failure(on_failure: OnFailure) -> u8 {
+    match on_failure {
+        OnFailure::Cancel => 0,
+        OnFailure::Run => 1,
+        OnFailure::Hold => 2,
+    }
+}
+
 /// Policy, wait, cap; then what is kept with the job: both windows and the key within its scope.
-fn unique_bytes(job: &NewJob, unique: &Unique) -> Vec<u8> {
+pub(super) fn unique_bytes(job: &NewJob, unique: &Unique) -> Vec<u8> {
     let (policy, wait, cap) = match unique.policy {
         UniquePolicy::Skip => (0, None, None),
         UniquePolicy::Replace => (1, None, None),
@@ -129,7 +154,7 @@ fn unique_bytes(job: &NewJob, unique: &Unique) -> Vec<u8> {
 
 /// What a repeated enqueue is recognised by, beside its payload: everything but times and the trace, which tells who
 /// asked and not for what.
-fn digest(job: &NewJob, options: Option<&Json>) -> Result<u64> {
+pub(super) fn digest(job: &NewJob, options: Option<&Json>) -> Result<u64> {
     let mut hash = Fnv::default();
     let process = |process: &Option<longhaul_queue::job::ProcessId>| {
         process.as_ref().map_or_else(Vec::new, |process| process.as_str().as_bytes().to_vec())
@@ -146,17 +171,14 @@ fn digest(job: &NewJob, options: Option<&Json>) -> Result<u64> {
     let untraced = match (&job.options.trace, options) {
         (_, None) => None,
         (None, Some(options)) => Some(options.clone()),
-        (Some(_), Some(_)) => {
-            let options = longhaul_queue::job::JobOptions { trace: None, ..job.options.clone() };
-            (options != longhaul_queue::job::JobOptions::default()).then(|| Json::of(&options)).transpose()?
-        }
+        (Some(_), Some(_)) => options_text(&JobOptions { trace: None, ..job.options.clone() })?,
     };
     hash.add(untraced.as_ref().map_or("", |options| options.as_str()).as_bytes());
     Ok(hash.0)
 }
 
 /// FNV-1a with 64 bits: the same in every version of this program and of the compiler.
-struct Fnv(u64);
+pub(super) struct Fnv(pub(super) u64);
 
 impl Default for Fnv {
     fn default() -> Self {
@@ -165,7 +187,7 @@ impl Default for Fnv {
 }
 
 impl Fnv {
-    fn add(&mut self, bytes: &[u8]) {
+    pub(super) fn add(&mut self, bytes: &[u8]) {
         let length = (bytes.len() as u64).to_be_bytes();
         for byte in length.iter().chain(bytes) {
             self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
@@ -194,7 +216,10 @@ impl WakeField {
 /// A settlement for a script, with all that the judgement of a waiting signal has added.
 pub(super) struct Item<'a> {
     pub(super) seq: i64,
+    pub(super) job_id: JobId,
     pub(super) fence: u64,
+    /// The lease's worker, by its place in the call; 0 where the row itself is compared.
+    pub(super) worker: usize,
     pub(super) settlement: &'a Settlement,
     pub(super) wake: WakeField,
     /// How the run ended, when a signal has changed what becomes of the job.
@@ -206,11 +231,13 @@ pub(super) struct Item<'a> {
 
 impl<'a> Item<'a> {
     /// For a settlement as it is.
-    pub(super) fn of(seq: i64, fence: u64, settlement: &'a Settlement) -> Self {
+    pub(super) fn of((seq, job_id, fence): (i64, JobId, u64), settlement: &'a Settlement) -> Self {
         let outcome = settlement.outcome;
         Self {
             seq,
+            job_id,
             fence,
+            worker: 0,
             settlement,
             wake: WakeField::after(outcome),
             outcome,
@@ -241,10 +268,12 @@ impl<'a> Item<'a> {
             wake.1.is_some(),
         ];
         let bits = bits.iter().enumerate().fold(0, |sum, (bit, on)| sum | (u8::from(*on) << bit));
-        let mut head = lease_bytes(self.seq, self.fence);
+        let mut head = Vec::with_capacity(60);
+        put_place(&mut head, self.seq, self.job_id, self.fence);
+        put_spent(&mut head, *spent);
+        head.extend(u16::try_from(self.worker).unwrap_or(0).to_be_bytes());
         head.extend([*state as u8, outcome_number(self.outcome)]);
         put_time(&mut head, *run_at);
-        put_spent(&mut head, *spent);
         head.extend([wake.0, bits]);
         head.extend(u32::try_from(self.follow_ups).unwrap_or(u32::MAX).to_be_bytes());
         args.push(head);
@@ -259,14 +288,17 @@ impl<'a> Item<'a> {
     }
 }
 
-/// A lease's place and fence.
-pub(super) fn lease_bytes(seq: i64, fence: u64) -> Vec<u8> {
-    let mut bytes = seq.to_be_bytes()[2..].to_vec();
-    bytes.extend(fence.to_be_bytes());
-    bytes
+/// A job's place, its id and a fence.
+pub(super) fn put_place(bytes: &mut Vec<u8>, seq: i64, id: JobId, fence: u64) {
+    bytes.extend(&seq.to_be_bytes()[2..]);
+    bytes.extend(id.as_bytes());
+    bytes.extend(u32::try_from(fence).unwrap_or(u32::MAX).to_be_bytes());
 }
 
-/// The same for a lease.
+/// A lease as `leased` in `scripts/tables.lua` takes it.
 pub(super) fn lease_arg(lease: &Lease) -> Vec<u8> {
-    lease_bytes(lease.seq, lease.fence)
+    let mut bytes = Vec::new();
+    put_place(&mut bytes, lease.seq, lease.job_id, lease.fence);
+    put_name(&mut bytes, lease.worker.as_str().as_bytes());
+    bytes
 }

@@ -1,5 +1,7 @@
 //! Enqueue: one script call, all or nothing.
 
+use std::collections::HashSet;
+
 use longhaul_queue::job::NewJob;
 use longhaul_queue::store::{Enqueued, Firing, How};
 use longhaul_queue::{Error, Result, Timestamp, graph};
@@ -9,13 +11,17 @@ use super::RedisStore;
 use super::codec::{Reader, corrupt, millis, text};
 use super::encode::{Args, first_state, put_job};
 use super::reply;
+use super::scripts::Function;
 
 pub(super) async fn insert(store: &RedisStore, jobs: &[NewJob], now: Timestamp) -> Result<Vec<Enqueued>> {
     if jobs.is_empty() {
         return Ok(Vec::new());
     }
-    let args = job_args(jobs, now)?;
-    let (head, rest) = reply::headed(store.link.run(&store.scripts.enqueue, now, args).await?)?;
+    let mut args = job_args(jobs, now)?;
+    let mut seen = HashSet::with_capacity(jobs.len());
+    let differ = jobs.iter().all(|job| seen.insert(job.id));
+    args.push(if differ { b"1".to_vec() } else { b"0".to_vec() });
+    let (head, rest) = reply::headed(store.link.run(Function::Enqueue, now, args).await?)?;
     let [enqueued] = rest.as_slice() else { return Err(refusal(&head, &rest)) };
     match head.as_str() {
         "plain" => return plain(jobs, reply::int(enqueued)?, now),
@@ -111,7 +117,7 @@ pub(super) async fn fire(store: &RedisStore, firing: Firing, now: Timestamp) -> 
     let time = |time| millis(time).to_string().into_bytes();
     let mut args: Args = vec![firing.name.into_bytes(), time(firing.expected_at), time(firing.next_at)];
     args.extend(jobs);
-    let (head, rest) = reply::headed(store.link.run(&store.scripts.fire, now, args).await?)?;
+    let (head, rest) = reply::headed(store.link.run(Function::Fire, now, args).await?)?;
     match head.as_str() {
         "ok" => Ok(true),
         "no" => Ok(false),

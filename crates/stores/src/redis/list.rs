@@ -12,6 +12,7 @@ use super::RedisStore;
 use super::codec::{self, Row, corrupt};
 use super::encode::Args;
 use super::reply;
+use super::scripts::Function;
 
 /// Jobs that one page may look at.
 const LOOKED_AT_MAX: usize = 20_000;
@@ -33,22 +34,29 @@ pub(super) struct Met {
     pub(super) value: Option<Vec<u8>>,
 }
 
-/// The next jobs, with the field under `letter` if there is one.
-pub(super) async fn walk(
-    store: &RedisStore,
-    place: &Place<'_>,
-    count: usize,
-    letter: &str,
-) -> Result<Vec<Met>> {
+/// What is wanted of jobs met on the way.
+pub(super) struct Wanted {
+    /// At most so many jobs.
+    pub(super) count: usize,
+    /// Also long payloads; without, only the options that stand with them.
+    pub(super) payloads: bool,
+    /// The field under this letter, if not empty.
+    pub(super) letter: &'static str,
+}
+
+/// The next jobs, and whether there are more although these are fewer than wanted: the values of all would be too large.
+pub(super) async fn walk(store: &RedisStore, place: &Place<'_>, wanted: &Wanted) -> Result<(Vec<Met>, bool)> {
+    let flag = |on: bool| if on { b"1".to_vec() } else { b"0".to_vec() };
     let args: Args = vec![
         place.index.as_bytes().to_vec(),
         place.cursor.map_or_else(Vec::new, |cursor| cursor.to_string().into_bytes()),
-        if place.newest_first { b"1".to_vec() } else { b"0".to_vec() },
-        count.to_string().into_bytes(),
-        letter.as_bytes().to_vec(),
+        flag(place.newest_first),
+        wanted.count.to_string().into_bytes(),
+        flag(wanted.payloads),
+        wanted.letter.as_bytes().to_vec(),
     ];
     let now = longhaul_queue::Timestamp::default();
-    let values = reply::list(store.link.run(&store.scripts.walk, now, args).await?)?;
+    let values = reply::list(store.link.run(Function::Walk, now, args).await?)?;
     let met = |chunk: &[Value]| {
         let [seq, row, long, error, park, value] = chunk else { return Err(corrupt("an answer")) };
         let mut row = Row::read(reply::int(seq)?, reply::bytes(row)?, reply::maybe(long)?)?;
@@ -56,7 +64,8 @@ pub(super) async fn walk(
         row.job.park = reply::maybe(park)?.map(codec::park).transpose()?;
         Ok(Met { row, value: reply::maybe(value)?.map(<[u8]>::to_vec) })
     };
-    values.chunks(6).map(met).collect()
+    let (cut, values) = values.split_first().ok_or_else(|| corrupt("an answer"))?;
+    Ok((values.chunks(6).map(met).collect::<Result<_>>()?, reply::int(cut)? == 1))
 }
 
 /// The narrowest index that has all jobs a filter can match.
@@ -87,8 +96,9 @@ pub(super) async fn list(store: &RedisStore, request: &ListRequest) -> Result<Pa
     let mut looked_at = 0;
     loop {
         let step = if request.filter == Filter::default() { (limit + 1).min(STEP) } else { STEP };
-        let met = walk(store, &place, step, "").await?;
-        let last = met.len() < step;
+        let wanted = Wanted { count: step, payloads: sieve.reads_texts(), letter: "" };
+        let (met, cut) = walk(store, &place, &wanted).await?;
+        let last = met.len() < step && !cut;
         for met in met {
             let seq = met.row.job.seq;
             if fits(&met, &request.filter, &sieve)? {

@@ -47,12 +47,15 @@ mod admin;
 mod claim;
 mod codec;
 mod encode;
+mod export;
+mod import;
 mod insert;
 mod link;
 mod list;
 mod park;
 mod promise;
 mod read;
+mod records;
 mod reply;
 mod scripts;
 mod settings;
@@ -64,15 +67,14 @@ use async_trait::async_trait;
 use longhaul_queue::events::EventPage;
 use longhaul_queue::job::{Claimed, Job, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId};
 use longhaul_queue::store::{
-    CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExtendRequest, Firing, LedgerRow, ListRequest,
-    Page, ProcessInfo, QueueChange, QueueInfo, Renewal, RetryRequest, Save, Schedule, SettleItem, Settled,
-    Swept, UnparkRequest, Unparked, WorkerInfo,
+    CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExportPage, ExtendRequest, Firing, LedgerRow,
+    ListRequest, Page, Piece, ProcessInfo, QueueChange, QueueInfo, Record, Renewal, RetryRequest, Save,
+    Schedule, SettleItem, Settled, Swept, UnparkRequest, Unparked, WorkerInfo,
 };
-use longhaul_queue::{Error, Result, State, Store, Timestamp};
+use longhaul_queue::{Json, Result, State, Store, Timestamp};
 
 pub use address::RedisUrl;
 use link::Link;
-use scripts::Scripts;
 use watch::Watcher;
 
 use crate::io::Io;
@@ -80,7 +82,6 @@ use crate::io::Io;
 /// Jobs in a Redis server.
 pub struct RedisStore {
     link: Link,
-    scripts: Scripts,
     watcher: Watcher,
     durability: String,
     // Last, so that everything it serves has gone before.
@@ -90,13 +91,12 @@ pub struct RedisStore {
 impl RedisStore {
     /// Connects, and refuses a server that may drop keys.
     pub async fn connect(url: &RedisUrl) -> Result<Self> {
-        let client = redis::Client::open(url.server.as_str())
-            .map_err(|error| Error::invalid(format!("store URL is no Redis URL: {error}")))?;
+        let client = url.client()?;
         let io = Io::start("longhaul-redis")?;
         let link = Link::open(client.clone(), url.prefix(), io.handle()?).await?;
         let durability = promise::durability(&link, url.allow_eviction).await?;
         let watcher = Watcher::start(client, link.key("changed"), &io.handle()?).await?;
-        Ok(Self { link, scripts: Scripts::new(), watcher, durability, _io: io })
+        Ok(Self { link, watcher, durability, _io: io })
     }
 }
 
@@ -237,6 +237,22 @@ impl Store for RedisStore {
 
     async fn events(&self, after: Option<u64>, limit: usize) -> Result<EventPage> {
         read::events(self, after, limit).await
+    }
+
+    async fn record(&self, name: String) -> Result<Option<Record>> {
+        records::record(self, &name).await
+    }
+
+    async fn put_record(&self, name: String, expected: u64, value: Json) -> Result<bool> {
+        records::put_record(self, name, expected, &value).await
+    }
+
+    async fn export(&self, after: Option<String>, limit: usize) -> Result<ExportPage> {
+        export::export(self, after, limit).await
+    }
+
+    async fn import(&self, pieces: Vec<Piece>) -> Result<()> {
+        import::import(self, &pieces).await
     }
 
     async fn ledger(&self) -> Result<Vec<LedgerRow>> {

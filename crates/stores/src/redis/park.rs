@@ -11,6 +11,7 @@ use super::RedisStore;
 use super::codec::{self, Row, millis};
 use super::encode::{Args, Item, WakeField};
 use super::reply;
+use super::scripts::Function;
 use super::settle::{TRIES_MAX, too_busy, wake_with};
 
 /// Nobody asks for the payload here, and the options come apart.
@@ -90,7 +91,7 @@ async fn parked(store: &RedisStore, target: &UnparkTarget, now: Timestamp) -> Re
     };
     let mut args: Args = vec![kind.as_bytes().to_vec(), key.as_bytes().to_vec()];
     args.extend(ids.iter().map(|id| id.as_bytes().to_vec()));
-    let Value::Array(values) = store.link.run(&store.scripts.parked, now, args).await? else {
+    let Value::Array(values) = store.link.run(Function::Parked, now, args).await? else {
         return Ok(None);
     };
     let seen = |chunk: &[Value]| match chunk {
@@ -127,8 +128,8 @@ async fn end_parks(
     for Waking { seen, settlement, wake } in wakings {
         let job = &seen.row.job;
         args.push(seen.bytes);
-        Item { wake, ..Item::of(job.seq, job.fence, &settlement) }.put(&mut args)?;
+        Item { wake, ..Item::of((job.seq, job.id, job.fence), &settlement) }.put(&mut args)?;
     }
-    let done = store.link.run(&store.scripts.unpark, now, args).await?;
+    let done = store.link.run(Function::Unpark, now, args).await?;
     codec::text(reply::bytes(&done)?)
 }

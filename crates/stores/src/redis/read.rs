@@ -1,51 +1,66 @@
 //! Everything that only looks, except lists.
 
 use longhaul_queue::events::{Change, Event, EventPage};
-use longhaul_queue::job::{JobDetail, JobId, JobResult, ProcessId};
+use longhaul_queue::job::{JobDetail, JobId, JobResult, ProcessId, Wake};
 use longhaul_queue::limits::{PAGE_MAX, RUNS_KEPT_MAX};
 use longhaul_queue::store::{Count, LedgerRow, Page};
 use longhaul_queue::{Result, State, Timestamp};
 use redis::Value;
 
 use super::RedisStore;
-use super::codec::{self, Reader, Row, corrupt, text};
-use super::list::{Place, walk};
+use super::codec::{self, Edge, Reader, Row, corrupt, text};
+use super::list::{Place, Wanted, walk};
 use super::reply;
+use super::scripts::Function;
 
 pub(super) async fn get(store: &RedisStore, ids: &[JobId]) -> Result<Vec<JobDetail>> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
     let args = ids.iter().map(|id| id.as_bytes().to_vec()).collect();
-    let found = reply::list(store.link.run(&store.scripts.get, Timestamp::default(), args).await?)?;
-    found.into_iter().map(detail).collect()
+    let found = reply::list(store.link.run(Function::Get, Timestamp::default(), args).await?)?;
+    found.into_iter().map(|value| Stored::read(value).map(|stored| stored.detail)).collect()
 }
 
-fn detail(value: Value) -> Result<JobDetail> {
-    let [seq, row, fields, edges, log] = reply::fixed(value)?;
-    let [long, data, long_result, error, park, runs, progress, after] = reply::fixed(fields)?;
-    let row = Row::read(reply::int(&seq)?, reply::bytes(&row)?, reply::maybe(&long)?)?;
-    let last_run = row.last_run();
-    let Row { mut job, payload, result, .. } = row;
-    job.error = reply::maybe(&error)?.map(codec::error).transpose()?;
-    job.park = reply::maybe(&park)?.map(codec::park).transpose()?;
-    let edges = codec::edges(&reply::pairs(edges)?)?;
-    let mut runs = reply::maybe(&runs)?.map(codec::runs).transpose()?.unwrap_or_default();
-    runs.extend(last_run);
-    let surplus = runs.len().saturating_sub(RUNS_KEPT_MAX);
-    runs.drain(..surplus);
-    let line = |line: Value| codec::from_json("a log line", reply::bytes(&line)?);
-    Ok(JobDetail {
-        job,
-        payload,
-        data: reply::maybe(&data)?.map(codec::json).transpose()?,
-        result: reply::maybe(&long_result)?.map(codec::json).transpose()?.or(result),
-        depends_on: edges.into_iter().map(|edge| edge.status).collect(),
-        after_process: reply::maybe(&after)?.map(text).transpose()?.map(ProcessId::new),
-        runs,
-        progress: reply::maybe(&progress)?.map(|text| codec::from_json("progress", text)).transpose()?,
-        log: reply::list(log)?.into_iter().map(line).collect::<Result<_>>()?,
-    })
+/// Everything that is stored of a job.
+pub(super) struct Stored {
+    pub(super) detail: JobDetail,
+    pub(super) edges: Vec<Edge>,
+    pub(super) wake: Option<Wake>,
+    pub(super) remove_at: Option<Timestamp>,
+    pub(super) waits_for_process: bool,
+}
+
+impl Stored {
+    /// From what `everything` in `scripts/reading.lua` answers.
+    pub(super) fn read(value: Value) -> Result<Self> {
+        let [seq, row, fields, edges, log] = reply::fixed(value)?;
+        let [long, data, long_result, error, park, runs, progress, after, wake] = reply::fixed(fields)?;
+        let row = Row::read(reply::int(&seq)?, reply::bytes(&row)?, reply::maybe(&long)?)?;
+        let (last_run, waits_for_process) = (row.last_run(), row.waits_for_process());
+        let Row { mut job, payload, result, remove_at, .. } = row;
+        job.error = reply::maybe(&error)?.map(codec::error).transpose()?;
+        job.park = reply::maybe(&park)?.map(codec::park).transpose()?;
+        let edges = codec::edges(&reply::pairs(edges)?)?;
+        let mut runs = reply::maybe(&runs)?.map(codec::runs).transpose()?.unwrap_or_default();
+        runs.extend(last_run);
+        let surplus = runs.len().saturating_sub(RUNS_KEPT_MAX);
+        runs.drain(..surplus);
+        let line = |line: Value| codec::from_json("a log line", reply::bytes(&line)?);
+        let detail = JobDetail {
+            job,
+            payload,
+            data: reply::maybe(&data)?.map(codec::json).transpose()?,
+            result: reply::maybe(&long_result)?.map(codec::json).transpose()?.or(result),
+            depends_on: edges.iter().map(|edge| edge.status.clone()).collect(),
+            after_process: reply::maybe(&after)?.map(text).transpose()?.map(ProcessId::new),
+            runs,
+            progress: reply::maybe(&progress)?.map(|text| codec::from_json("progress", text)).transpose()?,
+            log: reply::list(log)?.into_iter().map(line).collect::<Result<_>>()?,
+        };
+        let wake = reply::maybe(&wake)?.map(|wake| codec::from_json("a wake", wake)).transpose()?;
+        Ok(Self { detail, edges, wake, remove_at, waits_for_process })
+    }
 }
 
 /// Where jobs are counted.
@@ -92,14 +107,19 @@ pub(super) async fn counts(store: &RedisStore) -> Result<Vec<Count>> {
 pub(super) async fn ledger(store: &RedisStore) -> Result<Vec<LedgerRow>> {
     let mut rows = Vec::new();
     for (name, value) in reply::pairs(hash(store, "ledger").await?)? {
-        let name = text(&name)?;
-        let (day, rest) = name.split_once('\u{1f}').ok_or_else(|| corrupt("the ledger"))?;
-        let Lane { queue, kind, state } = lane(rest)?;
-        let day = day.parse().map_err(|_| corrupt("the ledger"))?;
-        rows.push(LedgerRow { day, queue, kind, state, jobs: codec::from_json("the ledger", &value)? });
+        rows.push(ledger_row(&name, &value)?);
     }
     rows.sort_unstable();
     Ok(rows)
+}
+
+/// A field of the ledger's hash.
+pub(super) fn ledger_row(name: &[u8], value: &[u8]) -> Result<LedgerRow> {
+    let name = text(name)?;
+    let (day, rest) = name.split_once('\u{1f}').ok_or_else(|| corrupt("the ledger"))?;
+    let Lane { queue, kind, state } = lane(rest)?;
+    let day = day.parse().map_err(|_| corrupt("the ledger"))?;
+    Ok(LedgerRow { day, queue, kind, state, jobs: codec::from_json("the ledger", value)? })
 }
 
 pub(super) async fn results(
@@ -112,8 +132,9 @@ pub(super) async fn results(
     let index = format!(":pe:{process}");
     let place = Place { index: &index, cursor: Some(after), newest_first: false };
     // One more, to know whether there is another page.
-    let mut seen = walk(store, &place, limit + 1, "x").await?;
-    let more = seen.len() > limit;
+    let wanted = Wanted { count: limit + 1, payloads: false, letter: "x" };
+    let (mut seen, cut) = walk(store, &place, &wanted).await?;
+    let more = cut || seen.len() > limit;
     seen.truncate(limit);
     let next = seen.last().map(|seen| seen.row.job.seq).filter(|_| more);
     let items = seen
@@ -142,10 +163,13 @@ pub(super) async fn events(store: &RedisStore, after: Option<u64>, limit: usize)
     commands.atomic().cmd("XRANGE").arg(&key).arg("-").arg("+").arg("COUNT").arg(1);
     let from = format!("({after}-0");
     commands.cmd("XRANGE").arg(&key).arg(from).arg("+").arg("COUNT").arg(limit);
-    let [oldest, found]: [Vec<Value>; 2] =
-        store.link.ask_all::<Vec<Vec<Value>>>(&commands).await?.try_into().map_err(|_| corrupt("events"))?;
+    commands.cmd("HGET").arg(store.link.key("meta")).arg("event");
+    let (oldest, found, newest): (Vec<Value>, Vec<Value>, Option<u64>) =
+        store.link.ask_all(&commands).await?;
     let oldest = oldest.into_iter().next().map(event).transpose()?;
-    let resync = oldest.is_some_and(|oldest| oldest.id > after.saturating_add(1));
+    // Newer than the newest: a failover has lost what this reader has seen.
+    let lost = after > newest.unwrap_or(0) && after != 0;
+    let resync = lost || oldest.is_some_and(|oldest| oldest.id > after.saturating_add(1));
     Ok(EventPage { events: found.into_iter().map(event).collect::<Result<_>>()?, resync })
 }
 

@@ -1,72 +1,142 @@
-//! The scripts: each a file of its own behind the pieces that it shares with others.
+//! The functions that the server runs: one library, made of the pieces in `scripts/`. The server reads it once; its name has
+//! a digest of its text, so that programs of several versions on one server each have their own.
 
 use std::collections::HashMap;
 
-use std::sync::Arc;
+use longhaul_queue::limits::{EVENT_CHANGES_MAX, EVENTS_KEPT_MAX, LOG_LINES_MAX, RUNS_KEPT_MAX};
 
-use redis::Script;
+use super::encode::{BODY_IN_ROW_MAX, Fnv};
 
-const TABLES: &str = include_str!("scripts/tables.lua");
-const FLUSH: &str = include_str!("scripts/flush.lua");
-const GRAPH: &str = include_str!("scripts/graph.lua");
-const INSERT: &str = include_str!("scripts/insert.lua");
-const ENQUEUE_PLAIN: &str = include_str!("scripts/enqueue_plain.lua");
-const SETTLEMENT: &str = include_str!("scripts/settlement.lua");
-const SETTLE_DONE: &str = include_str!("scripts/settle_done.lua");
+/// A result up to this size stands in the row.
+pub(super) const OUT_IN_ROW_MAX: usize = 512;
+/// Days that the ledger remembers.
+const LEDGER_KEPT_DAYS: usize = 400;
 
-macro_rules! scripts {
-    ($($(#[$doc:meta])* $name:ident = [$($piece:ident),*] $file:literal;)*) => {
-        /// All scripts, each loaded by the server when it is first asked for.
-        pub(super) struct Scripts {
-            $($(#[$doc])* pub(super) $name: Arc<Script>,)*
+/// What the verbs share, in the order in which one builds on another.
+const SHARED: [&str; 10] = [
+    include_str!("scripts/tables.lua"),
+    include_str!("scripts/flush.lua"),
+    include_str!("scripts/graph.lua"),
+    include_str!("scripts/reading.lua"),
+    include_str!("scripts/insert.lua"),
+    include_str!("scripts/enqueue_plain.lua"),
+    include_str!("scripts/settlement.lua"),
+    include_str!("scripts/settle_done.lua"),
+    include_str!("scripts/lanes.lua"),
+    include_str!("scripts/turns.lua"),
+];
+
+macro_rules! functions {
+    ($($name:ident = $file:literal;)*) => {
+        /// A function of the library.
+        #[derive(Debug, Clone, Copy)]
+        pub(super) enum Function {
+            $($name,)*
         }
 
-        impl Scripts {
-            pub(super) fn new() -> Self {
-                Self {
-                    $($name: script(&[TABLES, FLUSH, $($piece,)* include_str!($file)]),)*
+        const FUNCTIONS: &[(Function, &str, &str)] =
+            &[$((Function::$name, $file, include_str!(concat!("scripts/", $file, ".lua"))),)*];
+
+        impl Function {
+            fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => $file,)*
                 }
             }
         }
     };
 }
 
-scripts! {
-    enqueue = [GRAPH, INSERT, ENQUEUE_PLAIN] "scripts/enqueue.lua";
-    claim = [GRAPH] "scripts/claim.lua";
-    extend = [] "scripts/extend.lua";
-    save = [] "scripts/save.lua";
-    settle = [GRAPH, INSERT, SETTLEMENT, SETTLE_DONE] "scripts/settle.lua";
-    parked = [] "scripts/parked.lua";
-    unpark = [GRAPH, SETTLEMENT] "scripts/unpark.lua";
-    cancel = [GRAPH] "scripts/cancel.lua";
-    cancelling = [] "scripts/cancelling.lua";
-    revive = [GRAPH] "scripts/revive.lua";
-    delete = [GRAPH] "scripts/delete.lua";
-    promote = [GRAPH] "scripts/promote.lua";
-    expired_leases = [] "scripts/expired_leases.lua";
-    prune = [GRAPH] "scripts/prune.lua";
-    set_queue = [] "scripts/set_queue.lua";
-    seal = [GRAPH] "scripts/seal.lua";
-    fire = [GRAPH, INSERT] "scripts/fire.lua";
-    get = [GRAPH] "scripts/get.lua";
-    walk = [] "scripts/walk.lua";
-    processes = [] "scripts/processes.lua";
+functions! {
+    Enqueue = "enqueue";
+    Claim = "claim";
+    Extend = "extend";
+    Save = "save";
+    Settle = "settle";
+    Parked = "parked";
+    Unpark = "unpark";
+    Cancel = "cancel";
+    Cancelling = "cancelling";
+    Revive = "revive";
+    Delete = "delete";
+    Promote = "promote";
+    ExpiredLeases = "expired_leases";
+    Prune = "prune";
+    SetQueue = "set_queue";
+    Seal = "seal";
+    Fire = "fire";
+    Get = "get";
+    Walk = "walk";
+    Processes = "processes";
+    PutRecord = "put_record";
+    ExportJobs = "export_jobs";
+    Import = "import";
 }
 
-fn script(pieces: &[&str]) -> Arc<Script> {
-    Arc::new(Script::new(&fold(&pieces.join("\n"))))
+/// The library as the server loads it.
+pub(super) struct Library {
+    name: String,
+    /// For `FUNCTION LOAD`.
+    pub(super) source: String,
 }
 
-/// Puts constants in their places and drops comments. A script is run from its first line at every call, and each local
-/// that a function uses makes each function dearer to make: with a hundred constants that is most of what a small call
-/// costs.
-fn fold(source: &str) -> String {
-    let mut constants = HashMap::new();
+impl Library {
+    pub(super) fn new() -> Self {
+        let mut text = SHARED.join("\n");
+        text.push_str(VERB);
+        for (_, _, file) in FUNCTIONS {
+            // Lua allows 200 names at once: those of a verb are its own.
+            text.push_str(&format!("do\n{file}\nend\n"));
+        }
+        let body = fold(&text, limits());
+        let mut digest = Fnv::default();
+        digest.add(body.as_bytes());
+        let name = format!("longhaul_{:016x}", digest.0);
+        let source = format!("#!lua name={name}\n{}", body.replace("LIBRARY_", &format!("{name}_")));
+        Self { name, source }
+    }
+
+    /// What `FCALL` calls a function.
+    pub(super) fn name_of(&self, function: Function) -> String {
+        format!("{}_{}", self.name, function.name())
+    }
+}
+
+/// Between the shared pieces and the verbs: how a verb is made a function of the server.
+const VERB: &str = "
+local function verb(name, flags, run)
+  local function callback(keys, args)
+    begin(keys, args)
+    return run()
+  end
+  redis.register_function{function_name = 'LIBRARY_' .. name, callback = callback, flags = flags}
+end
+";
+
+/// The bounds that functions keep, from where they are defined.
+fn limits() -> HashMap<String, String> {
+    let limits = [
+        ("EVENT_CHANGES_MAX", EVENT_CHANGES_MAX),
+        ("EVENTS_KEPT_MAX", EVENTS_KEPT_MAX),
+        ("RUNS_KEPT_MAX", RUNS_KEPT_MAX),
+        ("LOG_LINES_MAX", LOG_LINES_MAX),
+        ("BODY_IN_ROW_MAX", BODY_IN_ROW_MAX),
+        ("OUT_IN_ROW_MAX", OUT_IN_ROW_MAX),
+        ("LEDGER_KEPT_DAYS", LEDGER_KEPT_DAYS),
+    ];
+    limits.into_iter().map(|(name, limit)| (name.to_owned(), limit.to_string())).collect()
+}
+
+/// Puts constants in their places and drops comments: each local that a function uses makes it dearer to make and to call, and
+/// Lua has room for 200 of them.
+fn fold(source: &str, mut constants: HashMap<String, String>) -> String {
     let mut folded = String::with_capacity(source.len());
     for line in source.lines() {
         match constants_of(line) {
-            Some(defined) => constants.extend(defined),
+            Some(defined) => {
+                let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+                constants.extend(defined.into_iter().map(owned));
+            }
             None => fold_line(line, &constants, &mut folded),
         }
         folded.push('\n');
@@ -76,7 +146,7 @@ fn fold(source: &str) -> String {
 
 /// What a line defines, if it is `local NAME, OTHER = 1, 'text'`.
 fn constants_of(line: &str) -> Option<Vec<(&str, &str)>> {
-    let (names, values) = line.strip_prefix("local ")?.split_once(" = ")?;
+    let (names, values) = line.trim_start().strip_prefix("local ")?.split_once(" = ")?;
     let is_name = |name: &&str| name.chars().all(|c| c.is_ascii_uppercase() || c == '_');
     let is_value = |value: &&str| {
         value.parse::<f64>().is_ok()
@@ -87,7 +157,7 @@ fn constants_of(line: &str) -> Option<Vec<(&str, &str)>> {
     constant.then(|| names.into_iter().zip(values).collect())
 }
 
-fn fold_line(line: &str, constants: &HashMap<&str, &str>, folded: &mut String) {
+fn fold_line(line: &str, constants: &HashMap<String, String>, folded: &mut String) {
     let mut rest = line;
     while let Some(first) = rest.chars().next() {
         let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -101,7 +171,7 @@ fn fold_line(line: &str, constants: &HashMap<&str, &str>, folded: &mut String) {
             first.len_utf8()
         };
         let (token, after) = rest.split_at(length);
-        folded.push_str(constants.get(token).copied().unwrap_or(token));
+        folded.push_str(constants.get(token).map_or(token, String::as_str));
         rest = after;
     }
 }
@@ -114,7 +184,7 @@ mod tests {
     fn constants_stand_where_they_are_used_and_nowhere_else() {
         let source = "local READY, ROW = 2, '>c16'\nlocal T, NOW = KEYS[1], 5\nif r[READY] == 'READY' then -- READY\n  \
                       call(ROW, READY_AT, T)\nend";
-        let folded = fold(source);
+        let folded = fold(source, HashMap::new());
         let expected =
             "\nlocal T, NOW = KEYS[1], 5\nif r[2] == 'READY' then \n  call('>c16', READY_AT, T)\nend\n";
         assert_eq!(folded, expected);

@@ -1,18 +1,66 @@
 //! Queues, processes, schedules and workers.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use longhaul_queue::job::ProcessId;
+use longhaul_queue::job::{ProcessId, Retention};
 use longhaul_queue::limits::{PAGE_MAX, WORKER_KEPT};
 use longhaul_queue::store::{ProcessInfo, QueueChange, QueueInfo, Schedule, WorkerInfo};
 use longhaul_queue::{Json, Result, Timestamp};
 use redis::Value;
 
 use super::RedisStore;
-use super::codec::{self, Reader, corrupt, put_retention, put_time, text};
+use super::codec::{self, Reader, corrupt, put_millis, put_retention, put_time, text};
 use super::encode::Args;
 use super::read::{Lane, lane_counts};
 use super::reply;
+use super::scripts::Function;
+
+/// What is stored of a queue: `SETTINGS` in `scripts/tables.lua`.
+pub(super) struct Settings {
+    pub(super) paused: bool,
+    pub(super) max_running: Option<u32>,
+    pub(super) retention: Option<Retention>,
+    pub(super) max_running_per_key: Option<u32>,
+    pub(super) ageing: Option<Duration>,
+    /// Whose turn it was last; `None` when the queue never had a fair key.
+    pub(super) last_key: Option<String>,
+}
+
+impl Settings {
+    pub(super) fn read(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader::new(bytes);
+        // A number of jobs, kept like a time.
+        let jobs = |time: Timestamp| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+        let paused = reader.byte()? == 1;
+        let max_running = reader.time()?.map(jobs);
+        let retention = reader.retention()?;
+        let max_running_per_key = reader.time()?.map(jobs);
+        let ageing = reader.time()?.map(|ageing| ageing.since(Timestamp::default()));
+        let keyed = reader.byte()? == 1;
+        let last_key = keyed.then(|| text(reader.rest())).transpose()?;
+        Ok(Self { paused, max_running, retention, max_running_per_key, ageing, last_key })
+    }
+
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let jobs = |max: Option<u32>| max.map(|max| Timestamp::from_millis(max.into()));
+        let mut bytes = vec![u8::from(self.paused)];
+        put_time(&mut bytes, jobs(self.max_running));
+        match self.retention {
+            Some(retention) => put_retention(&mut bytes, retention),
+            None => {
+                bytes.push(0);
+                put_time(&mut bytes, None);
+                put_time(&mut bytes, None);
+            }
+        }
+        put_time(&mut bytes, jobs(self.max_running_per_key));
+        put_millis(&mut bytes, self.ageing);
+        bytes.push(u8::from(self.last_key.is_some()));
+        bytes.extend(self.last_key.as_deref().unwrap_or_default().as_bytes());
+        bytes
+    }
+}
 
 pub(super) async fn queues(store: &RedisStore) -> Result<Vec<QueueInfo>> {
     let mut commands = redis::pipe();
@@ -36,21 +84,30 @@ pub(super) async fn queues(store: &RedisStore) -> Result<Vec<QueueInfo>> {
     for (name, value) in reply::pairs(settings)? {
         let name = text(&name)?;
         let info = infos.entry(name.clone()).or_insert_with(|| empty(&name));
-        let mut reader = Reader::new(&value);
-        info.paused = reader.byte()? == 1;
-        // A number of jobs, kept like a time.
-        info.max_running = reader.time()?.map(|max| u32::try_from(max.as_millis()).unwrap_or(u32::MAX));
-        info.retention = reader.retention()?;
+        let settings = Settings::read(&value)?;
+        info.paused = settings.paused;
+        info.max_running = settings.max_running;
+        info.retention = settings.retention;
+        info.max_running_per_key = settings.max_running_per_key;
+        info.ageing = settings.ageing;
     }
+    // What only remembers whose turn it was is no setting.
+    infos.retain(|name, info| *info != empty(name));
     Ok(infos.into_values().collect())
 }
 
 pub(super) async fn set_queue(store: &RedisStore, change: QueueChange) -> Result<()> {
-    let QueueChange { name, paused, max_running, retention, .. } = change;
+    let QueueChange { name, paused, max_running, max_running_per_key, ageing, retention } = change;
     let none = || b"none".to_vec();
+    let number = |change: Option<Option<u128>>| {
+        change.map_or_else(Vec::new, |number| {
+            number.map_or_else(none, |number| number.to_string().into_bytes())
+        })
+    };
     let paused = paused.map_or_else(Vec::new, |paused| if paused { b"1".to_vec() } else { b"0".to_vec() });
-    let max_running =
-        max_running.map_or_else(Vec::new, |max| max.map_or_else(none, |max| max.to_string().into_bytes()));
+    let max_running = number(max_running.map(|max| max.map(u128::from)));
+    let per_key = number(max_running_per_key.map(|max| max.map(u128::from)));
+    let ageing = number(ageing.map(|ageing| ageing.map(|ageing| ageing.as_millis())));
     let retention = retention.map_or_else(Vec::new, |rule| {
         rule.map_or_else(none, |rule| {
             let mut bytes = Vec::new();
@@ -58,8 +115,8 @@ pub(super) async fn set_queue(store: &RedisStore, change: QueueChange) -> Result
             bytes
         })
     });
-    let args: Args = vec![name.into_bytes(), paused, max_running, retention];
-    store.link.run(&store.scripts.set_queue, Timestamp::default(), args).await.map(|_| ())
+    let args: Args = vec![name.into_bytes(), paused, max_running, retention, per_key, ageing];
+    store.link.run(Function::SetQueue, Timestamp::default(), args).await.map(|_| ())
 }
 
 pub(super) async fn processes(
@@ -69,7 +126,7 @@ pub(super) async fn processes(
 ) -> Result<Vec<ProcessInfo>> {
     let from = after.map_or_else(|| "-".to_owned(), |after| format!("({after}"));
     let args: Args = vec![from.into_bytes(), limit.clamp(1, PAGE_MAX).to_string().into_bytes()];
-    let found = reply::list(store.link.run(&store.scripts.processes, Timestamp::default(), args).await?)?;
+    let found = reply::list(store.link.run(Function::Processes, Timestamp::default(), args).await?)?;
     let info = |value: Value| {
         let [id, fields] = reply::fixed(value)?;
         process_info(text(reply::bytes(&id)?)?.into(), fields)
@@ -106,7 +163,7 @@ fn process_info(id: ProcessId, fields: Value) -> Result<ProcessInfo> {
 pub(super) async fn seal(store: &RedisStore, id: &ProcessId, sealed: bool, now: Timestamp) -> Result<()> {
     let sealed = if sealed { b"1" } else { b"0" };
     let args: Args = vec![id.as_str().as_bytes().to_vec(), sealed.to_vec()];
-    store.link.run(&store.scripts.seal, now, args).await.map(|_| ())
+    store.link.run(Function::Seal, now, args).await.map(|_| ())
 }
 
 pub(super) async fn schedules(store: &RedisStore) -> Result<Vec<Schedule>> {
@@ -115,20 +172,30 @@ pub(super) async fn schedules(store: &RedisStore) -> Result<Vec<Schedule>> {
     let found = reply::pairs(Value::Array(store.link.ask(&command).await?))?;
     let mut schedules = Vec::with_capacity(found.len());
     for (_, value) in found {
-        let mut reader = Reader::new(&value);
-        let (next_at, last_at) = (reader.time()?, reader.time()?);
-        let schedule: Schedule = codec::from_json("a schedule", reader.rest())?;
-        schedules.push(Schedule { next_at: next_at.unwrap_or(schedule.next_at), last_at, ..schedule });
+        schedules.push(schedule(&value)?);
     }
     schedules.sort_unstable_by(|one, other| one.name.cmp(&other.name));
     Ok(schedules)
 }
 
+/// A schedule: its next and last time for the scripts, then all of it.
+pub(super) fn schedule(bytes: &[u8]) -> Result<Schedule> {
+    let mut reader = Reader::new(bytes);
+    let (next_at, last_at) = (reader.time()?, reader.time()?);
+    let schedule: Schedule = codec::from_json("a schedule", reader.rest())?;
+    Ok(Schedule { next_at: next_at.unwrap_or(schedule.next_at), last_at, ..schedule })
+}
+
+pub(super) fn schedule_bytes(schedule: &Schedule) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    put_time(&mut bytes, Some(schedule.next_at));
+    put_time(&mut bytes, schedule.last_at);
+    bytes.extend(Json::of(schedule)?.as_str().as_bytes());
+    Ok(bytes)
+}
+
 pub(super) async fn put_schedule(store: &RedisStore, schedule: &Schedule) -> Result<()> {
-    let mut value = Vec::new();
-    put_time(&mut value, Some(schedule.next_at));
-    put_time(&mut value, schedule.last_at);
-    value.extend(Json::of(schedule)?.as_str().as_bytes());
+    let value = schedule_bytes(schedule)?;
     let mut commands = redis::pipe();
     commands.atomic().cmd("HSET").arg(store.link.key("schedules")).arg(&schedule.name).arg(value);
     commands.cmd("PUBLISH").arg(store.link.key("changed")).arg("");

@@ -2,7 +2,7 @@
 //! that the judgement needs and only the server knows: the script names it and writes nothing, and the call is repeated
 //! with a settlement that has taken it in.
 
-use longhaul_queue::job::{JobOptions, Wake};
+use longhaul_queue::job::{JobOptions, Wake, WorkerId};
 use longhaul_queue::state::{Event, Policy, Settlement, Spent, settle as judge};
 use longhaul_queue::store::{SettleItem, Settled, Signal};
 use longhaul_queue::{Error, Result, Timestamp};
@@ -13,6 +13,9 @@ use super::codec::{self, corrupt};
 use super::encode::{Args, Item, WakeField};
 use super::insert::{job_args, refusal};
 use super::reply;
+use super::scripts::Function;
+
+mod done;
 
 /// Where no caller gives a random number, so that all stores agree.
 pub(super) const JITTER_MEAN: f64 = 0.5;
@@ -45,7 +48,7 @@ impl Judged {
         self.wake = wake;
     }
 
-    fn put(&mut self, args: &mut Args, now: Timestamp) -> Result<()> {
+    fn put(&mut self, args: &mut Args, workers: &mut Workers, now: Timestamp) -> Result<()> {
         let follow_ups = match job_args(&self.item.follow_ups, now) {
             Ok(jobs) => jobs.into_iter().skip(1).collect(),
             Err(error) => {
@@ -58,14 +61,42 @@ impl Judged {
         let item = Item {
             wake: self.wake.clone(),
             outcome: self.item.settlement.outcome,
+            worker: workers.place(&lease.worker),
             follow_ups: count,
             invalid: self.refused.is_some(),
-            ..Item::of(lease.seq, lease.fence, &self.settlement)
+            ..Item::of((lease.seq, lease.job_id, lease.fence), &self.settlement)
         };
         item.put(args)?;
         args.extend(follow_ups);
         Ok(())
     }
+}
+
+/// The workers of a call's leases, each once.
+#[derive(Default)]
+struct Workers(Vec<WorkerId>);
+
+impl Workers {
+    /// Which of them, from 1 on.
+    fn place(&mut self, worker: &WorkerId) -> usize {
+        let known = self.0.iter().position(|known| known == worker);
+        known.map_or_else(
+            || {
+                self.0.push(worker.clone());
+                self.0.len()
+            },
+            |index| index + 1,
+        )
+    }
+}
+
+/// The arguments of a call before its items.
+pub(super) fn head(mode: &str, workers: &[WorkerId], items: usize) -> Args {
+    let number = |number: usize| number.to_string().into_bytes();
+    let mut args: Args = vec![mode.as_bytes().to_vec(), number(workers.len())];
+    args.extend(workers.iter().map(|worker| worker.as_str().as_bytes().to_vec()));
+    args.push(number(items));
+    args
 }
 
 /// What a signal does to a parked job.
@@ -96,13 +127,17 @@ pub(super) async fn settle(
     }
     let mut judged: Vec<Judged> = items.into_iter().map(Judged::new).collect();
     for _ in 0..TRIES_MAX {
-        let mut args: Args = vec![b"settle".to_vec(), judged.len().to_string().into_bytes()];
-        for item in &mut judged {
-            item.put(&mut args, now)?;
-        }
-        let (head, mut rest) = reply::headed(store.link.run(&store.scripts.settle, now, args).await?)?;
-        let values = reply::list(rest.pop().unwrap_or(Value::Nil))?;
-        if head == "settled" {
+        let args = match done::args(&judged) {
+            Some(args) => args,
+            None => item_args(&mut judged, now)?,
+        };
+        let (answer, mut rest) = reply::headed(store.link.run(Function::Settle, now, args).await?)?;
+        let values = match rest.pop().unwrap_or(Value::Nil) {
+            // All of them have ended alike.
+            Value::Int(state) => vec![Value::Int(state); judged.len()],
+            values => reply::list(values)?,
+        };
+        if answer == "settled" {
             return values.into_iter().zip(judged).map(|(value, item)| settled(value, item)).collect();
         }
         for value in values {
@@ -114,6 +149,16 @@ pub(super) async fn settle(
         }
     }
     Err(too_busy())
+}
+
+fn item_args(judged: &mut [Judged], now: Timestamp) -> Result<Args> {
+    let (mut items, mut workers) = (Vec::with_capacity(2 * judged.len()), Workers::default());
+    for item in judged.iter_mut() {
+        item.put(&mut items, &mut workers, now)?;
+    }
+    let mut args = head("settle", &workers.0, judged.len());
+    args.extend(items);
+    Ok(args)
 }
 
 /// Others change the same jobs faster than this call can judge them.

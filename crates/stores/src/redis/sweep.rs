@@ -16,7 +16,8 @@ use super::codec::{self, millis};
 use super::encode::{Args, Item, WakeField};
 use super::park::{Seen, Waking, end_parks_by_time};
 use super::reply;
-use super::settle::{JITTER_MEAN, TRIES_MAX, too_busy};
+use super::scripts::Function;
+use super::settle::{JITTER_MEAN, TRIES_MAX, head as settle_head, too_busy};
 
 /// Entries of a stream that nobody renewed for so long, by the server's clock, are looked at. Longer than any lease, which
 /// is what decides.
@@ -32,7 +33,7 @@ pub(super) async fn promote(store: &RedisStore, now: Timestamp, limit: usize) ->
     for _ in 0..TRIES_MAX {
         let left = limit.saturating_sub(usize::try_from(swept.changed).unwrap_or(usize::MAX));
         let [changed, next_at, judged] =
-            reply::fixed(store.link.run(&store.scripts.promote, now, vec![number(left)]).await?)?;
+            reply::fixed(store.link.run(Function::Promote, now, vec![number(left)]).await?)?;
         swept.changed += reply::count(&changed)?;
         swept.next_at = reply::time(&next_at)?;
         let wakings: Vec<Waking> =
@@ -73,13 +74,13 @@ fn timed_out(value: Value, now: Timestamp) -> Result<Waking> {
 
 pub(super) async fn rescue(store: &RedisStore, now: Timestamp, limit: usize) -> Result<Swept> {
     let args: Args = vec![number(limit.min(SWEEP_MAX)), IDLE_MS.to_string().into_bytes()];
-    let [found, next_at] = reply::fixed(store.link.run(&store.scripts.expired_leases, now, args).await?)?;
+    let [found, next_at] = reply::fixed(store.link.run(Function::ExpiredLeases, now, args).await?)?;
     let next_at = reply::time(&next_at)?;
     let found = reply::list(found)?;
     if found.is_empty() {
         return Ok(Swept { changed: 0, next_at });
     }
-    let mut args: Args = vec![b"rescue".to_vec(), number(found.len())];
+    let mut args = settle_head("rescue", &[], found.len());
     for value in found {
         let [seq, row, options] = reply::fixed(value)?;
         let seen = Seen::read(&seq, &row, &options)?;
@@ -88,9 +89,10 @@ pub(super) async fn rescue(store: &RedisStore, now: Timestamp, limit: usize) -> 
         let settlement: Settlement = judge(Event::Crash, job.spent, &policy, now, JITTER_MEAN);
         args.push(seen.bytes);
         // A job whose cancellation was asked for ends; the script sees to it.
-        Item { outcome: RunOutcome::Crash, ..Item::of(job.seq, job.fence, &settlement) }.put(&mut args)?;
+        Item { outcome: RunOutcome::Crash, ..Item::of((job.seq, job.id, job.fence), &settlement) }
+            .put(&mut args)?;
     }
-    let [_, replies] = reply::fixed(store.link.run(&store.scripts.settle, now, args).await?)?;
+    let [_, replies] = reply::fixed(store.link.run(Function::Settle, now, args).await?)?;
     let changed = reply::list(replies)?.iter().filter(|reply| matches!(reply, Value::Int(_))).count();
     Ok(Swept { changed: changed as u64, next_at })
 }
@@ -98,6 +100,6 @@ pub(super) async fn rescue(store: &RedisStore, now: Timestamp, limit: usize) -> 
 pub(super) async fn prune(store: &RedisStore, now: Timestamp, limit: usize) -> Result<Swept> {
     let silent_since = millis(now - WORKER_KEPT).to_string().into_bytes();
     let args: Args = vec![number(limit.min(SWEEP_MAX)), silent_since];
-    let [changed, next_at] = reply::fixed(store.link.run(&store.scripts.prune, now, args).await?)?;
+    let [changed, next_at] = reply::fixed(store.link.run(Function::Prune, now, args).await?)?;
     Ok(Swept { changed: reply::count(&changed)?, next_at: reply::time(&next_at)? })
 }

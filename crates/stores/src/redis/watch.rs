@@ -5,14 +5,17 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use longhaul_queue::{Error, Result};
-use redis::{Client, RedisResult};
+use redis::aio::{PubSub, PubSubSink};
+use redis::{Client, ErrorKind, RedisError, RedisResult};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tracing::warn;
 
-use super::link::failed;
+use super::link::{CONNECT_TIMEOUT, failed};
 
+/// How often a silent connection is asked whether anybody is there: a peer that vanished says nothing.
+const KEEP_ALIVE: Duration = Duration::from_secs(20);
 const DELAY_MIN: Duration = Duration::from_millis(20);
 const DELAY_MAX: Duration = Duration::from_secs(2);
 
@@ -53,23 +56,28 @@ impl Drop for Watcher {
     }
 }
 
-async fn subscribe(client: &Client, channel: &str) -> RedisResult<redis::aio::PubSub> {
-    let mut subscription = client.get_async_pubsub().await?;
-    subscription.subscribe(channel).await?;
-    Ok(subscription)
+async fn subscribe(client: &Client, channel: &str) -> RedisResult<PubSub> {
+    let subscribing = async {
+        let mut subscription = client.get_async_pubsub().await?;
+        subscription.subscribe(channel).await?;
+        Ok(subscription)
+    };
+    let late = |_| RedisError::from((ErrorKind::Io, "no answer in time"));
+    tokio::time::timeout(CONNECT_TIMEOUT, subscribing).await.map_err(late)?
 }
 
-async fn listen(
-    client: Client,
-    channel: String,
-    mut subscription: redis::aio::PubSub,
-    changes: watch::Sender<u64>,
-) {
+async fn listen(client: Client, channel: String, mut subscription: PubSub, changes: watch::Sender<u64>) {
     loop {
-        {
-            let mut messages = subscription.on_message();
-            while messages.next().await.is_some() {
-                changes.send_modify(|number| *number += 1);
+        let (mut sink, mut messages) = subscription.split();
+        loop {
+            match tokio::time::timeout(KEEP_ALIVE, messages.next()).await {
+                Ok(Some(_)) => changes.send_modify(|number| *number += 1),
+                Ok(None) => break,
+                Err(_) => {
+                    if !is_alive(&mut sink, &channel).await {
+                        break;
+                    }
+                }
             }
         }
         subscription = again(&client, &channel).await;
@@ -77,8 +85,13 @@ async fn listen(
     }
 }
 
+/// To subscribe twice changes nothing, and is answered.
+async fn is_alive(sink: &mut PubSubSink, channel: &str) -> bool {
+    matches!(tokio::time::timeout(CONNECT_TIMEOUT, sink.subscribe(channel)).await, Ok(Ok(())))
+}
+
 /// Subscribes again, however long it takes: without it, everybody still polls.
-async fn again(client: &Client, channel: &str) -> redis::aio::PubSub {
+async fn again(client: &Client, channel: &str) -> PubSub {
     let mut delay = DELAY_MIN;
     loop {
         match subscribe(client, channel).await {

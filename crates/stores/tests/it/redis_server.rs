@@ -218,16 +218,16 @@ async fn a_server_that_hides_its_settings_is_served_all_the_same() {
 }
 
 #[tokio::test]
-async fn forgotten_scripts_are_loaded_again() {
+async fn forgotten_functions_are_loaded_again() {
     let server = RedisServer::start(&[]);
     let store = connect(&server.url("")).await;
     let mut connection = server.connection().await;
     for number in 1..=3 {
-        ask(&mut connection, &["SCRIPT", "FLUSH"]).await;
+        ask(&mut connection, &["FUNCTION", "FLUSH"]).await;
         store.insert(vec![job(number)], SystemClock.now()).await.expect("insert answers");
-        ask(&mut connection, &["SCRIPT", "FLUSH"]).await;
+        ask(&mut connection, &["FUNCTION", "FLUSH"]).await;
         let claimed = store.claim(request("w", 1)).await.expect("claim answers");
-        ask(&mut connection, &["SCRIPT", "FLUSH"]).await;
+        ask(&mut connection, &["FUNCTION", "FLUSH"]).await;
         let settled = store.settle(vec![done_item(&claimed[0])], SystemClock.now()).await;
         assert_eq!(settled, Ok(vec![Settled::Applied(State::Succeeded)]));
     }

@@ -1,24 +1,53 @@
 -- Writes what a call has changed: rows, indexes, counters, deliveries; then one event and one notice.
 
-local flush, finish, note, note_more
--- State changes that an event names.
-local EVENT_CHANGES_MAX = 16
+-- The consumer as which the rescuer looks at pending entries.
+local RESCUER = 'rescuer'
+local flush, finish, note, note_more, ready_member, put_ready, write_rows, drop_rows
 -- Lua allows 200 names at once, so that what is only of use here stands in a block.
 do
 
-local EVENTS_KEPT_MAX = 10000
--- Ended jobs whose time is the same go together, so many to a member of the sorted set.
-local PRUNE_TOGETHER = 128
+-- Ended jobs whose time is the same go together, at most 128 to a member of the sorted set.
+local PRUNE_BYTES = 768
 -- States whose jobs are listed by an index of their own.
 local LISTED = {[BLOCKED] = true, [PARKED] = true, [FAILED] = true, [CANCELLED] = true}
 
--- Ready jobs of equal priority sort by these bytes: time, then submission.
-local function ready_member(run_at, seq) return pack('>I6I6', math.max(0, run_at), seq) end
+-- Ready jobs of equal priority sort by these bytes: time, then submission. Neighbours that became ready together are one
+-- member: the first, and how many.
+function ready_member(run_at, seq, count) return pack('>I6I6H', math.max(0, run_at), seq, count) end
+
+-- Puts a member into a lane, which is known from then on: its kind to its queue, its key to the ring of both.
+function put_ready(l, key, priority, member)
+  if not puts[key] then
+    call('SADD', T .. ':lanes:' .. l.queue, l.kind)
+    if l.key ~= '' then call('ZADD', T .. ':ring:' .. l.name, 0, l.key) end
+  end
+  put(key, priority, member)
+end
+
+-- More than any member counts.
+local PROBE = 65535
+
+-- Takes one job out of a lane, out of the middle of its neighbours if need be.
+local function drop_ready(r)
+  local key, run_at, seq = r.was_suspect and r.lane.ready .. '\31s' or r.lane.ready, r.was_at, r.seq
+  if call('ZREM', key, ready_member(run_at, seq, 1)) == 1 then return end
+  local score, probe = whole(r[PRIORITY]), ready_member(run_at, seq, PROBE)
+  call('ZADD', key, score, probe)
+  local rank = call('ZRANK', key, probe)
+  local member = rank > 0 and call('ZRANGE', key, rank - 1, rank - 1)[1]
+  call('ZREM', key, probe)
+  local _, first, count = read('>I6I6H', member or probe)
+  if not member or first > seq or first + count <= seq then return end
+  call('ZREM', key, member)
+  if first < seq then call('ZADD', key, score, ready_member(run_at, first, seq - first)) end
+  local left = first + count - 1 - seq
+  if left > 0 then call('ZADD', key, score, ready_member(run_at, seq + 1, left)) end
+end
 
 local function leave(r)
   local was = r.was
   if was == READY then
-    drop(r.was_suspect and r.lane.ready .. '\31s' or r.lane.ready, r.member or ready_member(r.was_at, r.seq))
+    if not r.unindexed then drop_ready(r) end
   elseif was == SCHEDULED then
     drop(T .. ':start', r.key)
   elseif was == PARKED then
@@ -32,8 +61,7 @@ local function enter(r)
   local state = r[STATE]
   if state == READY then
     local key = flag(r, SUSPECT) and r.lane.ready .. '\31s' or r.lane.ready
-    if not puts[key] then call('SADD', T .. ':lanes:' .. r.lane.queue, r.lane.kind) end
-    put(key, r[PRIORITY], ready_member(r[RUN_AT], r.seq))
+    put_ready(r.lane, key, r[PRIORITY], ready_member(r[RUN_AT], r.seq, 1))
   elseif state == SCHEDULED then
     put(T .. ':start', r[RUN_AT], r.key)
   elseif state == PARKED and flag(r, PARK_UNTIL) then
@@ -66,23 +94,25 @@ local function index_row(r)
   end
 end
 
-local news, more = {}, 0
-
-function note_more() more = more + 1 end
+function note_more(count) more = more + count end
 
 function note(r)
-  if #news >= EVENT_CHANGES_MAX then return note_more() end
+  if #news >= EVENT_CHANGES_MAX then return note_more(1) end
   local q, k, p, progress = r.lane.queue, r.lane.kind, r.lane.process, r.progress or ''
   news[#news + 1] = pack('>c16BHc0Hc0Hc0I4c0', r[ID], r[STATE], #q, q, #k, k, #p, p, #progress, progress)
 end
 
 -- The fields of a row, or their removal with everything beside it.
 local function write_row(r)
+  local names = writes_of(r.seq)
   if r.noted then
-    unnoted[#unnoted + 1] = r.key
+    unnoted[#unnoted + 1] = r.seq
     r.noted = nil
   end
-  local names = writes_of(r.seq)
+  if r.end_noted then
+    names[r.key .. 'z'] = false
+    r.end_noted = nil
+  end
   if not r.gone then
     names[r.key] = r.text or pack_row(r)
     return
@@ -91,6 +121,22 @@ local function write_row(r)
   if r[HAS] == 0 then return end
   for i = 1, #FIELDS do
     if has(r, FIELDS[i][1]) then names[r.key .. FIELDS[i][2]] = false end
+  end
+end
+
+-- Writes fields of a bucket, given as name and value by turns.
+function write_rows(bucket, sets, is_new)
+  each_chunk('HSET', bucket_key(bucket), sets)
+  if is_new then call('ZADD', T .. ':buckets', bucket, bucket) end
+end
+
+-- Deletes fields of a bucket, and with its last field all that is left of it.
+function drop_rows(bucket, names)
+  local key = bucket_key(bucket)
+  each_chunk('HDEL', key, names)
+  if call('EXISTS', key) == 0 then
+    call('ZREM', T .. ':buckets', bucket)
+    call('DEL', note_key(bucket))
   end
 end
 
@@ -106,14 +152,8 @@ local function flush_buckets()
         dels[d] = name
       end
     end
-    local key = bucket_key(bucket)
-    each_chunk('HDEL', key, dels)
-    each_chunk('HSET', key, sets)
-    if s == 0 then
-      if call('EXISTS', key) == 0 then call('ZREM', T .. ':buckets', bucket) end
-    elseif fresh[bucket] then
-      call('ZADD', T .. ':buckets', bucket, bucket)
-    end
+    write_rows(bucket, sets, s > 0 and fresh[bucket])
+    if d > 0 then drop_rows(bucket, dels) end
   end
 end
 
@@ -145,7 +185,10 @@ local function flush_lanes()
   for _, l in pairs(lanes) do
     for state, number in pairs(l.counts) do
       count(T .. ':counts', l.name .. '\31' .. state, number)
-      if state == RUNNING then count(T .. ':running', l.queue, number) end
+      if state == RUNNING then
+        count(T .. ':running', l.queue, number)
+        if l.key ~= '' then count(T .. ':keys:' .. l.queue, l.key, number) end
+      end
     end
     for state, number in pairs(l.ledger) do
       count(T .. ':ledger', floor(NOW / DAY) .. '\31' .. l.name .. '\31' .. state, number)
@@ -158,24 +201,23 @@ end
 -- deleted with the last of them.
 local function close_deliveries()
   for number, jobs in pairs(closed) do
-    local name = whole(number)
+    local d = delivery(number)
+    local name = d.name
     if call('HINCRBY', T .. ':open', name, -jobs) <= 0 then
-      local stream = T .. ':s:' .. delivery(name).queue
+      local stream = T .. ':s:' .. d.queue
       call('HDEL', T .. ':open', name)
       call('HDEL', T .. ':deliveries', name)
       call('ZREM', T .. ':leases', name)
-      redis.pcall('XACK', stream, 'workers', name .. '-0')
-      redis.pcall('XDEL', stream, name .. '-0')
+      attempt('XACK', stream, 'workers', name .. '-0')
+      attempt('XDEL', stream, name .. '-0')
     end
   end
 end
 
 local function flush_prunes()
-  for time, keys in pairs(prunes) do
-    for first = 1, #keys, PRUNE_TOGETHER do
-      local last = math.min(first + PRUNE_TOGETHER - 1, #keys)
-      call('ZADD', T .. ':prune', time, table.concat(keys, '', first, last))
-    end
+  for time, places in pairs(prunes) do
+    local text = concat(places)
+    for first = 1, #text, PRUNE_BYTES do call('ZADD', T .. ':prune', time, sub(text, first, first + PRUNE_BYTES - 1)) end
   end
 end
 
@@ -186,11 +228,11 @@ function flush()
     if (r[STATE] ~= r.was and not (r.gone and r.was >= SUCCEEDED)) or r.progress then note(r) end
     index_row(r)
     write_row(r)
-    r.touched, r.was, r.progress, r.member, r.was_suspect, r.was_expiring = false, -1, nil, nil, nil, nil
+    r.touched, r.was, r.progress, r.unindexed, r.was_suspect, r.was_expiring = false, -1, nil, nil, nil, nil
   end
   order = {}
   close_deliveries()
-  each_chunk('HDEL', T .. ':run', unnoted)
+  for i = 1, #unnoted do write_notes(unnoted[i], unnoted[i], NOT_NOTED) end
   for key, list in pairs(drops) do each_chunk('ZREM', key, list) end
   for key, list in pairs(puts) do each_chunk('ZADD', key, list) end
   flush_buckets()
@@ -206,7 +248,7 @@ function finish()
   if #news > 0 then
     local id = call('HINCRBY', T .. ':meta', 'event', 1)
     call('XADD', T .. ':events', 'MAXLEN', '~', EVENTS_KEPT_MAX, id .. '-0', 'at', whole(NOW), 'more', more, 'changes',
-      table.concat(news))
+      concat(news))
   end
   if touched then call('PUBLISH', T .. ':changed', '') end
 end

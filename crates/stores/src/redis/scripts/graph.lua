@@ -78,7 +78,7 @@ end
 
 -- The furthest time that a row can hold.
 local TIME_MAX = 281474976710653
-local function later(length) return math.min(NOW + length, TIME_MAX) end
+local function later(length) return min(NOW + length, TIME_MAX) end
 
 -- When an ended job's row goes: nil for never, 0 for at once. The same rule as Rust's `Retention::removal`.
 local function removal(rule, l, state)
@@ -104,7 +104,7 @@ local HOLDER = '>c16I6Bd'
 local function free_unique(r, state)
   local text = beside(r, 'u')
   local _, success = read('>dd', text)
-  local scope = string.sub(text, 17)
+  local scope = sub(text, 17)
   local found = call('HGET', T .. ':uniques', scope)
   if not found then return end
   local id, seq, _, till = read(HOLDER, found)

@@ -7,8 +7,6 @@ do
 
 local INSERTED, DUPLICATE, SKIPPED, REPLACED, DEBOUNCED = 0, 1, 2, 3, 4
 local POLICY_REPLACE, POLICY_DEBOUNCE = 1, 2
--- As in Rust's `encode`.
-local BODY_IN_ROW_MAX = 512
 
 -- Jobs as Rust's `encode` lays them out: the row, the payload, and whatever else the row says it has.
 function read_jobs(count)
@@ -23,8 +21,8 @@ function read_jobs(count)
       if has(r, UNIQUE) then
         r.unique = arg()
         r.policy, r.wait, r.cap = read('>Bdd', r.unique)
-        r.unique = string.sub(r.unique, 18)
-        r.scope = string.sub(r.unique, 17)
+        r.unique = sub(r.unique, 18)
+        r.scope = sub(r.unique, 17)
       end
     end
     jobs[i] = r
@@ -36,7 +34,7 @@ end
 function stored_ids(ids)
   local stored = {}
   for first = 1, #ids, CHUNK do
-    local last = math.min(first + CHUNK - 1, #ids)
+    local last = min(first + CHUNK - 1, #ids)
     local found = call('HMGET', T .. ':ids', unpack(ids, first, last))
     for i = first, last do
       local seq = found[i - first + 1]
@@ -69,7 +67,7 @@ end
 local function payload(r) return (read('>I4c0', r.long or body(r))) end
 
 local function same_content(stored, r)
-  return string.sub(stored[FIXED], 7) == string.sub(r[FIXED], 7) and payload(stored) == payload(r)
+  return stored[DIGEST] == r[DIGEST] and payload(stored) == payload(r)
 end
 
 -- Everything that a new job waits for must be stored, or be stored with it.
@@ -79,7 +77,7 @@ local function check_references(inserted, members_by_id)
     local r = inserted[i]
     if r.parents then
       local ids = {}
-      for p = 1, #r.parents, 17 do ids[#ids + 1] = string.sub(r.parents, p, p + 15) end
+      for p = 1, #r.parents, 17 do ids[#ids + 1] = sub(r.parents, p, p + 15) end
       r.parent_ids, r.parent_seqs = ids, stored_ids(ids)
       for p = 1, #ids do
         local member = members_by_id[ids[p]]
@@ -147,6 +145,7 @@ local function add_new(r)
   r.key, r.touched = seq_key(seq), true
   order[#order + 1] = r
   fresh[floor(seq / BUCKET)] = true
+  begin_turns(r.lane)
   if r[HAS] ~= 0 then
     if r.long then write(r, 'p', r.long) end
     if r.after then
@@ -185,7 +184,7 @@ end
 local function debounce(r)
   local held = job(r.seq)
   touch(held)
-  held[RUN_AT] = math.max(math.min(later(r.wait), created(held) + r.cap), held[RUN_AT])
+  held[RUN_AT] = math.max(min(later(r.wait), held[CREATED] + r.cap), held[RUN_AT])
   if held[STATE] ~= BLOCKED then start_by_time(held) end
 end
 
@@ -242,7 +241,7 @@ function carry_out(jobs, inserted)
     if not state or state == NOT_ENDED then state = SUCCEEDED end
     replies[i] = pack('>c16I6BB', r.holder_id, r.seq, state, r.how)
   end
-  return table.concat(replies)
+  return concat(replies)
 end
 
 end

@@ -1,28 +1,28 @@
--- ARGV: now, lease, what is given (data, progress), data, progress, log lines.
+-- args: now, lease, what is given (data, progress), data, progress, log lines.
 
-local seq, fence = read('>I6I8', arg())
-local given = arg()
-local data, progress = arg(), arg()
-local LOG_LINES_MAX = 1000
+verb('save', {}, function()
+  local r = leased(arg())
+  local given = arg()
+  local data, progress = arg(), arg()
 
-local r = job(seq)
-if not r or r[STATE] ~= RUNNING or r[FENCE] ~= fence then return 0 end
-touch(r)
--- The same data again is no progress.
-if string.find(given, 'd', 1, true) and data ~= field(r, DATA, 'd') then
-  r[SPENT] = string.sub(r[SPENT], 1, 2) .. NO_CRASHES .. string.sub(r[SPENT], 5)
-  set_flag(r, SUSPECT, false)
-  set(r, DATA, 'd', data)
-end
-if string.find(given, 'g', 1, true) then
-  set(r, PROGRESS, 'g', progress)
-  r.progress = progress
-end
-if at < #ARGV then
-  r[HAS] = bor(r[HAS], LOG)
-  local key = T .. ':log:' .. whole(seq)
-  for i = at + 1, #ARGV do call('RPUSH', key, ARGV[i]) end
-  call('LTRIM', key, -LOG_LINES_MAX, -1)
-end
-finish()
-return 1
+  if not r then return 0 end
+  touch(r)
+  -- The same data again is no progress.
+  if string.find(given, 'd', 1, true) and data ~= field(r, DATA, 'd') then
+    r[SPENT] = sub(r[SPENT], 1, 2) .. NO_CRASHES .. sub(r[SPENT], 5)
+    set_flag(r, SUSPECT, false)
+    set(r, DATA, 'd', data)
+  end
+  if string.find(given, 'g', 1, true) then
+    set(r, PROGRESS, 'g', progress)
+    r.progress = progress
+  end
+  if at < #ARGV then
+    r[HAS] = bor(r[HAS], LOG)
+    local key = T .. ':log:' .. whole(r.seq)
+    for i = at + 1, #ARGV do call('RPUSH', key, ARGV[i]) end
+    call('LTRIM', key, -LOG_LINES_MAX, -1)
+  end
+  finish()
+  return 1
+end)

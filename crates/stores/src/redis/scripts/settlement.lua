@@ -1,20 +1,20 @@
 -- Settlements: what Rust's `state::settle` judged, written to a running or parked job.
 
 local read_item, note_run, under_cancel, apply
+local WAKE_CLEAR, WAKE_KEEP, WAKE_SET = 0, 1, 2
 local OUTCOME_DONE, OUTCOME_PARK, OUTCOME_CANCEL = 0, 2, 8
--- seq, fence, state, outcome, run_at, the budgets, what becomes of the wake, which values follow, follow-ups.
-local ITEM = '>I6I8BBdc14BBI4'
-local V_RESULT = 2
+-- The lease: seq, id, fence; the budgets; the lease's worker, by its place in the call; state, outcome, run_at, what becomes
+-- of the wake, which values follow, follow-ups.
+local ITEM = '>I6c16I4c14HBBdBBI4'
 do
 
+local V_RESULT = 2
 local V_DATA, V_ERROR, V_PARK, V_USAGE, V_UNTIL, V_INVALID, V_WAKE = 1, 4, 8, 16, 32, 64, 128
-local WAKE_CLEAR, WAKE_KEEP, WAKE_SET = 0, 1, 2
 local RUN = '>I8ddBHc0I4c0I4c0'
-local RUNS_KEPT_MAX = 50
 
 function read_item()
-  local seq, fence, state, outcome, run_at, spent, wake, values, follow_ups = read(ITEM, arg())
-  local s = {seq = seq, fence = fence, state = state, outcome = outcome, run_at = run_at, spent = spent, wake = wake,
+  local seq, id, fence, spent, worker, state, outcome, run_at, wake, values, follow_ups = read(ITEM, arg())
+  local s = {seq = seq, id = id, worker = worker, fence = fence, state = state, outcome = outcome, run_at = run_at, spent = spent, wake = wake,
     follow_ups = follow_ups, run_outcome = outcome, data = nil, result = nil, error = nil, park = nil, usage = nil}
   if values == V_RESULT then
     s.result = arg()
@@ -53,7 +53,7 @@ function note_run(r, s)
     from = skipped[#skipped]
     count = count - 1
   end
-  set(r, RUNS, 'h', string.char(count + 1) .. string.sub(runs, from) .. run)
+  set(r, RUNS, 'h', string.char(count + 1) .. sub(runs, from) .. run)
 end
 
 -- An end stands; everything else becomes `cancelled` when somebody asked for that first.
@@ -67,7 +67,7 @@ function apply(r, s)
   if s.run_at ~= NONE then r[RUN_AT] = s.run_at end
   if s.spent ~= r[SPENT] then
     r[SPENT] = s.spent
-    set_flag(r, SUSPECT, string.sub(s.spent, 3, 4) ~= NO_CRASHES)
+    set_flag(r, SUSPECT, sub(s.spent, 3, 4) ~= NO_CRASHES)
   end
   if s.data then set(r, DATA, 'd', s.data) end
   if s.result then

@@ -1,48 +1,39 @@
--- ARGV: now, index or '' for all jobs, cursor or '', 1 for newest first, count, 1 for payloads. The next jobs in seq
--- order: seq, row, long body, error, park, what stands under the letter. An index is a sorted set of them by seq.
+-- args: now, index or '' for all jobs, cursor or '', 1 for newest first, count, 1 for payloads, a letter or ''. The next jobs
+-- in seq order, and before them whether there were too many bytes for all: seq, row, long body, error, park, what stands under
+-- the letter. An index is a sorted set of them by seq. A long payload that nobody asks for stays here.
 
-local index, cursor, newest_first, count, letter = arg(), tonumber(arg()), arg() == '1', tonumber(arg()), arg()
+verb('walk', {'no-writes'}, function()
+  local index, cursor, newest_first, count = arg(), tonumber(arg()), arg() == '1', tonumber(arg())
+  local with_payloads, letter = arg() == '1', arg()
+  -- Bytes that one call looks at, but for the last job.
+  local BYTES_MAX = 4000000
 
-local function by_index()
-  local command = newest_first and 'ZREVRANGEBYSCORE' or 'ZRANGEBYSCORE'
-  local from = cursor and '(' .. string.format('%.0f', cursor) or (newest_first and '+inf' or '-inf')
-  local list = call(command, T .. index, from, newest_first and '-inf' or '+inf', 'LIMIT', 0, count)
-  for i = 1, #list do list[i] = read('>I6', list[i]) end
-  return list
-end
+  local function by_index()
+    local command = newest_first and 'ZREVRANGEBYSCORE' or 'ZRANGEBYSCORE'
+    local from = cursor and '(' .. string.format('%.0f', cursor) or (newest_first and '+inf' or '-inf')
+    local list = call(command, T .. index, from, newest_first and '-inf' or '+inf', 'LIMIT', 0, count)
+    for i = 1, #list do list[i] = read('>I6', list[i]) end
+    return list
+  end
 
--- Jobs of the next buckets, until there are enough.
-local function by_bucket()
-  local list = {}
-  local command = newest_first and 'ZREVRANGEBYSCORE' or 'ZRANGEBYSCORE'
-  local from = cursor and floor((newest_first and cursor - 1 or cursor + 1) / BUCKET)
-  local buckets = call(command, T .. ':buckets', from or (newest_first and '+inf' or '-inf'),
-    newest_first and '-inf' or '+inf', 'LIMIT', 0, count)
-  for b = 1, #buckets do
-    local first = tonumber(buckets[b]) * BUCKET
-    local seqs = {}
-    for k = 0, BUCKET - 1 do seqs[k + 1] = newest_first and first + BUCKET - 1 - k or first + k end
-    load(seqs)
-    for k = 1, BUCKET do
-      local seq = seqs[k]
-      local beyond = not cursor or (newest_first and seq < cursor) or (not newest_first and seq > cursor)
-      if beyond and job(seq) then list[#list + 1] = seq end
-      if #list >= count then return list end
+  local list = index == '' and next_seqs(cursor, newest_first, count) or by_index()
+  load(list)
+  local reply, o, bytes = {0}, 1, 0
+  for i = 1, #list do
+    local r = job(list[i])
+    local long, value = field(r, LONG, 'p'), letter ~= '' and beside(r, letter) or ''
+    bytes = bytes + (long and #long or 0) + #value
+    if long and not with_payloads then long = pack('>I4', 0) .. options_of(long) end
+    reply[o + 1], reply[o + 2] = r.seq, row_text(r)
+    reply[o + 3] = long or false
+    reply[o + 4] = field(r, ERROR, 'e') or false
+    reply[o + 5] = field(r, PARK, 'k') or false
+    reply[o + 6] = value ~= '' and value or false
+    o = o + 6
+    if bytes > BYTES_MAX and i < #list then
+      reply[1] = 1
+      break
     end
   end
-  return list
-end
-
-local list = index == '' and by_bucket() or by_index()
-load(list)
-local reply = {}
-for i = 1, #list do
-  local r = job(list[i])
-  local o = #reply
-  reply[o + 1], reply[o + 2] = r.seq, row_text(r)
-  reply[o + 3] = field(r, LONG, 'p') or false
-  reply[o + 4] = field(r, ERROR, 'e') or false
-  reply[o + 5] = field(r, PARK, 'k') or false
-  reply[o + 6] = letter ~= '' and beside(r, letter) or false
-end
-return reply
+  return reply
+end)

@@ -17,6 +17,8 @@ pub(crate) struct RedisServer {
     pub(crate) port: u16,
     folder: PathBuf,
     settings: Vec<String>,
+    /// How it is told its port.
+    port_setting: &'static str,
     shell: Child,
     _guard: Option<TempDir>,
 }
@@ -24,13 +26,21 @@ pub(crate) struct RedisServer {
 impl RedisServer {
     /// A server with these settings on top, such as `--appendonly yes`.
     pub(crate) fn start(settings: &[&str]) -> Self {
+        Self::start_on(free_port(), "--port", settings)
+    }
+
+    /// The same over TLS alone.
+    pub(crate) fn start_tls(settings: &[&str]) -> Self {
+        Self::start_on(free_port(), "--tls-port", &[settings, &["--port", "0"]].concat())
+    }
+
+    fn start_on(port: u16, port_setting: &'static str, settings: &[&str]) -> Self {
         need("redis-server", "redis-server");
         let guard = tempfile::tempdir().expect("a temporary folder");
         let folder = guard.path().to_owned();
         let settings: Vec<String> = settings.iter().map(|&text| text.to_owned()).collect();
-        let port = free_port();
-        let shell = spawn(port, &folder, &settings);
-        Self { port, folder, settings, shell, _guard: Some(guard) }
+        let shell = spawn((port_setting, port), &folder, &settings);
+        Self { port, folder, settings, port_setting, shell, _guard: Some(guard) }
     }
 
     /// Ends the server like a power cut of the process: SIGKILL, no last words.
@@ -41,7 +51,7 @@ impl RedisServer {
 
     /// Starts it again on the same port with what its files hold.
     pub(crate) fn restart(&mut self) {
-        self.shell = spawn(self.port, &self.folder, &self.settings);
+        self.shell = spawn((self.port_setting, self.port), &self.folder, &self.settings);
     }
 
     /// The URL of an installation of its own on this server.
@@ -65,11 +75,11 @@ impl Drop for RedisServer {
     }
 }
 
-fn spawn(port: u16, folder: &Path, settings: &[String]) -> Child {
+fn spawn((port_setting, port): (&str, u16), folder: &Path, settings: &[String]) -> Child {
     let script = r#""$@" >/dev/null 2>&1 & server=$!; read _; kill -9 $server; wait $server 2>/dev/null"#;
     let mut command = Command::new("sh");
     command.args(["-c", script, "sh", "redis-server", "--bind", "127.0.0.1", "--save", ""]);
-    command.arg("--port").arg(port.to_string()).arg("--dir").arg(folder).args(settings);
+    command.arg(port_setting).arg(port.to_string()).arg("--dir").arg(folder).args(settings);
     let shell = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("a shell starts");
     wait_for_port(port);
     shell
