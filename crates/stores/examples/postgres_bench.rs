@@ -2,10 +2,12 @@
 //! table, one index, no engine. Read the ratios: the machine's own speed changes from minute to minute.
 //!
 //! ```text
-//! cargo run --release -p longhaul-stores --example postgres_bench [JOBS] [REPETITIONS] [DEPTH] [rates|drain|pickup|depth]
+//! cargo run --release -p longhaul-stores --example postgres_bench [JOBS] [REPETITIONS] [DEPTH] [rates|drain|pickup|depth] [SETTINGS]
 //! ```
 //!
-//! It starts a server of its own, with its usual durable commits, in the temporary folder (`TMPDIR`): use a real disk.
+//! It starts a server of its own, with its usual durable commits, in the temporary folder (`TMPDIR`): use a real disk. Settings
+//! of the server may be added: with `commit_delay=2000 commit_siblings=0` each commit takes 2 ms more, for raw and store alike,
+//! as on a slower disk.
 
 #[path = "../tests/it/servers/postgres.rs"]
 #[expect(dead_code, reason = "the tests use more of it")]
@@ -56,7 +58,8 @@ async fn main() -> Outcome<()> {
     let (jobs, repetitions, depth) = (number(1, 50_000), number(2, 5), number(3, 0));
     let part = argument(4);
     let wanted = |name: &str| part.as_deref().is_none_or(|part| part == name);
-    let server = Server::start("max_wal_size=4GB shared_buffers=512MB");
+    let settings = argument(5).unwrap_or_default();
+    let server = Server::start(&format!("max_wal_size=4GB shared_buffers=512MB {settings}"));
     println!(
         "{jobs} jobs of {PAYLOAD_BYTES} bytes, {repetitions} repetitions: medians, and the ratios from least to most"
     );
