@@ -321,3 +321,19 @@ async fn the_largest_submission_goes_in_and_out() {
     assert_eq!((ended.items.len(), ended.next), (1_000, Some(1_000)));
     assert_eq!(by_state(&store, State::Ready).await, (INSERT_MAX - 3_000) as u64);
 }
+
+#[tokio::test]
+async fn an_installation_of_another_layout_is_refused() {
+    let server = RedisServer::start(&[]);
+    let url = server.url("");
+    let store = connect(&url).await;
+    store.insert(vec![job(1)], SystemClock.now()).await.expect("insert answers");
+    connect(&url).await;
+    let meta = format!("{{longhaul:{}}}:meta", url.name);
+    let mut connection = server.connection().await;
+    for damage in [&["HSET", &meta, "layout", "99"][..], &["HDEL", &meta, "layout"]] {
+        ask(&mut connection, damage).await;
+        let refused = RedisStore::connect(&url).await.map(|_| ()).expect_err("it cannot be read");
+        assert!(matches!(&refused, Error::Invalid(text) if text.contains("layout")), "{refused}");
+    }
+}

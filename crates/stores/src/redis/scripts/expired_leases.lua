@@ -15,7 +15,7 @@ verb('expired_leases', {}, function()
     for i = 1, #found[2] do
       local id, values = found[2][i][1], found[2][i][2]
       local name = string.match(id, '^(%d+)-0$')
-      if name and call('HEXISTS', T .. ':open', name) == 1 then
+      if name and call('HEXISTS', T .. ':deliveries', name) == 1 then
         -- The leases of its jobs decide, not the stream; it stays with its worker.
         call('XCLAIM', stream, 'workers', values[2], 0, id, 'JUSTID')
       else

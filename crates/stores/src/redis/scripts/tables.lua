@@ -106,9 +106,9 @@ local function facts(text)
   return f
 end
 
--- A delivery: queue, worker, the time of the claim and the end of its lease; then runs of neighbours that share their
+-- A delivery: queue, worker, the time of the claim, the end of its lease and how many jobs it has; then runs of neighbours that share their
 -- facts: the first, how many, what a settlement needs to know of them, and id and fence of each.
-local DELIVERED = '>Hc0Hc0dd'
+local DELIVERED = '>Hc0Hc0ddH'
 local NEIGHBOURS = '>I6HHc0Bc0BB'
 local PROOF_BYTES = 20
 -- In place of `what`: a settlement must look at the row.
@@ -119,8 +119,9 @@ local function delivery(number)
   if d then return d end
   local name = whole(number)
   local text = call('HGET', T .. ':deliveries', name)
-  local queue, worker, started, till, from = read(DELIVERED, text)
-  d = {number = number, name = name, queue = queue, worker = worker, started = started, till = till, text = text, from = from}
+  local queue, worker, started, till, count, from = read(DELIVERED, text)
+  d = {number = number, name = name, queue = queue, worker = worker, started = started, till = till, count = count, text = text,
+    from = from}
   deliveries[number] = d
   return d
 end
