@@ -13,6 +13,7 @@ mod postgres;
 mod postgres_special;
 mod read_only;
 mod redis;
+mod redis_bounds;
 mod redis_failover;
 mod redis_server;
 mod redis_tls;

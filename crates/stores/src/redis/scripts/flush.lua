@@ -234,7 +234,6 @@ function flush()
     write_row(r)
     r.touched, r.was, r.progress, r.unindexed, r.was_suspect, r.was_expiring = false, -1, nil, nil, nil, nil
   end
-  order = {}
   close_deliveries()
   for i = 1, #unnoted do write_notes(unnoted[i], unnoted[i], NOT_NOTED) end
   for key, list in pairs(drops) do each_chunk('ZREM', key, list) end
@@ -243,7 +242,7 @@ function flush()
   flush_processes()
   flush_lanes()
   flush_prunes()
-  puts, drops, writes, closed, fresh, prunes, unnoted = {}, {}, {}, {}, {}, {}, {}
+  forget_changes()
 end
 
 -- The end of every script that writes: one event, one notice. A call that changed nothing must wake nobody.
