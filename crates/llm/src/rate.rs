@@ -103,7 +103,7 @@ impl Controller {
         self.shared.advance();
     }
 
-    /// How much of its limits the route can use; `None` where there are none, or nobody calls.
+    /// How much of its limits the route can use; `None` on a machine of one's own, which has none.
     pub fn demand(&self) -> Option<Demand> {
         self.shared.lock().route.demand()
     }

@@ -1,5 +1,5 @@
-//! Processes that ask the same model with the same key share its limits: each asks the store for a slice and keeps to it.
-//! Where nobody else asks, the slice is the whole.
+//! Processes that ask the same model with the same key share its limits: each asks the store for a share and keeps to it.
+//! Where nobody else asks, the share is the whole.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,17 +7,17 @@ use std::time::Duration;
 use longhaul_llm::Llm;
 use longhaul_llm::rate::Demand;
 use longhaul_queue::Queue;
-use longhaul_queue::slices::{RENEW_EVERY, Slices};
+use longhaul_queue::shares::{RENEW_EVERY, Shares};
 use sha2::{Digest as _, Sha256};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// How often routes are looked at that were idle: whoever begins to ask waits no longer for its slice.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How often routes are looked at: a new one has its share before its first calls have told of any limit.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// What a process wants whose calls do not wait: enough for a while, and the rest for those whose calls do.
 const WANT_SOME: f64 = 0.25;
 
-/// Keeps to this process's slices for as long as it lives. Then the others have them when their leases have ended.
+/// Keeps to this process's shares for as long as it lives. Then the others have them when their leases have ended.
 #[must_use]
 pub(crate) struct Sharing(AbortHandle);
 
@@ -30,27 +30,26 @@ impl Drop for Sharing {
 /// Begins to share the limits of all routes through a store.
 pub(crate) fn start(queue: &Queue, llm: &Llm) -> Sharing {
     let holder = format!("{:016x}", fastrand::u64(..));
-    let slices = Slices::new(queue.clone(), holder);
-    Sharing(tokio::spawn(share(slices, llm.clone())).abort_handle())
+    let shares = Shares::new(queue.clone(), holder);
+    Sharing(tokio::spawn(share(shares, llm.clone())).abort_handle())
 }
 
-async fn share(slices: Slices, llm: Llm) {
+async fn share(shares: Shares, llm: Llm) {
     let mut due: HashMap<String, Instant> = HashMap::new();
     loop {
         for route in llm.routes() {
             let Some(demand) = route.controller().demand() else { continue };
             let now = Instant::now();
-            let due_at = due.entry(route.identity().to_owned()).or_insert(now);
-            if *due_at > now {
-                continue;
-            }
-            *due_at = now + RENEW_EVERY;
-            let want = match demand {
-                Demand::All => 1.0,
-                Demand::Some => WANT_SOME,
+            let want = match (demand, due.get(route.identity())) {
+                (_, Some(due_at)) if *due_at > now => continue,
+                // The others may have it until somebody calls again.
+                (Demand::Nothing, Some(_)) => continue,
+                (Demand::Nothing, None) | (Demand::Some, _) => WANT_SOME,
+                (Demand::All, _) => 1.0,
             };
-            if let Some(slice) = slices.renew(&name_of(route.identity()), want).await {
-                route.controller().set_share(slice);
+            due.insert(route.identity().to_owned(), now + RENEW_EVERY);
+            if let Some(share) = shares.renew(&name_of(route.identity()), want).await {
+                route.controller().set_share(share);
             }
         }
         tokio::time::sleep(LOOK_EVERY).await;

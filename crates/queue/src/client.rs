@@ -38,9 +38,10 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// A handle with the system clock and default limits.
+    /// A handle with default limits, and the time that counts for the store: its server's, or this machine's.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, clock: Arc::new(SystemClock), limits: Limits::default(), outages: Arc::default() }
+        let clock = store.clock().unwrap_or_else(|| Arc::new(SystemClock));
+        Self { store, clock, limits: Limits::default(), outages: Arc::default() }
     }
 
     /// Uses another clock.

@@ -71,6 +71,10 @@ pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Timestamp;
     /// Returns once [`Clock::now`] has reached `until`.
     async fn sleep_until(&self, until: Timestamp);
+    /// Whether this is the machine's own clock. A store that several machines share goes by its server's time then.
+    fn is_system(&self) -> bool {
+        false
+    }
 }
 
 /// The machine's clock.
@@ -86,6 +90,10 @@ impl Clock for SystemClock {
 
     async fn sleep_until(&self, until: Timestamp) {
         tokio::time::sleep(until.since(self.now())).await;
+    }
+
+    fn is_system(&self) -> bool {
+        true
     }
 }
 

@@ -28,8 +28,8 @@ mod notes;
 mod outage;
 pub mod remote;
 pub mod retry;
+pub mod shares;
 pub mod shutdown;
-pub mod slices;
 pub mod state;
 pub mod store;
 #[cfg(any(test, feature = "testing"))]

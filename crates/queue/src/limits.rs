@@ -47,8 +47,6 @@ pub const SIGNAL_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 pub const CRON_CATCH_UP_MAX: usize = 100;
 /// A worker gives a sign of life every ten seconds; one unheard of for so long counts as dead.
 pub const WORKER_SILENT_AFTER: Duration = Duration::from_secs(30);
-/// Value of a record.
-pub const RECORD_BYTES_MAX: usize = 64_000;
 /// Pieces on one page of an export, and in one import.
 pub const PIECES_MAX: usize = 500;
 /// A worker unheard of for so long is no longer listed.

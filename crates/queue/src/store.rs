@@ -4,11 +4,13 @@
 //! [`crate::memory::MemoryStore`] is the executable form of every rule here, and `testing::conformance` is the suite
 //! that any store must pass.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use serde::Serialize;
 use tokio::sync::watch;
 
-use crate::clock::Timestamp;
+use crate::clock::{Clock, Timestamp};
 use crate::error::Result;
 use crate::events::EventPage;
 use crate::job::{Claimed, Job, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId};
@@ -37,6 +39,11 @@ pub use requests::{
 pub trait Store: Send + Sync + 'static {
     /// What this store is and promises.
     fn caps(&self) -> Caps;
+
+    /// The time that counts for all who share this store, where that is not the machine's: a server's.
+    fn clock(&self) -> Option<Arc<dyn Clock>> {
+        None
+    }
 
     /// Changes whenever something in the store may have changed: a reason to look, never proof.
     fn watch(&self) -> watch::Receiver<u64>;
@@ -145,31 +152,19 @@ pub trait Store: Send + Sync + 'static {
     async fn ledger(&self) -> Result<Vec<LedgerRow>>;
 
     /// A small value that processes share under a name.
-    async fn record(&self, name: String) -> Result<Option<Record>> {
-        let _ = name;
-        Err(crate::Error::Unavailable("not in this store yet".to_owned()))
-    }
+    async fn record(&self, name: String) -> Result<Option<Record>>;
 
     /// Writes a record if its version is still `expected`, 0 for one that is not there; false when it is not. The new
     /// version is one higher. It wakes nobody. After a lost answer the record itself tells what became of the call.
-    async fn put_record(&self, name: String, expected: u64, value: Json) -> Result<bool> {
-        let _ = (name, expected, value);
-        Err(crate::Error::Unavailable("not in this store yet".to_owned()))
-    }
+    async fn put_record(&self, name: String, expected: u64, value: Json) -> Result<bool>;
 
     /// Everything that lasts, piece by piece, for [`Store::import`] into another store; `after` is the `next` of the page
     /// before. Each piece comes once if nothing is written meanwhile. Events and workers do not last.
-    async fn export(&self, after: Option<String>, limit: usize) -> Result<ExportPage> {
-        let _ = (after, limit);
-        Err(crate::Error::Unavailable("not in this store yet".to_owned()))
-    }
+    async fn export(&self, after: Option<String>, limit: usize) -> Result<ExportPage>;
 
     /// Writes pieces as they are into a store that had nothing of them, all or none; a running job is `Invalid`. Pieces
     /// come in the order of an export, in any number of calls; a call that is repeated changes nothing.
-    async fn import(&self, pieces: Vec<Piece>) -> Result<()> {
-        let _ = pieces;
-        Err(crate::Error::Unavailable("not in this store yet".to_owned()))
-    }
+    async fn import(&self, pieces: Vec<Piece>) -> Result<()>;
 }
 
 /// What a store is and promises.

@@ -68,8 +68,10 @@ mod tests {
 
     use super::*;
 
-    /// Lines by key, jobs that wait and jobs that run.
-    fn served(lines: &[(&str, usize, usize)], last: &str, free: usize) -> String {
+    /// Keys, with their jobs that wait and that run.
+    type Lines<'a> = &'a [(&'a str, usize, usize)];
+
+    fn served(lines: Lines<'_>, last: &str, free: usize) -> String {
         let keys = from_next(lines.iter().map(|(key, ..)| *key).collect(), last);
         let lines = keys.into_iter().filter_map(|key| {
             let (_, ready, running) = lines.iter().find(|(name, ..)| *name == key)?;
@@ -99,7 +101,7 @@ mod tests {
 
     #[test]
     fn who_has_the_fewest_running_comes_first() {
-        let table: [(&[(&str, usize, usize)], &str, &str); 4] = [
+        let table: [(Lines<'_>, &str, &str); 4] = [
             (&[("large", 9, 8), ("s", 3, 0)], "", "ssslargelarge"),
             (&[("a", 5, 1), ("b", 5, 3), ("c", 5, 0)], "", "cacac"),
             (&[("a", 5, 2), ("b", 5, 2), ("c", 5, 2)], "a", "bcabc"),

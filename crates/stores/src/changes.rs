@@ -100,6 +100,15 @@ impl Changes {
         }
     }
 
+    /// Books a job that comes as it is, from elsewhere: it is counted, and no news.
+    pub(crate) fn came(&mut self, subject: Subject<'_>, state: State) {
+        self.counts.add(subject.queue, subject.kind, state, 1);
+        if let Some(process) = subject.process {
+            let delta = self.processes.entry(process.to_owned()).or_default();
+            delta[usize::from(subject.helper)][state as usize] += 1;
+        }
+    }
+
     /// Adds an event.
     pub(crate) fn tell(&mut self, subject: Subject<'_>, state: State, progress: Option<Progress>) {
         if self.events.len() >= EVENT_CHANGES_MAX {

@@ -13,6 +13,7 @@ mod history;
 mod io;
 pub mod postgres;
 pub mod redis;
+mod server_clock;
 pub mod sqlite;
 
 use postgres::{PostgresOptions, PostgresStore, PostgresUrl};

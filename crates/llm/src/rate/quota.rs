@@ -119,11 +119,6 @@ impl Quota {
         self.buckets.iter_mut().flatten().for_each(|bucket| bucket.set_share(share, now));
     }
 
-    /// Whether there is a limit to share.
-    pub(super) fn is_limited(&self) -> bool {
-        self.buckets.iter().any(Option::is_some)
-    }
-
     pub(super) fn share(&self) -> f64 {
         self.share
     }

@@ -244,13 +244,13 @@ impl Route {
         self.quota.set_share(share, now);
     }
 
-    /// Whether limits are to be shared: there are some, and calls that they bind.
+    /// How much of its limits it can use. A machine of ours has none to share.
     pub(super) fn demand(&self) -> Option<Demand> {
-        if !self.quota.is_limited() {
+        if matches!(self.limits.engine, Engine::Local { .. }) {
             return None;
         }
         match (self.waiting.len(), self.in_flight) {
-            (0, 0) => None,
+            (0, 0) => Some(Demand::Nothing),
             (0, _) => Some(Demand::Some),
             (_, _) => Some(Demand::All),
         }

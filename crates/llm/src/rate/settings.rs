@@ -146,6 +146,8 @@ pub struct Totals {
 /// How much of its limits a route can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Demand {
+    /// Nobody calls.
+    Nothing,
     /// Calls are under way, and none waits.
     Some,
     /// Calls wait.

@@ -117,9 +117,9 @@ pub(crate) struct FairArgs {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=32))]
     pub(crate) processes: u32,
     /// Jobs of the small tenant; the large one has a hundred times as many.
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
+    #[arg(long, value_name = "N", default_value_t = 25, value_parser = clap::value_parser!(u32).range(1..=500))]
     pub(crate) jobs: u32,
-    /// How long a job takes.
+    /// How many milliseconds a job takes, on average.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) job_ms: u32,
     /// Measure so often.

@@ -7,7 +7,7 @@
 use anyhow::Result;
 
 use crate::app::App;
-use crate::args::{LeaseArgs, SharingArgs, VerifyArgs, VerifyCommand};
+use crate::args::{FairArgs, LeaseArgs, SharingArgs, VerifyArgs, VerifyCommand};
 use crate::exit::Code;
 
 mod check;
@@ -47,9 +47,11 @@ pub(crate) async fn run(app: &App, args: &VerifyArgs) -> Result<Code> {
 async fn everything(app: &App, args: &VerifyArgs) -> Result<Code> {
     let sharing = SharingArgs { processes: 4, seconds: 20, keep: None };
     let lease = LeaseArgs { seconds: 30, lease: std::time::Duration::from_secs(5), keep: None };
+    let fair = FairArgs { processes: 4, jobs: 25, job_ms: 100, rounds: 3, own: None, keep: None };
     let codes = [
         crash::run(app, &args.crash).await?,
         sharing::run(app, &sharing).await?,
+        fair::run(app, &fair).await?,
         lease::run(app, &lease).await?,
     ];
     Ok(codes.into_iter().find(|code| *code != Code::Ok).unwrap_or(Code::Ok))

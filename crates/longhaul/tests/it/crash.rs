@@ -36,7 +36,7 @@ fn verify_keeps_away_from_stores_with_jobs() {
     let place = Place::new();
     place.enqueue(&["echo"]);
     let store = "sqlite://.longhaul/longhaul.db";
-    for what in ["crash", "sharing", "lease"] {
+    for what in ["crash", "sharing", "fair", "lease"] {
         place.run(&["verify", what, "--store", store]).fails(2, &["has jobs", "name a new file"]);
     }
     place.run(&["verify", "crash", "--store", "memory://"]).fails(2, &["cannot be shared"]);

@@ -53,7 +53,8 @@ fn commands_say_the_same_through_a_server_as_beside_its_store() {
     let fed = away.place.feed(&away.args(&["enqueue", "-"]), &lines.collect::<String>());
     assert_eq!(fed.code, Some(0), "{fed:?}");
     away.ok(&["queues", "pause", "slow"]);
-    away.ok(&["queues", "set", "slow", "--max-running", "2"]);
+    away.ok(&["queues", "set", "slow", "--max-running", "2", "--max-running-per-key", "1", "--ageing", "5m"]);
+    away.ok(&["enqueue", "echo", "--queue", "slow", "--fair-key", "acme"]);
     away.ok(&[
         "schedule",
         "add",

@@ -10,14 +10,14 @@ use crate::served::Served;
 use crate::workers::Process;
 
 /// A server for a store; it ends when this is dropped.
-struct Host {
-    url: String,
+pub(crate) struct Host {
+    pub(crate) url: String,
     _process: Process,
     _stdin: ChildStdin,
 }
 
 impl Host {
-    fn start(kind: &str) -> Self {
+    pub(crate) fn start(kind: &str) -> Self {
         let mut command = Place::new().command(&["verify", "host", kind]);
         command.current_dir(std::env::temp_dir());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());

@@ -22,6 +22,7 @@ pub struct ExportPage {
 /// One thing that lasts. An export gives them in the order of this list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "schedules are few, and a page has 500 pieces at most")]
 pub enum Piece {
     /// The highest `seq` ever given out, when there was one.
     LastSeq(i64),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use tokio::sync::watch;
 
-use crate::clock::Timestamp;
+use crate::clock::{Clock, Timestamp};
 use crate::error::{Error, Result};
 use crate::events::EventPage;
 use crate::job::{Claimed, Job, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId};
@@ -71,6 +71,10 @@ macro_rules! forward {
         impl Store for FaultyStore {
             fn caps(&self) -> Caps {
                 self.inner.caps()
+            }
+
+            fn clock(&self) -> Option<Arc<dyn Clock>> {
+                self.inner.clock()
             }
 
             fn watch(&self) -> watch::Receiver<u64> {

@@ -12,7 +12,7 @@ use longhaul_queue::store::{
     ListRequest, Page, Piece, ProcessInfo, QueueChange, QueueInfo, Record, Renewal, RetryRequest, Save,
     Schedule, SettleItem, Settled, Swept, UnparkRequest, Unparked, WorkerInfo,
 };
-use longhaul_queue::{Result, State, Store, Timestamp};
+use longhaul_queue::{Clock, Result, State, Store, Timestamp};
 use tokio::sync::watch;
 
 use super::Meters;
@@ -42,6 +42,10 @@ macro_rules! measured {
         impl Store for MeteredStore {
             fn caps(&self) -> Caps {
                 self.inner.caps()
+            }
+
+            fn clock(&self) -> Option<Arc<dyn Clock>> {
+                self.inner.clock()
             }
 
             fn watch(&self) -> watch::Receiver<u64> {

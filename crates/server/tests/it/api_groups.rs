@@ -121,6 +121,11 @@ async fn queues_are_paused_and_limited() {
         (&changed["paused"], &changed["max_running"], &changed["retention"]),
         (&json!(false), &json!(3), &keep)
     );
+    let change = json!({"max_running_per_key": 2, "ageing_ms": 60_000});
+    let (_, changed) = stage.send(Method::PATCH, "/api/v1/queues/q", Some(change)).await;
+    assert_eq!((&changed["max_running_per_key"], &changed["ageing_ms"]), (&json!(2), &json!(60_000)));
+    let (status, _) = stage.send(Method::PATCH, "/api/v1/queues/q", Some(json!({"ageing_ms": 0}))).await;
+    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
     let (_, lifted) = stage.send(Method::PATCH, "/api/v1/queues/q", Some(json!({"max_running": null}))).await;
     assert_eq!((&lifted["max_running"], &lifted["retention"]), (&Value::Null, &keep), "the others stay");
     let (status, problem) = stage.send(Method::PATCH, "/api/v1/queues/q", Some(json!({"limit": 3}))).await;

@@ -9,7 +9,8 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::error::{DbResult, corrupt};
-use super::tx::Tx;
+use super::settings;
+use super::tx::{Params, Tx};
 
 /// New jobs, column by column.
 #[derive(Default)]
@@ -29,14 +30,15 @@ pub(super) struct Jobs<'j> {
     pub(super) options: Vec<Option<String>>,
     pub(super) payload: Vec<&'j str>,
     pub(super) created_at: Vec<i64>,
+    pub(super) fair_key: Vec<Option<&'j str>>,
 }
 
 const INSERT: &str =
     "INSERT INTO lh_jobs (seq, id, queue, kind, state, priority, run_at, flags, process, waits_for,
-         expires_at, due_at, options, payload, created_at)
+         expires_at, due_at, options, payload, created_at, fair_key)
      SELECT * FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::text[], $5::smallint[], $6::integer[],
          $7::bigint[], $8::integer[], $9::text[], $10::integer[], $11::bigint[], $12::bigint[], $13::text[],
-         $14::text[], $15::bigint[])";
+         $14::text[], $15::bigint[], $16::text[])";
 
 /// Takes as many places as there are jobs and writes these to them. The row of the counter stays locked until the
 /// commit: see the migration.
@@ -48,19 +50,20 @@ const PLACE: &str = "WITH last AS (
          SELECT u_id, last.seq + place FROM last, unnest($1::uuid[]) WITH ORDINALITY AS u (u_id, place)),
      placed AS (
          INSERT INTO lh_jobs (seq, id, queue, kind, state, priority, run_at, flags, process, waits_for, expires_at,
-             due_at, options, payload, created_at)
+             due_at, options, payload, created_at, fair_key)
          SELECT last.seq + place, u_id, u_queue, u_kind, u_state, u_priority, u_run_at, u_flags, u_process,
-             u_waits_for, u_expires_at, u_due_at, u_options, u_payload, u_created_at
+             u_waits_for, u_expires_at, u_due_at, u_options, u_payload, u_created_at, u_fair_key
          FROM last, unnest($1::uuid[], $2::text[], $3::text[], $4::smallint[], $5::integer[], $6::bigint[],
              $7::integer[], $8::text[], $9::integer[], $10::bigint[], $11::bigint[], $12::text[], $13::text[],
-             $14::bigint[])
+             $14::bigint[], $15::text[])
              WITH ORDINALITY AS u (u_id, u_queue, u_kind, u_state, u_priority, u_run_at, u_flags, u_process,
-                 u_waits_for, u_expires_at, u_due_at, u_options, u_payload, u_created_at, place))
+                 u_waits_for, u_expires_at, u_due_at, u_options, u_payload, u_created_at,
+                 u_fair_key, place))
      SELECT last.seq + 1 FROM last";
 
 const COPY: &str = "COPY lh_jobs (seq, id, queue, kind, state, priority, run_at, flags, process, waits_for,
-         expires_at, due_at, options, payload, created_at) FROM STDIN BINARY";
-const COPY_TYPES: [Type; 15] = [
+         expires_at, due_at, options, payload, created_at, fair_key) FROM STDIN BINARY";
+const COPY_TYPES: [Type; 16] = [
     Type::INT8,
     Type::UUID,
     Type::TEXT,
@@ -76,41 +79,43 @@ const COPY_TYPES: [Type; 15] = [
     Type::TEXT,
     Type::TEXT,
     Type::INT8,
+    Type::TEXT,
 ];
 
 impl Jobs<'_> {
     /// Writes the jobs to the places they have, and the highest place given.
     pub(super) async fn write(&self, tx: &Tx<'_>, last_seq: i64) -> DbResult<()> {
         let Self { seq, id, queue, kind, state, priority, run_at, flags, process, .. } = self;
-        let Self { waits_for, expires_at, due_at, options, payload, created_at, .. } = self;
+        let Self { waits_for, expires_at, due_at, options, payload, created_at, fair_key, .. } = self;
         tx.run(
             INSERT,
             &[
                 seq, id, queue, kind, state, priority, run_at, flags, process, waits_for, expires_at, due_at,
-                options, payload, created_at,
+                options, payload, created_at, fair_key,
             ],
         )
         .await?;
         let sql = "INSERT INTO lh_ids (id, seq) SELECT * FROM unnest($1::uuid[], $2::bigint[])";
         tx.run(sql, &[id, seq]).await?;
         write_last_seq(tx, last_seq).await?;
-        self.write_processes(tx).await
+        self.write_groups(tx).await
     }
 
-    /// Gives the jobs their places and writes them; returns the first place.
-    pub(super) async fn place(&self, tx: &Tx<'_>) -> DbResult<i64> {
+    /// Gives the jobs their places and writes them; returns the first place. With `last`, nothing follows in this
+    /// transaction, which is then committed on the same trip.
+    pub(super) async fn place(&self, tx: &mut Tx<'_>, last: bool) -> DbResult<i64> {
+        self.write_groups(tx).await?;
         let Self { id, queue, kind, state, priority, run_at, flags, process, .. } = self;
-        let Self { waits_for, expires_at, due_at, options, payload, created_at, .. } = self;
-        let placed = tx
-            .one(
-                PLACE,
-                &[
-                    id, queue, kind, state, priority, run_at, flags, process, waits_for, expires_at, due_at,
-                    options, payload, created_at,
-                ],
-            )
-            .await?;
-        self.write_processes(tx).await?;
+        let Self { waits_for, expires_at, due_at, options, payload, created_at, fair_key, .. } = self;
+        let params: Params<'_> = &[
+            id, queue, kind, state, priority, run_at, flags, process, waits_for, expires_at, due_at, options,
+            payload, created_at, fair_key,
+        ];
+        let placed = if last {
+            tx.last(&[(PLACE, params)]).await?.into_iter().flatten().next()
+        } else {
+            tx.one(PLACE, params).await?
+        };
         let placed = placed.ok_or_else(|| corrupt("lh_meta", "seq is missing"))?;
         Ok(placed.try_get(0)?)
     }
@@ -138,6 +143,7 @@ impl Jobs<'_> {
                     &self.options[row],
                     &self.payload[row],
                     &self.created_at[row],
+                    &self.fair_key[row],
                 ])
                 .await?;
         }
@@ -150,10 +156,13 @@ impl Jobs<'_> {
         let sql = "WITH counted AS (UPDATE lh_meta SET value = $2 WHERE key = 'seq')
              INSERT INTO lh_ids (id, seq) SELECT id, seq FROM lh_jobs WHERE seq > $1 ORDER BY seq";
         tx.run(sql, &[&last, &self.seq.last().copied().unwrap_or(last)]).await?;
-        self.write_processes(tx).await
+        self.write_groups(tx).await
     }
 
-    async fn write_processes(&self, tx: &Tx<'_>) -> DbResult<()> {
+    /// What their processes and queues need.
+    async fn write_groups(&self, tx: &Tx<'_>) -> DbResult<()> {
+        let keyed = self.queue.iter().zip(&self.fair_key).filter(|(_, key)| key.is_some());
+        settings::have_keys(tx, keyed.map(|(queue, _)| *queue).collect()).await?;
         let mut processes: Vec<&str> = self.process.iter().flatten().copied().collect();
         processes.sort_unstable();
         processes.dedup();

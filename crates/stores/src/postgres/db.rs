@@ -17,17 +17,19 @@ use tokio_postgres::Client;
 use tracing::debug;
 
 use crate::io::Io;
+use crate::server_clock::ServerClock;
 
 use super::error::{DbError, DbResult, from_sql, is_collision, is_connection_lost};
-use super::fold;
 use super::gather::Gather;
 use super::listener::Listener;
-use super::pool::Pool;
+use super::pool::{Door, Pool, Pooled};
 use super::tx::Tx;
 use super::url::PostgresUrl;
+use super::{fold, server_time};
 
 /// Forward migrations, in order. A new one is a new file; old ones are never edited.
-const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_jobs.sql")];
+const MIGRATIONS: [&str; 2] =
+    [include_str!("migrations/0001_jobs.sql"), include_str!("migrations/0002_turns.sql")];
 /// How often a transaction is run at most.
 const TRIES_MAX: u32 = 8;
 /// How often a broken connection is replaced within one call.
@@ -42,7 +44,7 @@ const SERVER_VERSION_MIN: i32 = 120_000;
 pub struct PostgresOptions {
     /// Make the schema when it is missing.
     pub create: bool,
-    /// The clock that leases count by.
+    /// The clock that leases count by. In place of the system clock the server's time is taken.
     pub clock: Arc<dyn Clock>,
     /// What an enqueue inside a caller's transaction accepts.
     pub limits: Limits,
@@ -146,15 +148,21 @@ fn hash(parts: &[&str]) -> i64 {
     hash.cast_signed()
 }
 
+/// What leases count by.
+enum StoreClock {
+    Server(Arc<ServerClock>),
+    Given(Arc<dyn Clock>),
+}
+
 /// An open database.
 pub(super) struct Db {
     pub(super) pool: Pool,
     pub(super) keys: Keys,
-    pub(super) clock: Arc<dyn Clock>,
+    clock: StoreClock,
     pub(super) limits: Limits,
     pub(super) gather: Gather,
     durability: String,
-    listener: Listener,
+    listener: Arc<Listener>,
     unfolded: AtomicUsize,
     // Last, so that everything it serves has gone before.
     _io: Io,
@@ -164,16 +172,25 @@ impl Db {
     /// Connects and brings the schema up to date.
     pub(super) async fn open(url: &PostgresUrl, options: PostgresOptions) -> Result<Self> {
         let io = Io::start("longhaul-postgres")?;
-        let pool = Pool::new(url.clone(), io.handle()?);
+        let door = Door::new(url)?;
+        let pool = Pool::new(door.clone(), io.handle()?);
         let keys = Keys::of(url.schema());
         let mut pooled = pool.get().await?;
         let session = pooled.session().ok_or_else(gone)?;
         migrate(&session.client, url, keys, options.create).await?;
         let durability = durability(&session.client).await.map_err(|error| from_sql(&error))?;
+        let clock = if options.clock.is_system() {
+            StoreClock::Server(server_time::measure(&session.client).await?)
+        } else {
+            StoreClock::Given(options.clock)
+        };
         pooled.rests();
         drop(pooled);
-        let listener = Listener::start(url.clone(), keys.channel(), pool.io()).await;
-        let (clock, limits) = (options.clock, options.limits);
+        if let StoreClock::Server(clock) = &clock {
+            server_time::keep(&pool, clock);
+        }
+        let listener = Arc::new(Listener::start(door, keys.channel(), pool.io()).await);
+        let limits = options.limits;
         Ok(Self {
             pool,
             keys,
@@ -191,12 +208,29 @@ impl Db {
         &self.durability
     }
 
-    pub(super) fn schema(&self) -> &str {
-        self.pool.url().schema()
-    }
-
     pub(super) fn watch(&self) -> watch::Receiver<u64> {
         self.listener.watch()
+    }
+
+    /// The server's time as far as it is known, whatever a caller's clock says. A clock that the store was given is
+    /// looked at again, so that waiting for a connection does not eat a lease.
+    pub(super) fn time(&self, now: Timestamp) -> Timestamp {
+        match &self.clock {
+            StoreClock::Server(clock) => clock.now(),
+            StoreClock::Given(clock) => now.max(clock.now()),
+        }
+    }
+
+    /// The server's clock, unless the store was given another.
+    pub(super) fn server_clock(&self) -> Option<Arc<dyn Clock>> {
+        match &self.clock {
+            StoreClock::Server(clock) => Some(Arc::clone(clock) as _),
+            StoreClock::Given(_) => None,
+        }
+    }
+
+    fn tx(&self, pooled: Pooled, call: &Call, alone: bool) -> Tx<'static> {
+        Tx::own(pooled, &self.listener, self.keys, call.now, alone)
     }
 
     /// Opens a transaction for a call; `None` when that is worth another try.
@@ -206,7 +240,7 @@ impl Db {
         let client = &pooled.session().ok_or_else(gone)?.client;
         let key = self.keys.rows();
         let lock = match call.mode {
-            Mode::Look => return Ok(Some(Tx::own(pooled, self.keys, call.now, false))),
+            Mode::Look => return Ok(Some(self.tx(pooled, call, false))),
             Mode::Shared => Some(format!("BEGIN; SELECT pg_advisory_xact_lock_shared({key})")),
             Mode::Fleeting => {
                 let begin = "BEGIN; SET LOCAL synchronous_commit = off";
@@ -215,7 +249,7 @@ impl Db {
             Mode::Read | Mode::Alone => None,
         };
         if let Some(lock) = lock {
-            return Ok(Some(Tx::own(pooled, self.keys, call.now, false).opened_by(lock)));
+            return Ok(Some(self.tx(pooled, call, false).opened_by(lock)));
         }
         let begun = if call.mode == Mode::Read {
             client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await
@@ -223,7 +257,7 @@ impl Db {
             client.batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock({key})")).await
         };
         match begun {
-            Ok(()) => Ok(Some(Tx::own(pooled, self.keys, call.now, call.mode == Mode::Alone))),
+            Ok(()) => Ok(Some(self.tx(pooled, call, call.mode == Mode::Alone))),
             Err(error) => match self.again(call, &error).await {
                 true => Ok(None),
                 false => Err(from_sql(&error)),
@@ -249,7 +283,7 @@ impl Db {
             };
         }
         let error = match outcome {
-            Ok(value) => match tx.commit(&self.listener).await {
+            Ok(value) => match tx.commit().await {
                 Ok(told) => {
                     self.committed(told);
                     return Some(Ok(value));
@@ -338,7 +372,7 @@ async fn migrate(client: &Client, url: &PostgresUrl, keys: Keys, create: bool) -
     }
     let key = keys.migrate();
     client.batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock({key})")).await.map_err(sql)?;
-    let schema = url.schema();
+    let schema = url.quoted_schema();
     // Somebody else may have been faster.
     let begun = found(client, url).await?;
     if begun.is_none() {
@@ -364,7 +398,7 @@ async fn found(client: &Client, url: &PostgresUrl) -> Result<Option<usize>> {
     if !client.query_one(exists, &[&schema]).await.map_err(sql)?.get::<_, bool>(0) {
         return Ok(None);
     }
-    let version = format!("SELECT version FROM {schema}.lh_schema");
+    let version = format!("SELECT version FROM {}.lh_schema", url.quoted_schema());
     let row = client.query_opt(version.as_str(), &[]).await.map_err(sql)?;
     let version = row.map_or(0, |row| row.get::<_, i64>(0));
     let known = MIGRATIONS.len();

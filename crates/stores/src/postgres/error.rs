@@ -97,7 +97,7 @@ pub(super) fn from_sql(error: &tokio_postgres::Error) -> Error {
 }
 
 /// The server's own words, where there are any.
-fn told(error: &tokio_postgres::Error) -> String {
+pub(super) fn told(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(answer) => answer.message().to_owned(),
         None => match std::error::Error::source(error) {

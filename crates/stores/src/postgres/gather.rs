@@ -1,14 +1,13 @@
 //! Group commit: enqueues that come while one is being committed go together in the next transaction. Places are given
 //! to one transaction at a time anyway, so nothing is lost by waiting, and one commit serves all.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longhaul_queue::store::Enqueued;
 use longhaul_queue::{Error, NewJob, Result, Timestamp};
 use tokio::sync::oneshot;
-use tokio::sync::oneshot::error::TryRecvError;
 
-use super::db::{Db, Mode, transact};
+use super::db::{Db, Mode, gone, transact};
 use super::error::{DbError, DbResult};
 use super::tx::Tx;
 use super::{insert, plain};
@@ -20,9 +19,13 @@ const GROUP_JOBS_MAX: usize = 1_000;
 
 /// Enqueues that wait for their turn.
 #[derive(Default)]
-pub(super) struct Gather {
-    waiting: Mutex<Vec<Waiting>>,
-    turn: tokio::sync::Mutex<()>,
+pub(super) struct Gather(Mutex<Line>);
+
+#[derive(Default)]
+struct Line {
+    waiting: Vec<Waiting>,
+    /// Somebody serves those who wait.
+    served: bool,
 }
 
 /// A submission of jobs that concern nobody else.
@@ -32,66 +35,102 @@ struct Part {
 }
 
 struct Waiting {
-    part: Arc<Part>,
+    part: Part,
     answer: oneshot::Sender<Result<Vec<Enqueued>>>,
 }
 
-/// Enqueues a submission, with those of others that wait.
-pub(super) async fn enqueue(db: &Db, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {
-    let part = Arc::new(Part { jobs, now });
-    let (answer, mut answered) = oneshot::channel();
-    db.gather.lock().push(Waiting { part: Arc::clone(&part), answer });
-    let _turn = db.gather.turn.lock().await;
-    loop {
-        match answered.try_recv() {
-            Ok(reply) => return reply,
-            // Who had it in hand was cut off; to repeat an enqueue is harmless.
-            Err(TryRecvError::Closed) => return enqueue_part(db, &part).await,
-            Err(TryRecvError::Empty) => serve(db, db.gather.next_group()).await,
-        }
+/// Enqueues a submission, with those of others that wait. They are served on the store's own runtime: a caller that goes
+/// away takes nobody else's along.
+pub(super) async fn enqueue(db: &Arc<Db>, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {
+    let (answer, answered) = oneshot::channel();
+    if db.gather.join(Waiting { part: Part { jobs, now }, answer }) {
+        db.pool.io().spawn(serve_all(Service { db: Arc::clone(db), ended: false }));
     }
+    answered.await.unwrap_or_else(|_| Err(gone()))
 }
 
 impl Gather {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Waiting>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Line> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The first that wait, as many as go together. Those whose caller has gone are left out.
+    /// Says whether somebody must begin to serve.
+    fn join(&self, waiting: Waiting) -> bool {
+        let mut line = self.lock();
+        line.waiting.push(waiting);
+        !std::mem::replace(&mut line.served, true)
+    }
+
+    /// The first that wait, as many as go together; none when nobody is left, and then nobody serves any more. Those
+    /// whose caller has gone are left out.
     fn next_group(&self) -> Vec<Waiting> {
-        let mut waiting = self.lock();
-        waiting.retain(|waiting| !waiting.answer.is_closed());
+        let mut line = self.lock();
+        line.waiting.retain(|waiting| !waiting.answer.is_closed());
         let mut jobs = 0;
         let fits = |next: &&Waiting| {
             jobs += next.part.jobs.len();
             jobs <= GROUP_JOBS_MAX
         };
-        let count = waiting.iter().take_while(fits).count().max(1).min(waiting.len());
-        waiting.drain(..count).collect()
+        let count = line.waiting.iter().take_while(fits).count().max(1).min(line.waiting.len());
+        line.served = count > 0;
+        line.waiting.drain(..count).collect()
+    }
+}
+
+/// Whoever serves. Should it break off, those who wait are told, and the next one to come begins anew.
+struct Service {
+    db: Arc<Db>,
+    ended: bool,
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        if !self.ended {
+            *self.db.gather.lock() = Line::default();
+        }
+    }
+}
+
+async fn serve_all(mut service: Service) {
+    loop {
+        let group = service.db.gather.next_group();
+        if group.is_empty() {
+            service.ended = true;
+            return;
+        }
+        serve(&service.db, group).await;
     }
 }
 
 /// Stores a group and answers each. When it does not go together, each goes by itself: one of them may be refused.
 async fn serve(db: &Db, group: Vec<Waiting>) {
-    let parts: Vec<Arc<Part>> = group.iter().map(|waiting| Arc::clone(&waiting.part)).collect();
+    let parts: Vec<&Part> = group.iter().map(|waiting| &waiting.part).collect();
     let together = match &parts[..] {
         [] | [_] => None,
-        [first, ..] => transact!(db, Mode::Shared, first.now, |tx| insert_group(tx, &parts)).ok(),
+        [first, ..] => Some(transact!(db, Mode::Shared, first.now, |tx| insert_group(tx, &parts))),
     };
-    if let Some(replies) = together {
-        for (waiting, reply) in group.into_iter().zip(replies) {
-            // Its caller may have gone meanwhile.
-            let _ = waiting.answer.send(Ok(reply));
+    match together {
+        Some(Ok(replies)) => {
+            for (waiting, reply) in group.into_iter().zip(replies) {
+                // Its caller may have gone meanwhile.
+                let _ = waiting.answer.send(Ok(reply));
+            }
         }
-        return;
-    }
-    for waiting in group {
-        let reply = enqueue_part(db, &waiting.part).await;
-        let _ = waiting.answer.send(reply);
+        Some(Err(Error::Unavailable(reason))) => {
+            for waiting in group {
+                let _ = waiting.answer.send(Err(Error::Unavailable(reason.clone())));
+            }
+        }
+        Some(Err(_)) | None => {
+            for waiting in group {
+                let reply = enqueue_part(db, &waiting.part).await;
+                let _ = waiting.answer.send(reply);
+            }
+        }
     }
 }
 
-async fn insert_group(tx: &mut Tx<'_>, parts: &[Arc<Part>]) -> DbResult<Vec<Vec<Enqueued>>> {
+async fn insert_group(tx: &mut Tx<'_>, parts: &[&Part]) -> DbResult<Vec<Vec<Enqueued>>> {
     if tx.is_alone() {
         return Err(DbError::Queue(Error::invalid("one of these enqueues must be looked at by itself")));
     }

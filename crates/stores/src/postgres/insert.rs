@@ -339,6 +339,7 @@ impl<'j> Plan<'j> {
             jobs.options.push(options_text(&new.job.options)?);
             jobs.payload.push(new.payload.as_str());
             jobs.created_at.push(now.as_millis());
+            jobs.fair_key.push(new.job.options.fair_key.as_deref());
             for (position, edge) in (0..).zip(&new.parents) {
                 edges.child.push(new.seq);
                 edges.position.push(position);

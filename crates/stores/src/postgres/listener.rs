@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::AbortHandle;
-use tokio_postgres::{AsyncMessage, Client, Connection, Socket, tls::NoTlsStream};
+use tokio_postgres::{AsyncMessage, Client, Connection, Socket};
 use tracing::{debug, warn};
 
-use super::pool::open;
-use super::url::PostgresUrl;
+use super::pool::{Door, open};
+use super::tls::TlsStream;
 
 /// Least time between two notifications of one store.
 const NOTIFY_GAP: Duration = Duration::from_millis(2);
@@ -33,7 +33,7 @@ pub(super) struct Listener {
 
 impl Listener {
     /// Begins to listen. What others change after this has returned is heard.
-    pub(super) async fn start(url: PostgresUrl, channel: String, io: &Handle) -> Self {
+    pub(super) async fn start(door: Door, channel: String, io: &Handle) -> Self {
         let changes = watch::Sender::new(0);
         let wanted = Arc::new(Notify::new());
         let (begun, has_begun) = oneshot::channel();
@@ -41,7 +41,7 @@ impl Listener {
         let notify = format!("NOTIFY {channel}, '{name}'");
         let mut ear = Ear {
             begun: Some(begun),
-            url,
+            door,
             channel,
             name,
             notify: notify.clone(),
@@ -90,7 +90,7 @@ fn bump(changes: &watch::Sender<u64>) {
 struct Ear {
     /// Tells once that the first attempt was made.
     begun: Option<oneshot::Sender<()>>,
-    url: PostgresUrl,
+    door: Door,
     channel: String,
     /// Marks this store's own notifications, of which it need not be told.
     name: String,
@@ -103,7 +103,7 @@ impl Ear {
     async fn run(&mut self) {
         let mut backoff = BACKOFF_MIN;
         loop {
-            match open(&self.url).await {
+            match open(&self.door).await {
                 Ok((client, connection)) => {
                     if self.listen(client, connection).await {
                         backoff = BACKOFF_MIN;
@@ -121,7 +121,7 @@ impl Ear {
     }
 
     /// Listens and tells until the connection breaks; says whether it was ever good.
-    async fn listen(&mut self, client: Client, connection: Connection<Socket, NoTlsStream>) -> bool {
+    async fn listen(&mut self, client: Client, connection: Connection<Socket, TlsStream<Socket>>) -> bool {
         let first = self.begun.take();
         let hear = self.hear(connection);
         let speak = async {
@@ -148,7 +148,7 @@ impl Ear {
         }
     }
 
-    async fn hear(&self, mut connection: Connection<Socket, NoTlsStream>) {
+    async fn hear(&self, mut connection: Connection<Socket, TlsStream<Socket>>) {
         loop {
             match poll_fn(|context| connection.poll_message(context)).await {
                 Some(Ok(AsyncMessage::Notification(heard))) if heard.payload() != self.name => {

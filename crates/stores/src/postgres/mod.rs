@@ -1,13 +1,14 @@
 //! Postgres: one schema of one database, many processes on many machines.
 //!
-//! Reading order: `migrations/0001_jobs.sql` (the tables and why), `db` (transactions: what runs side by side and what
-//! runs alone), `pool` and `listener` (connections), `tx` and `totals` (bookkeeping that every change carries), `fold`,
-//! then a file per verb: `insert` (with `plain`, `gather` and `transaction`), `claim`, `save`, `settle` (with `updates` and
-//! `done`), `graph`, `process`, `unique`, `admin`, `revive`, `delete`, `sweep`, `settings`, `read`, `list` (with `ways`,
-//! the indexes that a list may go by).
+//! Reading order: `migrations/` (the tables and why), `db` (transactions: what runs side by side and what runs alone),
+//! `pool`, `tls` and `listener` (connections), `server_time` (whose clock counts), `tx` and `totals` (bookkeeping that
+//! every change carries), `fold`, then a file per verb: `insert` (with `plain`, `gather` and `transaction`), `take` (the
+//! usual claim, one trip) and `claim` (the others, with `turns`), `save`, `settle` (with `updates` and `done`), `graph`,
+//! `process`, `unique`, `admin`, `revive`, `delete`, `sweep`, `settings`, `records`, `read`, `list` (with `ways`, the
+//! indexes that a list may go by), `export` and `import`.
 //!
-//! The connection is not encrypted: `sslmode=require` is refused. A connection pooler that hands out connections per
-//! transaction cannot stand in between, because statements are prepared and one connection listens.
+//! Connections are encrypted as the URL says (`tls`). A connection pooler that hands out connections per transaction cannot
+//! stand in between, because statements are prepared and one connection listens.
 
 mod admin;
 mod claim;
@@ -16,9 +17,11 @@ mod db;
 mod delete;
 mod done;
 mod error;
+mod export;
 mod fold;
 mod gather;
 mod graph;
+mod import;
 mod insert;
 mod list;
 mod listener;
@@ -26,14 +29,19 @@ mod plain;
 mod pool;
 mod process;
 mod read;
+mod records;
 mod revive;
 mod rows;
 mod save;
+mod server_time;
 mod settings;
 mod settle;
 mod sweep;
+mod take;
+mod tls;
 mod totals;
 mod transaction;
+mod turns;
 mod tx;
 mod unique;
 mod updates;
@@ -46,11 +54,11 @@ use async_trait::async_trait;
 use longhaul_queue::events::EventPage;
 use longhaul_queue::job::{Claimed, Job, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId};
 use longhaul_queue::store::{
-    CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExtendRequest, Firing, LedgerRow, ListRequest,
-    Page, ProcessInfo, QueueChange, QueueInfo, Renewal, RetryRequest, Save, Schedule, SettleItem, Settled,
-    Swept, UnparkRequest, Unparked, WorkerInfo,
+    CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExportPage, ExtendRequest, Firing, LedgerRow,
+    ListRequest, Page, Piece, ProcessInfo, QueueChange, QueueInfo, Record, Renewal, RetryRequest, Save,
+    Schedule, SettleItem, Settled, Swept, UnparkRequest, Unparked, WorkerInfo,
 };
-use longhaul_queue::{Result, State, Store, Timestamp};
+use longhaul_queue::{Clock, Json, Result, State, Store, Timestamp};
 use tokio::sync::watch;
 
 pub use db::PostgresOptions;
@@ -68,11 +76,6 @@ impl PostgresStore {
     pub async fn open(url: &PostgresUrl, options: PostgresOptions) -> Result<Self> {
         Ok(Self { db: Arc::new(Db::open(url, options).await?) })
     }
-
-    /// Times of callers are compared with the store's own, so that waiting for a lock does not eat a lease.
-    fn lease_start(&self, now: Timestamp) -> Timestamp {
-        now.max(self.db.clock.now())
-    }
 }
 
 #[async_trait]
@@ -84,6 +87,10 @@ impl Store for PostgresStore {
             transactional_enqueue: true,
             shared: true,
         }
+    }
+
+    fn clock(&self) -> Option<Arc<dyn Clock>> {
+        self.db.server_clock()
     }
 
     fn watch(&self) -> watch::Receiver<u64> {
@@ -112,14 +119,12 @@ impl Store for PostgresStore {
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
-        transact!(self.db, Mode::Shared, request.now, |tx| {
-            claim::claim(tx, &request, self.lease_start(request.now))
-        })
+        take::claim(&self.db, request).await
     }
 
     async fn extend(&self, request: ExtendRequest) -> Result<Vec<Renewal>> {
         transact!(self.db, Mode::Fleeting, request.now, |tx| {
-            save::extend(tx, &request, self.lease_start(request.now))
+            save::extend(tx, &request, self.db.time(request.now))
         })
     }
 
@@ -166,10 +171,11 @@ impl Store for PostgresStore {
     }
 
     async fn delete(&self, ids: Vec<JobId>) -> Result<Deleted> {
-        transact!(self.db, Mode::Alone, self.db.clock.now(), |tx| delete::delete(tx, &ids))
+        transact!(self.db, Mode::Alone, self.db.time(Timestamp::default()), |tx| delete::delete(tx, &ids))
     }
 
     async fn promote_due(&self, now: Timestamp, limit: usize) -> Result<Swept> {
+        let now = self.db.time(now);
         if let Some(idle) = transact!(self.db, Mode::Look, now, |tx| sweep::promote_idle(tx, now))? {
             return Ok(idle);
         }
@@ -177,6 +183,7 @@ impl Store for PostgresStore {
     }
 
     async fn rescue_expired(&self, now: Timestamp, limit: usize) -> Result<Swept> {
+        let now = self.db.time(now);
         if let Some(idle) = transact!(self.db, Mode::Look, now, |tx| sweep::rescue_idle(tx, now))? {
             return Ok(idle);
         }
@@ -184,6 +191,7 @@ impl Store for PostgresStore {
     }
 
     async fn prune(&self, now: Timestamp, limit: usize) -> Result<Swept> {
+        let now = self.db.time(now);
         fold::fold(&self.db.pool, self.db.keys).await?;
         if let Some(idle) = transact!(self.db, Mode::Look, now, |tx| sweep::prune_idle(tx, now))? {
             return Ok(idle);
@@ -242,5 +250,21 @@ impl Store for PostgresStore {
 
     async fn ledger(&self) -> Result<Vec<LedgerRow>> {
         transact!(self.db, Mode::Look, Timestamp::default(), |tx| read::ledger(tx))
+    }
+
+    async fn record(&self, name: String) -> Result<Option<Record>> {
+        transact!(self.db, Mode::Look, Timestamp::default(), |tx| records::get(tx, &name))
+    }
+
+    async fn put_record(&self, name: String, expected: u64, value: Json) -> Result<bool> {
+        transact!(self.db, Mode::Shared, Timestamp::default(), |tx| records::put(tx, &name, expected, &value))
+    }
+
+    async fn export(&self, after: Option<String>, limit: usize) -> Result<ExportPage> {
+        transact!(self.db, Mode::Read, Timestamp::default(), |tx| export::export(tx, after.as_deref(), limit))
+    }
+
+    async fn import(&self, pieces: Vec<Piece>) -> Result<()> {
+        transact!(self.db, Mode::Alone, Timestamp::default(), |tx| import::import(tx, &pieces))
     }
 }

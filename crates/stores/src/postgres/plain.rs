@@ -34,7 +34,8 @@ pub(super) async fn insert(
             states.push(state);
         }
     }
-    let first = match write(tx, &mut jobs).await {
+    let tagged = parts.iter().flat_map(|(new, _)| new.iter()).any(|job| !job.options.tags.is_empty());
+    let first = match write(tx, &mut jobs, !tagged).await {
         Err(DbError::Sql(error)) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {
             return Err(DbError::Alone);
         }
@@ -71,13 +72,14 @@ fn add<'j>(jobs: &mut Jobs<'j>, job: &'j NewJob, now: Timestamp) -> DbResult<Sta
     jobs.options.push(options_text(&job.options)?);
     jobs.payload.push(job.payload.as_str());
     jobs.created_at.push(now.as_millis());
+    jobs.fair_key.push(job.options.fair_key.as_deref());
     Ok(state)
 }
 
-/// Writes jobs that have no place yet, and returns the first of their places.
-async fn write(tx: &Tx<'_>, jobs: &mut Jobs<'_>) -> DbResult<i64> {
+/// Writes jobs that have no place yet, and returns the first of their places. With `last`, nothing follows.
+async fn write(tx: &mut Tx<'_>, jobs: &mut Jobs<'_>, last: bool) -> DbResult<i64> {
     if jobs.id.len() < COPY_FROM_JOBS {
-        return jobs.place(tx).await;
+        return jobs.place(tx, last).await;
     }
     let last = lock_seq(tx).await?;
     jobs.seq = (last + 1..).take(jobs.id.len()).collect();

@@ -8,9 +8,11 @@ use std::time::Duration;
 use longhaul_queue::{Error, Result};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_postgres::{Client, Connection, NoTls, Socket, Statement, tls::NoTlsStream};
+use tokio_postgres::{Client, Connection, Socket, Statement};
 use tracing::debug;
 
+use super::error::{is_connection_lost, told};
+use super::tls::{Tls, TlsStream};
 use super::url::PostgresUrl;
 
 /// How long a call waits for a free connection.
@@ -53,7 +55,7 @@ impl Statements {
 /// The connections of a store.
 #[derive(Clone)]
 pub(super) struct Pool {
-    url: Arc<PostgresUrl>,
+    door: Door,
     io: Handle,
     idle: Arc<Mutex<Vec<Session>>>,
     slots: Arc<Semaphore>,
@@ -62,9 +64,9 @@ pub(super) struct Pool {
 impl Pool {
     /// Connections are served on `io`, whatever runtime asks for them: callers come from several, and one that is
     /// busy, or has ended, must not take along what others use.
-    pub(super) fn new(url: PostgresUrl, io: Handle) -> Self {
-        let slots = Arc::new(Semaphore::new(url.connections()));
-        Self { url: Arc::new(url), io, idle: Arc::default(), slots }
+    pub(super) fn new(door: Door, io: Handle) -> Self {
+        let slots = Arc::new(Semaphore::new(door.url.connections()));
+        Self { door, io, idle: Arc::default(), slots }
     }
 
     pub(super) fn io(&self) -> &Handle {
@@ -72,7 +74,7 @@ impl Pool {
     }
 
     pub(super) fn url(&self) -> &PostgresUrl {
-        &self.url
+        &self.door.url
     }
 
     /// A connection that was alive a moment ago, or a new one.
@@ -81,7 +83,7 @@ impl Pool {
         let Ok(Ok(permit)) = permit else {
             return Err(Error::Unavailable(format!(
                 "all {} connections of this store are busy; raise connections= in the store URL",
-                self.url.connections()
+                self.url().connections()
             )));
         };
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -96,9 +98,9 @@ impl Pool {
     }
 
     async fn connect(&self) -> Result<Session> {
-        let url = Arc::clone(&self.url);
+        let door = self.door.clone();
         let connecting = self.io.spawn(async move {
-            let (client, connection) = open(&url).await?;
+            let (client, connection) = open(&door).await?;
             tokio::spawn(async move {
                 if let Err(error) = connection.await {
                     debug!(%error, "a connection to Postgres ended");
@@ -111,27 +113,48 @@ impl Pool {
     }
 }
 
+/// How to come by a connection.
+#[derive(Clone)]
+pub(super) struct Door {
+    url: Arc<PostgresUrl>,
+    tls: Tls,
+}
+
+impl Door {
+    pub(super) fn new(url: &PostgresUrl) -> Result<Self> {
+        Ok(Self { url: Arc::new(url.clone()), tls: Tls::new(url.tls())? })
+    }
+}
+
 /// Opens a connection with the settings that the statements of this store count on.
-pub(super) async fn open(url: &PostgresUrl) -> Result<(Client, Connection<Socket, NoTlsStream>)> {
+pub(super) async fn open(door: &Door) -> Result<(Client, Connection<Socket, TlsStream<Socket>>)> {
+    let url = &door.url;
     let mut config = url.config().clone();
     // Every statement has an index to go by. A table that has grown since the last ANALYZE must not tempt the planner
     // into reading all of it, so the other ways are closed; where there is no index they are still taken.
     let options = format!(
-        "{} -c search_path={} -c lock_timeout={LOCK_WAIT_MS} -c statement_timeout={STATEMENT_MS} -c jit=off \
+        "{} -c search_path={} -c lock_timeout={LOCK_WAIT_MS} -c statement_timeout={STATEMENT_MS} -c jit=off -c plan_cache_mode=force_generic_plan \
          -c idle_in_transaction_session_timeout={STATEMENT_MS} -c tcp_keepalives_idle=10 \
          -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3 \
          -c enable_seqscan=off -c enable_bitmapscan=off -c enable_hashjoin=off -c enable_mergejoin=off \
          -c max_parallel_workers_per_gather=0 -c default_transaction_isolation=read\\ committed",
         config.get_options().unwrap_or(""),
-        url.schema()
+        url.quoted_schema()
     );
     config.options(options.trim());
     if config.get_tcp_user_timeout().is_none() {
         config.tcp_user_timeout(PEER_SILENT);
     }
     config.keepalives_idle(PEER_SILENT);
-    config.connect(NoTls).await.map_err(|error| match super::error::from_sql(&error) {
+    config.connect(door.tls.clone()).await.map_err(|error| match super::error::from_sql(&error) {
         Error::Invalid(text) => Error::Invalid(format!("{}: {text}", url.place())),
+        // Neither the server's word nor a broken socket: what the URL gives is not enough to log in, and time does not
+        // heal that.
+        _ if error.code().is_none() && !is_connection_lost(&error) => Error::Invalid(format!(
+            "{}: {}; check user, password and sslmode in the store URL",
+            url.place(),
+            told(&error)
+        )),
         other => Error::Unavailable(format!("{} cannot be reached: {other}", url.place())),
     })
 }

@@ -1,12 +1,14 @@
 //! Reads that change nothing.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use longhaul_queue::events::{Event, EventPage};
 use longhaul_queue::job::{JobDetail, JobId, JobResult, LogLine, ParentStatus, ProcessId, Run, WorkerId};
 use longhaul_queue::limits::{PAGE_MAX, WORKER_KEPT};
 use longhaul_queue::state::RunOutcome;
-use longhaul_queue::store::{Count, LedgerRow, Page, ProcessInfo, QueueInfo, Schedule, WorkerInfo};
+use longhaul_queue::store::{
+    Count, EdgePiece, JobPiece, LedgerRow, Page, ProcessInfo, QueueInfo, Schedule, WorkerInfo,
+};
 use longhaul_queue::{Json, Timestamp};
 use tokio_postgres::Row;
 
@@ -17,13 +19,15 @@ use super::rows::{
     JOB_COLUMNS, JobRow, by_ids, flag, from_text, job_columns, read_fence, read_id, read_json,
     read_on_failure, read_state, read_state_or_null, stored_limit, uuids,
 };
-use super::tx::Tx;
+use super::tx::{QueueSettings, Tx, queue_columns};
 
 /// What stands beside the rows of some jobs, by job.
 #[derive(Default)]
 struct Sides {
     parents: HashMap<i64, Vec<ParentStatus>>,
     after: HashMap<i64, String>,
+    /// Those whose process is not done.
+    waiting: HashSet<i64>,
     runs: HashMap<i64, Vec<Run>>,
     progress: HashMap<i64, String>,
     log: HashMap<i64, Vec<LogLine>>,
@@ -58,6 +62,64 @@ pub(super) async fn get(tx: &Tx<'_>, ids: &[JobId]) -> DbResult<Vec<JobDetail>> 
     Ok(ids.iter().filter_map(|id| details.get(id).cloned()).collect())
 }
 
+/// Jobs with everything that is their own, by place.
+pub(super) async fn job_pieces(tx: &Tx<'_>, seqs: &[i64]) -> DbResult<Vec<JobPiece>> {
+    let sql = concat!(
+        "SELECT ",
+        job_columns!(),
+        ", payload, data, result FROM lh_jobs WHERE seq = ANY ($1) ORDER BY seq"
+    );
+    let mut rows = Vec::with_capacity(seqs.len());
+    for row in tx.all(sql, &[&seqs]).await? {
+        let values: (String, Option<Json>, Option<Json>) =
+            (row.try_get(JOB_COLUMNS)?, read_json(&row, JOB_COLUMNS + 1)?, read_json(&row, JOB_COLUMNS + 2)?);
+        rows.push((JobRow::read(&row)?, values));
+    }
+    let mut sides = read_sides(tx, rows.iter().map(|(row, _)| row)).await?;
+    let mut edges = read_edges(tx, rows.iter().map(|(row, _)| row)).await?;
+    let mut pieces = Vec::with_capacity(rows.len());
+    for (row, (payload, data, result)) in rows {
+        let seq = row.seq;
+        pieces.push(JobPiece {
+            payload: Json::trusted(payload),
+            data,
+            result,
+            edges: edges.remove(&seq).unwrap_or_default(),
+            waits_for_process: sides.waiting.contains(&seq),
+            after_process: sides.after.remove(&seq).map(ProcessId::from),
+            wake: row.wake()?,
+            runs: runs(&row, sides.runs.remove(&seq).unwrap_or_default()),
+            progress: from_text("progress", sides.progress.remove(&seq))?,
+            log: sides.log.remove(&seq).unwrap_or_default(),
+            remove_at: row.due_at.filter(|_| row.state.is_terminal()),
+            job: row.into_job()?,
+        });
+    }
+    Ok(pieces)
+}
+
+async fn read_edges(
+    tx: &Tx<'_>,
+    rows: impl Iterator<Item = &JobRow>,
+) -> DbResult<HashMap<i64, Vec<EdgePiece>>> {
+    let children = rows.filter(|row| row.has(flag::PARENTS)).map(|row| row.seq).collect();
+    let sql = "SELECT child, parent_id, on_failure, satisfied, ended, result,
+             (SELECT p.seq FROM lh_jobs p WHERE p.seq = e.parent)
+         FROM lh_edges e WHERE child = ANY ($1) ORDER BY child, position";
+    let mut edges: HashMap<i64, Vec<EdgePiece>> = HashMap::new();
+    for row in some(tx, sql, children).await? {
+        edges.entry(row.try_get(0)?).or_default().push(EdgePiece {
+            parent_id: read_id(&row, 1)?,
+            parent_seq: row.try_get(6)?,
+            on_failure: read_on_failure(&row, 2)?,
+            satisfied: row.try_get(3)?,
+            ended: read_state_or_null(&row, 4)?,
+            result: read_json(&row, 5)?,
+        });
+    }
+    Ok(edges)
+}
+
 async fn read_sides(tx: &Tx<'_>, rows: impl Iterator<Item = &JobRow> + Clone) -> DbResult<Sides> {
     let flagged =
         |flag: i32| -> Vec<i64> { rows.clone().filter(|row| row.has(flag)).map(|row| row.seq).collect() };
@@ -73,9 +135,12 @@ async fn read_sides(tx: &Tx<'_>, rows: impl Iterator<Item = &JobRow> + Clone) ->
         };
         sides.parents.entry(row.try_get(0)?).or_default().push(parent);
     }
-    let sql = "SELECT child, process FROM lh_waiters WHERE child = ANY ($1)";
+    let sql = "SELECT child, process, satisfied FROM lh_waiters WHERE child = ANY ($1)";
     for row in some(tx, sql, flagged(flag::AFTER)).await? {
         sides.after.insert(row.try_get(0)?, row.try_get(1)?);
+        if !row.try_get::<_, bool>(2)? {
+            sides.waiting.insert(row.try_get(0)?);
+        }
     }
     let sql = "SELECT seq, fence, worker, started_at, ended_at, outcome, error, usage FROM lh_runs
          WHERE seq = ANY ($1) ORDER BY seq, fence";
@@ -190,12 +255,22 @@ pub(super) async fn queues(tx: &Tx<'_>) -> DbResult<Vec<QueueInfo>> {
         counts: [0; 8],
     };
     let mut queues = BTreeMap::new();
-    for row in tx.all("SELECT name, paused, max_running, retention FROM lh_queues", &[]).await? {
-        let name: String = row.try_get(0)?;
-        let max_running = row.try_get::<_, Option<i64>>(2)?.map(|max| u32::try_from(max).unwrap_or(u32::MAX));
-        let retention = from_text("a queue's retention", row.try_get(3)?)?;
-        let info = QueueInfo { paused: row.try_get(1)?, max_running, retention, ..none(name.clone()) };
-        queues.insert(name, info);
+    let sql = concat!("SELECT ", queue_columns!(), ", name FROM lh_queues");
+    for row in tx.all(sql, &[]).await? {
+        let settings = QueueSettings::read(&row)?;
+        let name: String = row.try_get(6)?;
+        if settings.any() {
+            let QueueSettings { paused, max_running, retention, max_running_per_key, ageing, .. } = settings;
+            let info = QueueInfo {
+                paused,
+                max_running,
+                retention,
+                max_running_per_key,
+                ageing,
+                ..none(name.clone())
+            };
+            queues.insert(name, info);
+        }
     }
     for count in counts(tx).await? {
         let info = queues.entry(count.queue.clone()).or_insert_with(|| none(count.queue));

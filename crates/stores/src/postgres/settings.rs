@@ -6,27 +6,67 @@ use longhaul_queue::store::{Firing, QueueChange, Schedule, WorkerInfo};
 use super::error::DbResult;
 use super::insert;
 use super::rows::{from_text, to_text};
-use super::tx::Tx;
+use super::tx::{QueueSettings, Tx};
 
-/// Changes a queue's settings; a queue without any needs no row.
+/// Changes a queue's settings; a queue without any needs no row, unless turns are taken there.
 pub(super) async fn set_queue(tx: &mut Tx<'_>, change: &QueueChange) -> DbResult<()> {
     let old = tx.queue_settings(&change.name).await?;
-    let paused = change.paused.unwrap_or(old.paused);
-    let max_running = change.max_running.unwrap_or(old.max_running);
-    let retention = change.retention.unwrap_or(old.retention);
-    let retention_text = retention.as_ref().map(|retention| to_text("a retention", retention)).transpose()?;
-    if paused || max_running.is_some() || retention.is_some() {
-        tx.run(
-            "INSERT INTO lh_queues (name, paused, max_running, retention) VALUES ($1, $2, $3, $4)
-             ON CONFLICT (name) DO UPDATE SET paused = excluded.paused, max_running = excluded.max_running,
-                 retention = excluded.retention",
-            &[&change.name, &paused, &max_running.map(i64::from), &retention_text],
-        )
-        .await?;
+    let new = QueueSettings {
+        paused: change.paused.unwrap_or(old.paused),
+        max_running: change.max_running.unwrap_or(old.max_running),
+        retention: change.retention.unwrap_or(old.retention),
+        max_running_per_key: change.max_running_per_key.unwrap_or(old.max_running_per_key),
+        ageing: change.ageing.unwrap_or(old.ageing),
+        keyed: old.keyed,
+    };
+    if new.any() || new.keyed {
+        write_queue(tx, &change.name, &new).await?;
     } else {
         tx.run("DELETE FROM lh_queues WHERE name = $1", &[&change.name]).await?;
     }
     tx.touch();
+    Ok(())
+}
+
+/// Writes a queue's settings, and leaves alone whose turn it is.
+pub(super) async fn write_queue(tx: &Tx<'_>, name: &str, settings: &QueueSettings) -> DbResult<()> {
+    let retention =
+        settings.retention.as_ref().map(|retention| to_text("a retention", retention)).transpose()?;
+    let ageing = settings.ageing.map(|ageing| i64::try_from(ageing.as_millis()).unwrap_or(i64::MAX));
+    tx.run(
+        "INSERT INTO lh_queues (name, paused, max_running, retention, max_running_per_key, ageing)
+         VALUES ($1, $2, $3, $4, $5, $6)
+         ON CONFLICT (name) DO UPDATE SET paused = excluded.paused, max_running = excluded.max_running,
+             retention = excluded.retention, max_running_per_key = excluded.max_running_per_key,
+             ageing = excluded.ageing",
+        &[
+            &name,
+            &settings.paused,
+            &settings.max_running.map(i64::from),
+            &retention,
+            &settings.max_running_per_key.map(i64::from),
+            &ageing,
+        ],
+    )
+    .await?;
+    Ok(())
+}
+
+/// Notes that queues have fair keys, so that their claims take turns from now on. Those known for it are not touched: a
+/// claim may be writing whose turn it was.
+pub(super) async fn have_keys(tx: &Tx<'_>, mut queues: Vec<&str>) -> DbResult<()> {
+    queues.sort_unstable();
+    queues.dedup();
+    if queues.is_empty() {
+        return Ok(());
+    }
+    tx.run(
+        "INSERT INTO lh_queues (name, paused, last_key) SELECT n_name, false, '' FROM unnest($1::text[]) AS n (n_name)
+         WHERE NOT EXISTS (SELECT 1 FROM lh_queues q WHERE q.name = n_name AND q.last_key IS NOT NULL)
+         ON CONFLICT (name) DO UPDATE SET last_key = coalesce(lh_queues.last_key, '')",
+        &[&queues],
+    )
+    .await?;
     Ok(())
 }
 

@@ -1,5 +1,8 @@
 //! Transactional enqueue: a caller's own rows and jobs in the caller's own transaction.
 
+use std::pin::pin;
+use std::task::{Context, Waker};
+
 use longhaul_queue::store::Enqueued;
 use longhaul_queue::{Error, NewJob, Queue, Result, Timestamp};
 use tokio_postgres::{Client, Transaction};
@@ -12,7 +15,7 @@ use super::tx::Tx;
 
 impl PostgresStore {
     /// Enqueues jobs in a caller's transaction on the same database: both are stored with its commit, or neither.
-    /// Workers are woken by the commit. After a refusal nothing of the submission remains, and the transaction may go
+    /// Workers are woken by the commit. After a refusal, or when this is dropped midway, nothing of the submission remains, and the transaction may go
     /// on.
     ///
     /// The transaction must be `READ COMMITTED`, which is Postgres's default. From here until it ends nobody else can
@@ -40,18 +43,38 @@ impl PostgresStore {
         let client = transaction.client();
         let sql = |error: tokio_postgres::Error| from_sql(&error);
         let path = search_path(client).await?;
+        let mut undo = Undo { client, wanted: true };
         client.batch_execute("SAVEPOINT longhaul_insert").await.map_err(sql)?;
-        match insert_in(&self.db, client, &jobs, now, &path).await {
+        let inserted = insert_in(&self.db, client, &jobs, now, &path).await;
+        undo.wanted = false;
+        match inserted {
             Ok(enqueued) => {
                 client.batch_execute("RELEASE longhaul_insert").await.map_err(sql)?;
                 Ok(enqueued)
             }
             Err(error) => {
-                // Takes the changed search path back as well.
-                let undo = "ROLLBACK TO longhaul_insert; RELEASE longhaul_insert";
-                client.batch_execute(undo).await.map_err(sql)?;
+                client.batch_execute(UNDO).await.map_err(sql)?;
                 Err(error.into())
             }
+        }
+    }
+}
+
+/// Takes the changed search path back as well.
+const UNDO: &str = "ROLLBACK TO longhaul_insert; RELEASE longhaul_insert";
+
+/// Sends the undo when the enqueue is dropped midway: whatever the caller does next comes behind it.
+struct Undo<'a> {
+    client: &'a Client,
+    wanted: bool,
+}
+
+impl Drop for Undo<'_> {
+    fn drop(&mut self) {
+        if self.wanted {
+            // The first poll sends it; nobody waits for the answer.
+            let undo = pin!(self.client.batch_execute(UNDO));
+            let _ = undo.poll(&mut Context::from_waker(Waker::noop()));
         }
     }
 }
@@ -79,7 +102,7 @@ async fn insert_in(
 ) -> DbResult<Vec<Enqueued>> {
     let alone = jobs.iter().any(insert::reaches_out);
     let set_path = "SELECT set_config('search_path', $1, true)";
-    client.query_one(set_path, &[&db.schema()]).await?;
+    client.query_one(set_path, &[&db.pool.url().quoted_schema()]).await?;
     let lock = if alone { "pg_advisory_xact_lock" } else { "pg_advisory_xact_lock_shared" };
     client.batch_execute(&format!("SELECT {lock}({})", db.keys.rows())).await?;
     let mut tx = Tx::of_caller(client, db.keys, now, alone);

@@ -2,9 +2,11 @@
 //! transaction, not once a job, and together with the commit.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::try_join_all;
 use longhaul_queue::job::{Progress, Retention};
 use longhaul_queue::{State, Timestamp};
 use tokio_postgres::types::ToSql;
@@ -34,36 +36,74 @@ pub(super) struct Tx<'a> {
     /// Processes that may be empty though none of their jobs moved.
     recheck: BTreeSet<String>,
     changed: bool,
+    /// Set by the statement that took the commit along.
+    committed: Option<Told>,
 }
 
 enum Link<'a> {
-    Own(Pooled),
+    Own(Pooled, Arc<Listener>),
     /// A caller's transaction: committing it is the caller's business.
     Caller(&'a Client, Statements),
 }
 
+/// The columns of [`QueueSettings`], in its order.
+macro_rules! queue_columns {
+    () => {
+        "paused, max_running, retention, max_running_per_key, ageing, last_key IS NOT NULL"
+    };
+}
+pub(super) use queue_columns;
+
 /// A queue's settings as a transaction needs them.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct QueueSettings {
     pub(super) paused: bool,
     pub(super) max_running: Option<u32>,
     pub(super) retention: Option<Retention>,
+    pub(super) max_running_per_key: Option<u32>,
+    pub(super) ageing: Option<Duration>,
+    /// The queue had a fair key once, so its keys take turns.
+    pub(super) keyed: bool,
 }
 
 impl QueueSettings {
-    fn read(row: &Row) -> DbResult<Self> {
-        let max_running: Option<i64> = row.try_get(1)?;
+    /// The columns of [`queue_columns`], from the start of a row.
+    pub(super) fn read(row: &Row) -> DbResult<Self> {
+        let limit = |index: usize| -> DbResult<Option<u32>> {
+            let limit: Option<i64> = row.try_get(index)?;
+            Ok(limit.map(|limit| u32::try_from(limit).unwrap_or(u32::MAX)))
+        };
+        let ageing: Option<i64> = row.try_get(4)?;
         Ok(Self {
             paused: row.try_get(0)?,
-            max_running: max_running.map(|max| u32::try_from(max).unwrap_or(u32::MAX)),
+            max_running: limit(1)?,
             retention: from_text("a queue's retention", row.try_get(2)?)?,
+            max_running_per_key: limit(3)?,
+            ageing: ageing.map(|millis| Duration::from_millis(millis.unsigned_abs())),
+            keyed: row.try_get(5)?,
         })
+    }
+
+    /// Whether anybody has set anything.
+    pub(super) fn any(&self) -> bool {
+        *self != Self { keyed: self.keyed, ..Self::default() }
+    }
+
+    /// Whether what was given before counts for the next claim.
+    pub(super) fn one_at_a_time(&self) -> bool {
+        self.max_running.is_some() || self.ageing.is_some() || self.keyed
     }
 }
 
 impl Tx<'static> {
-    pub(super) fn own(pooled: Pooled, keys: Keys, now: Timestamp, alone: bool) -> Self {
-        Self::new(Link::Own(pooled), keys, now, alone)
+    pub(super) fn own(
+        pooled: Pooled,
+        listener: &Arc<Listener>,
+        keys: Keys,
+        now: Timestamp,
+        alone: bool,
+    ) -> Self {
+        Self::new(Link::Own(pooled, Arc::clone(listener)), keys, now, alone)
     }
 
     /// Will be opened by `opening`, on the same trip as its first statement.
@@ -90,6 +130,7 @@ impl<'a> Tx<'a> {
             changes: Changes::default(),
             recheck: BTreeSet::new(),
             changed: false,
+            committed: None,
         }
     }
 
@@ -100,7 +141,7 @@ impl<'a> Tx<'a> {
 
     /// Whether the whole transaction may be run again when it turns out that it went the wrong way.
     pub(super) fn may_restart(&self) -> bool {
-        !self.alone && matches!(self.link, Link::Own(_))
+        !self.alone && matches!(self.link, Link::Own(..))
     }
 
     pub(super) fn keys(&self) -> Keys {
@@ -109,7 +150,7 @@ impl<'a> Tx<'a> {
 
     fn parts(&self) -> DbResult<(&Client, &Statements)> {
         match &self.link {
-            Link::Own(pooled) => {
+            Link::Own(pooled, _) => {
                 let session = pooled.session().ok_or_else(gone)?;
                 Ok((&session.client, &session.statements))
             }
@@ -157,34 +198,12 @@ impl<'a> Tx<'a> {
         Ok(client.copy_in(&statements.get(client, sql).await?).await?)
     }
 
-    /// Reads the settings of queues at once, for [`Tx::queue_settings`].
-    pub(super) async fn load_settings(&mut self, queues: &[String]) -> DbResult<()> {
-        let rows = self.read_settings(queues).await?;
-        self.keep_settings(queues, &rows)
-    }
-
-    /// Like [`Tx::load_settings`], in two steps: others may be read on the same trip.
-    pub(super) async fn read_settings(&self, queues: &[String]) -> DbResult<Vec<Row>> {
-        let sql = "SELECT paused, max_running, retention, name FROM lh_queues WHERE name = ANY ($1)";
-        self.all(sql, &[&queues]).await
-    }
-
-    pub(super) fn keep_settings(&mut self, queues: &[String], rows: &[Row]) -> DbResult<()> {
-        for queue in queues {
-            self.settings.insert(queue.clone(), QueueSettings::default());
-        }
-        for row in rows {
-            self.settings.insert(row.try_get(3)?, QueueSettings::read(row)?);
-        }
-        Ok(())
-    }
-
     /// A queue's settings, read once a transaction.
     pub(super) async fn queue_settings(&mut self, queue: &str) -> DbResult<QueueSettings> {
         if let Some(settings) = self.settings.get(queue) {
             return Ok(*settings);
         }
-        let sql = "SELECT paused, max_running, retention FROM lh_queues WHERE name = $1";
+        let sql = concat!("SELECT ", queue_columns!(), " FROM lh_queues WHERE name = $1");
         let settings = match self.one(sql, &[&queue]).await? {
             None => QueueSettings::default(),
             Some(row) => QueueSettings::read(&row)?,
@@ -196,6 +215,11 @@ impl<'a> Tx<'a> {
     /// Books a job's move: `None` is "not stored".
     pub(super) fn moved(&mut self, subject: Subject<'_>, from: Option<State>, to: Option<State>) {
         self.changes.moved(subject, from, to);
+    }
+
+    /// Books a job that comes as it is, from elsewhere: it is counted, and no news.
+    pub(super) fn came(&mut self, subject: Subject<'_>, state: State) {
+        self.changes.came(subject, state);
     }
 
     /// Adds an event.
@@ -267,45 +291,96 @@ impl<'a> Tx<'a> {
         Ok(())
     }
 
+    /// Runs the last statements of a call, with all that goes before and after them on the same trip to the server: the
+    /// opening of the transaction, the bookkeeping, the commit and the word to other stores. When one fails, the commit
+    /// that follows undoes everything. Answers the rows of each.
+    pub(super) async fn last(
+        &mut self,
+        statements: &[(&'static str, Params<'_>)],
+    ) -> DbResult<Vec<Vec<Row>>> {
+        let (rows, told) = self.send_commit(statements).await?;
+        self.rests();
+        self.committed = Some(told);
+        Ok(rows)
+    }
+
+    /// Says what a last statement has booked by itself.
+    pub(super) fn booked_by_last(&mut self, rows: usize) {
+        self.committed = Some(Told { changed: rows > 0, rows, notified: false });
+    }
+
     /// Writes the bookkeeping, commits and tells other stores, in one trip to the server.
-    pub(super) async fn commit(&mut self, listener: &Listener) -> DbResult<Told> {
+    pub(super) async fn commit(&mut self) -> DbResult<Told> {
+        if let Some(told) = self.committed {
+            return Ok(told);
+        }
         if self.take_opening().is_some() {
             // Nothing was done, so there is nothing to commit.
             self.rests();
             return Ok(Told::default());
         }
         self.drop_empty_processes().await?;
+        let (_, told) = self.send_commit(&[]).await?;
+        self.rests();
+        Ok(told)
+    }
+
+    async fn send_commit(&self, last: &[(&'static str, Params<'_>)]) -> DbResult<(Vec<Vec<Row>>, Told)> {
         let books = Books::of(&self.changes, self.now)?;
         let changed = self.changed || books.as_ref().is_some_and(|books| books.news.is_some());
-        let notice = if changed { listener.notice() } else { None };
         let (client, statements) = self.parts()?;
+        // Prepared beforehand, or the commit would overtake the statements.
+        let mut prepared = Vec::with_capacity(last.len());
+        for (sql, params) in last {
+            prepared.push((statements.get(client, sql).await?, *params));
+        }
         if books.is_some() {
-            // Prepared beforehand, or the commit would overtake the statement.
             statements.get(client, BOOK).await?;
         }
+        let opening = self.take_opening();
+        let open = async {
+            match &opening {
+                Some(opening) => client.batch_execute(opening).await,
+                None => Ok(()),
+            }
+        };
+        let run = try_join_all(prepared.iter().map(|(statement, params)| client.query(statement, params)));
         let book = async {
             match &books {
                 Some(books) => books.write(self).await,
                 None => Ok(()),
             }
         };
-        let notify = async {
-            match notice {
-                // Whoever is not told finds out by polling.
-                Some(notice) => client.batch_execute(notice).await.is_ok(),
-                None => false,
-            }
-        };
-        let (written, committed, notified) = tokio::join!(book, client.batch_execute("COMMIT"), notify);
+        let (opened, rows, written, committed) =
+            tokio::join!(open, run, book, self.commit_and_notify(client, changed));
+        let told =
+            |notified| Told { changed, notified, rows: books.as_ref().map_or(0, |books| books.what.len()) };
+        opened?;
+        let rows = rows?;
         written?;
-        committed?;
-        self.rests();
-        Ok(Told { changed, notified, rows: books.map_or(0, |books| books.what.len()) })
+        Ok((rows, told(committed?)))
+    }
+
+    /// Commits, and sends the word to other stores right behind without waiting for what becomes of it: whoever is not
+    /// told finds out by polling. Says whether it was sent.
+    async fn commit_and_notify(&self, client: &Client, changed: bool) -> Result<bool, tokio_postgres::Error> {
+        let notice = match &self.link {
+            Link::Own(_, listener) if changed => listener.notice(),
+            Link::Own(..) | Link::Caller(..) => None,
+        };
+        let Some(notice) = notice else { return client.batch_execute("COMMIT").await.map(|()| false) };
+        let notified = client.batch_execute(notice);
+        tokio::select! {
+            biased;
+            committed = client.batch_execute("COMMIT") => committed.map(|()| true),
+            // Polled once, which sends it.
+            never = async { let _ = notified.await; std::future::pending().await } => never,
+        }
     }
 
     /// The connection is free for others.
     pub(super) fn rests(&mut self) {
-        if let Link::Own(pooled) = &mut self.link {
+        if let Link::Own(pooled, _) = &mut self.link {
             pooled.rests();
         }
     }

@@ -78,7 +78,10 @@ async fn few_waiting(tx: &Tx<'_>, states: &[State]) -> DbResult<Option<Vec<i64>>
     }
     for state in states {
         let sql = match state {
-            State::Ready => "SELECT seq FROM lh_jobs WHERE state = 2 AND $1::smallint IS NOT NULL LIMIT $2",
+            State::Ready => {
+                "(SELECT seq FROM lh_jobs WHERE state = 2 AND fair_key IS NULL AND $1::smallint IS NOT NULL LIMIT $2)
+                 UNION ALL (SELECT seq FROM lh_jobs WHERE state = 2 AND fair_key IS NOT NULL LIMIT $2)"
+            },
             State::Scheduled | State::Running => {
                 "SELECT seq FROM lh_jobs WHERE due_at IS NOT NULL AND state = $1 LIMIT $2"
             }

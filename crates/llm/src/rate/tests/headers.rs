@@ -145,7 +145,7 @@ async fn a_key_that_others_use_too_is_shared_without_a_storm() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn processes_that_share_a_key_by_slices_are_hardly_refused() {
+async fn processes_that_share_a_key_by_shares_are_hardly_refused() {
     let scenario = Scenario { changes: vec![], ..Scenario::new(600, 2_000_000, 600.0) };
     let provider = scenario.provider();
     let other = Scenario { seed: 8, ..scenario.clone() };

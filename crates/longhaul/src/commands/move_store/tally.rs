@@ -48,7 +48,7 @@ pub(super) struct Row {
 pub(super) fn is_moved(piece: &Piece) -> bool {
     match piece {
         Piece::Record { name, .. } => {
-            name != super::RECORD && name != "maintenance" && !name.starts_with("slices/")
+            name != super::RECORD && name != "maintenance" && !name.starts_with("shares/")
         }
         _ => true,
     }

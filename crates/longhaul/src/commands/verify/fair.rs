@@ -46,7 +46,7 @@ pub(super) async fn run(app: &App, args: &FairArgs) -> Result<Code> {
     .await?;
     let slots = args.processes * SLOTS;
     app.out.note(format_args!(
-        "{} processes of {SLOTS} slots on {}; the small tenant has {} jobs of {} ms, the large one {}",
+        "{} processes of {SLOTS} slots on {}; the small tenant has {} jobs of about {} ms, the large one {}",
         args.processes,
         store::shown(stage.url()),
         args.jobs,
@@ -130,13 +130,18 @@ struct Play<'a> {
 
 impl Play<'_> {
     fn jobs(&self, key: &str, process: &str, count: u32) -> Result<Vec<NewJob>> {
-        let payload = Json::of(&serde_json::json!({ "for": format!("{}ms", self.args.job_ms) }))?;
-        let job = NewJob::new("sleep", payload)
-            .queue(QUEUE)
-            .process(process)
-            .fair_key(key)
-            .retention(Retention::UntilConsumed { ttl: None });
-        Ok(vec![job; count as usize])
+        let job = |number: u32| {
+            // From half to one and a half times as long, in an order that is always the same: jobs that all ended at once
+            // would leave no slot free in between.
+            let millis = self.args.job_ms / 2 + self.args.job_ms * (number * 37 % 101) / 100;
+            let payload = Json::of(&serde_json::json!({ "for": format!("{millis}ms") }))?;
+            Ok(NewJob::new("sleep", payload)
+                .queue(QUEUE)
+                .process(process)
+                .fair_key(key)
+                .retention(Retention::UntilConsumed { ttl: None }))
+        };
+        (0..count).map(job).collect()
     }
 
     /// The small tenant's jobs, from their enqueue to their last end.

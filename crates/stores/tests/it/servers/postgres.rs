@@ -15,13 +15,30 @@ use longhaul_stores::postgres::PostgresUrl;
 const GUARD: &str = r#"
 set -e
 cd "$FOLDER"
-"$BIN/initdb" -D data -U longhaul --auth=trust -E UTF8 --locale=C --no-sync >init.log 2>&1
+if [ -n "$PRIMARY" ]; then
+    "$BIN/pg_basebackup" -D data -R -X stream -c fast -h 127.0.0.1 -p "$PRIMARY" -U longhaul >init.log 2>&1
+else
+    "$BIN/initdb" -D data -U longhaul --auth=trust -E UTF8 --locale=C --no-sync >init.log 2>&1
+fi
 "$BIN/pg_ctl" -D data -o "$OPTIONS" -l server.log -w -t 60 start >start.log 2>&1
 echo ready
 read -r _ || true
 "$BIN/pg_ctl" -D data -m immediate stop >/dev/null 2>&1 || true
 cd /
 rm -rf "$FOLDER"
+"#;
+
+/// Makes an authority, and a server's certificate that it has signed. The shell's user may not have a home.
+const CERTIFICATES: &str = r#"
+set -e
+umask 077
+new() { openssl req -newkey rsa:2048 -nodes -batch "$@"; }
+new -x509 -days 2 -keyout ca.key -out ca.crt -subj /CN=authority
+new -keyout server.key -out server.csr -subj /CN=localhost
+printf 'subjectAltName=DNS:localhost\nbasicConstraints=CA:FALSE\n' >server.ext
+openssl x509 -req -days 2 -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -extfile server.ext -out server.crt
+chmod a+r ca.crt server.crt
+chmod a+x .
 "#;
 
 /// A running server.
@@ -43,6 +60,11 @@ pub(crate) fn shared() -> &'static Server {
 impl Server {
     /// Starts a server with some settings, such as `fsync=on`.
     pub(crate) fn start(settings: &str) -> Self {
+        Self::start_from(settings, None)
+    }
+
+    /// Starts a new server, or a standby of the one at this port.
+    fn start_from(settings: &str, primary: Option<u16>) -> Self {
         let bin = bin();
         let folder =
             tempfile::Builder::new().prefix("longhaul-pg-").tempdir().expect("a temporary folder").keep();
@@ -59,12 +81,60 @@ impl Server {
         }
         let mut command = as_postgres("sh");
         command.args(["-c", GUARD]).env("BIN", &bin).env("FOLDER", &folder).env("OPTIONS", &options);
+        command.env("PRIMARY", primary.map(|port| port.to_string()).unwrap_or_default());
         let mut guard = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a shell starts");
         let mut line = String::new();
         let stdout = guard.stdout.take().expect("its output");
         BufReader::new(stdout).read_line(&mut line).expect("its word");
         assert_eq!(line.trim(), "ready", "Postgres did not start: {}", logs(&folder));
         Self { folder, port, options, _guard: guard }
+    }
+
+    /// Puts a rule before those by which the server lets clients in.
+    pub(crate) async fn let_in(&self, rule: &str) {
+        let path = self.folder.join("data/pg_hba.conf");
+        let rules = std::fs::read_to_string(&path).expect("the rules");
+        std::fs::write(&path, format!("{rule}\n{rules}")).expect("they are written");
+        self.connect().await.batch_execute("SELECT pg_reload_conf()").await.expect("they are read again");
+    }
+
+    /// Lets it offer encryption, with a certificate for `localhost` that an authority of its own has signed. Returns the
+    /// authority's certificate and the server's.
+    pub(crate) async fn offer_tls(&self) -> (PathBuf, PathBuf) {
+        let mut command = as_postgres("sh");
+        command.args(["-c", CERTIFICATES]).current_dir(&self.folder).stdin(Stdio::null());
+        let output = command.output().expect("a shell starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let client = self.connect().await;
+        for (setting, value) in
+            [("ssl_cert_file", "../server.crt"), ("ssl_key_file", "../server.key"), ("ssl", "on")]
+        {
+            client
+                .batch_execute(&format!("ALTER SYSTEM SET {setting} = '{value}'"))
+                .await
+                .expect("it is set");
+        }
+        client.batch_execute("SELECT pg_reload_conf()").await.expect("it is read again");
+        (self.folder.join("ca.crt"), self.folder.join("server.crt"))
+    }
+
+    /// What it has logged so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.join("server.log")).expect("its log")
+    }
+
+    /// A standby that receives all that this one commits.
+    pub(crate) fn standby(&self) -> Self {
+        Self::start_from("", Some(self.port))
+    }
+
+    /// Makes a standby the primary.
+    pub(crate) fn promote(&self) {
+        self.pg_ctl(&["-w", "-t", "60", "promote"]);
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
     }
 
     /// The URL of a schema.

@@ -1,6 +1,6 @@
-//! A limit that several processes share, such as a provider's requests a minute: each holds a slice of it under a lease
-//! in the store, and uses no more than its slice. What all slices make together is never more than the whole, whoever
-//! comes, goes or dies.
+//! A limit that several processes share, such as a provider's requests a minute: each holds a share of it under a lease
+//! in the store, and uses no more than its share. What all shares make together is never more than the whole, whoever
+//! comes, goes or dies; but for the hundredth that a newcomer has while the others make room.
 //!
 //! A process says how much it wants. Everybody gets what it wants as long as that is no more than an equal share; who
 //! wants less leaves the rest to the others; what nobody wants is divided too, so that it is at hand. A newcomer gets
@@ -17,12 +17,12 @@ use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::json::Json;
 
-/// How often a slice is renewed.
+/// How often a share is renewed.
 pub const RENEW_EVERY: Duration = Duration::from_secs(2);
-/// How long a slice is kept for its holder.
+/// How long a share is kept for its holder.
 const LEASE: Duration = Duration::from_secs(8);
 /// The least that a process has, also before the others have made room: enough to find out that it could use more.
-pub const SLICE_MIN: f64 = 0.01;
+pub const SHARE_MIN: f64 = 0.01;
 /// Tries to write a record that others write at the same time.
 const TRIES_MAX: usize = 10;
 /// Processes that share one limit; more than these get the least.
@@ -37,20 +37,20 @@ struct Table {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Holder {
     want: f64,
-    slice: f64,
+    share: f64,
     until: Timestamp,
 }
 
-/// This process's slices.
-pub struct Slices {
+/// This process's shares.
+pub struct Shares {
     queue: Queue,
     holder: String,
     /// Until when each is ours.
     held: Mutex<BTreeMap<String, (f64, Timestamp)>>,
 }
 
-impl Slices {
-    /// Slices of limits that are shared through a store.
+impl Shares {
+    /// Shares of limits that are shared through a store.
     pub fn new(queue: Queue, holder: impl Into<String>) -> Self {
         Self { queue, holder: holder.into(), held: Mutex::default() }
     }
@@ -59,17 +59,17 @@ impl Slices {
     /// on. While the store cannot be asked that is what was held for as long as the lease lasts, then the least; `None`
     /// where nothing was ever held.
     pub async fn renew(&self, limit: &str, want: f64) -> Option<f64> {
-        let renewed = self.try_renew(limit, want.clamp(SLICE_MIN, 1.0)).await;
+        let renewed = self.try_renew(limit, want.clamp(SHARE_MIN, 1.0)).await;
         let mut held = self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match renewed {
-            Ok((slice, until)) => {
-                held.insert(limit.to_owned(), (slice, until));
-                Some(slice)
+            Ok((share, until)) => {
+                held.insert(limit.to_owned(), (share, until));
+                Some(share)
             }
             Err(error) => {
-                tracing::debug!(%error, limit, "the slice of a shared limit could not be renewed");
+                tracing::debug!(%error, limit, "the share of a shared limit could not be renewed");
                 let now = self.queue.clock().now();
-                held.get(limit).map(|(slice, until)| if *until > now { *slice } else { SLICE_MIN })
+                held.get(limit).map(|(share, until)| if *until > now { *share } else { SHARE_MIN })
             }
         }
     }
@@ -79,9 +79,9 @@ impl Slices {
         let until = now + LEASE;
         for _ in 0..TRIES_MAX {
             let (version, mut table) = self.read(limit).await?;
-            let slice = table.grant(&self.holder, want, now, until);
+            let share = table.grant(&self.holder, want, now, until);
             if self.write(limit, version, &table).await? {
-                return Ok((slice, until));
+                return Ok((share, until));
             }
         }
         Err(Error::Unavailable(format!("the record of {limit} is written by too many at once")))
@@ -100,29 +100,29 @@ impl Slices {
 }
 
 fn record_of(limit: &str) -> String {
-    format!("slices/{limit}")
+    format!("shares/{limit}")
 }
 
 impl Table {
-    /// Gives `holder` its slice: no more than its due, and no more than the others have left.
+    /// Gives `holder` its share: no more than its due, and no more than the others have left.
     fn grant(&mut self, holder: &str, want: f64, now: Timestamp, until: Timestamp) -> f64 {
         // No lease is longer than this, whatever a clock said that was wrong.
         self.holders.retain(|_, other| other.until > now && other.until <= now + LEASE * 2);
         let known = self.holders.contains_key(holder);
         if !known && self.holders.len() >= HOLDERS_MAX {
-            return SLICE_MIN;
+            return SHARE_MIN;
         }
-        let slice = self.holders.get(holder).map_or(0.0, |own| own.slice);
-        self.holders.insert(holder.to_owned(), Holder { want, slice, until });
+        let share = self.holders.get(holder).map_or(0.0, |own| own.share);
+        self.holders.insert(holder.to_owned(), Holder { want, share, until });
         let dues = divide(&self.holders.values().map(|holder| holder.want).collect::<Vec<_>>());
         let due = self.holders.keys().zip(dues).find(|(name, _)| *name == holder).map_or(0.0, |(_, due)| due);
         let others = self.holders.iter().filter(|(name, _)| *name != holder);
-        let free = 1.0 - others.map(|(_, other)| other.slice).sum::<f64>();
-        let slice = due.min(free).max(SLICE_MIN);
+        let free = 1.0 - others.map(|(_, other)| other.share).sum::<f64>();
+        let share = due.min(free).max(SHARE_MIN);
         if let Some(own) = self.holders.get_mut(holder) {
-            own.slice = slice;
+            own.share = share;
         }
-        slice
+        share
     }
 }
 
@@ -182,8 +182,8 @@ mod tests {
             Self { clock, queue }
         }
 
-        fn process(&self, name: &str) -> Slices {
-            Slices::new(self.queue.clone(), name)
+        fn process(&self, name: &str) -> Shares {
+            Shares::new(self.queue.clone(), name)
         }
 
         fn pass(&self) {
@@ -192,22 +192,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn slices_never_make_more_than_the_whole() {
+    async fn shares_never_make_more_than_the_whole() {
         let stage = Stage::new();
         let names = ["a", "b", "c", "d"];
         let processes = names.map(|name| stage.process(name));
         let seed = fastrand::u64(..);
         let mut rng = fastrand::Rng::with_seed(seed);
-        // What each may use: its slice until the lease ends, or the least.
+        // What each may use: its share until the lease ends, or the least.
         let mut used = [(0.0, stage.clock.now()); 4];
         for step in 0..2_000 {
             let index = rng.usize(..4);
             stage.clock.advance(Duration::from_millis(rng.u64(0..3_000)));
             let now = stage.clock.now();
-            let slice = processes[index].renew("l", rng.f64()).await.expect("the store answers");
-            used[index] = (slice, now + LEASE);
-            let sum: f64 = used.iter().map(|(slice, until)| if *until > now { *slice } else { 0.0 }).sum();
-            assert!(sum <= 1.0 + 4.0 * SLICE_MIN, "seed {seed}, step {step}: {used:?}");
+            let share = processes[index].renew("l", rng.f64()).await.expect("the store answers");
+            used[index] = (share, now + LEASE);
+            let sum: f64 = used.iter().map(|(share, until)| if *until > now { *share } else { 0.0 }).sum();
+            assert!(sum <= 1.0 + 4.0 * SHARE_MIN, "seed {seed}, step {step}: {used:?}");
         }
     }
 
@@ -216,11 +216,11 @@ mod tests {
         let stage = Stage::new();
         let (a, b) = (stage.process("a"), stage.process("b"));
         assert_eq!(a.renew("l", 1.0).await, Some(1.0));
-        assert_eq!(b.renew("l", 1.0).await, Some(SLICE_MIN), "nothing is free yet");
+        assert_eq!(b.renew("l", 1.0).await, Some(SHARE_MIN), "nothing is free yet");
         stage.pass();
         assert_eq!(a.renew("l", 1.0).await, Some(0.5));
         assert_eq!(b.renew("l", 1.0).await, Some(0.5));
-        // b dies: until its lease has ended, its slice may still be in use.
+        // b dies: until its lease has ended, its share may still be in use.
         for _ in 0..3 {
             stage.pass();
             assert_eq!(a.renew("l", 1.0).await, Some(0.5));
@@ -236,16 +236,16 @@ mod tests {
         let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1_800_000_000_000)));
         let store = Arc::new(FaultyStore::new(Arc::new(MemoryStore::new())));
         let queue = Queue::new(store.clone()).with_clock(clock.clone());
-        let slices = Slices::new(queue, "a");
+        let shares = Shares::new(queue, "a");
         store.fail_call(1, Fault::Before);
-        assert_eq!(slices.renew("l", 1.0).await, None);
-        assert_eq!(slices.renew("l", 1.0).await, Some(1.0));
+        assert_eq!(shares.renew("l", 1.0).await, None);
+        assert_eq!(shares.renew("l", 1.0).await, Some(1.0));
         for call in 1..=20 {
             store.fail_call(store.calls() + call, Fault::Before);
         }
         clock.advance(LEASE - Duration::from_millis(1));
-        assert_eq!(slices.renew("l", 1.0).await, Some(1.0));
+        assert_eq!(shares.renew("l", 1.0).await, Some(1.0));
         clock.advance(Duration::from_millis(1));
-        assert_eq!(slices.renew("l", 1.0).await, Some(SLICE_MIN));
+        assert_eq!(shares.renew("l", 1.0).await, Some(SHARE_MIN));
     }
 }
