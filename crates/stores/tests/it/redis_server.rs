@@ -337,3 +337,18 @@ async fn an_installation_of_another_layout_is_refused() {
         assert!(matches!(&refused, Error::Invalid(text) if text.contains("layout")), "{refused}");
     }
 }
+
+#[tokio::test]
+async fn jobs_leave_the_middle_of_their_neighbours_and_the_others_keep_their_order() {
+    let store = connect(&shared().url("")).await;
+    store.insert((1..=9).map(job).collect(), SystemClock.now()).await.expect("insert answers");
+    for number in [5, 1, 9, 4] {
+        store.cancel(vec![id(number)], SystemClock.now()).await.expect("cancel answers");
+    }
+    let mut claimed = store.claim(request("w", 2)).await.expect("claim answers");
+    store.cancel(vec![id(7)], SystemClock.now()).await.expect("cancel answers");
+    claimed.extend(store.claim(request("w", 9)).await.expect("claim answers"));
+    let ids: Vec<_> = claimed.iter().map(|claimed| claimed.job.id).collect();
+    assert_eq!(ids, [2, 3, 6, 8].map(id));
+    invariants::check(&store).await.expect("what is stored fits together");
+}
