@@ -5,6 +5,7 @@
 //! down), `supervisor` (kills and pauses), `check` (the proof), `report`.
 
 use anyhow::Result;
+use longhaul_queue::Worker;
 
 use crate::app::App;
 use crate::args::{FairArgs, LeaseArgs, SharingArgs, VerifyArgs, VerifyCommand};
@@ -26,7 +27,11 @@ mod step;
 mod submit;
 mod supervisor;
 
-pub(crate) use step::register;
+/// Registers the kinds that verifications run.
+pub(crate) fn register(worker: &mut Worker) {
+    step::register(worker);
+    fair::register(worker);
+}
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, args: &VerifyArgs) -> Result<Code> {

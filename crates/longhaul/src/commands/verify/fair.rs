@@ -1,14 +1,17 @@
 //! `verify fair`: two tenants on one queue, one with a hundred times the jobs of the other, and worker processes that know
 //! nothing of them. With fair keys the small one must not wait behind the large one's backlog, and no key may run more jobs
-//! than its queue allows. The order is proved from the store; how long the small one took is told beside it.
+//! than its queue allows. The order is proved by what the jobs themselves noted; how long the small one took is told beside it.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use longhaul_queue::job::Retention;
-use longhaul_queue::store::{Filter, ListRequest, QueueChange};
-use longhaul_queue::{Job, Json, NewJob, ProcessId, Queue, State};
+use longhaul_queue::limits::PAGE_MAX;
+use longhaul_queue::store::QueueChange;
+use longhaul_queue::{
+    Clock as _, Failure, JobContext, Json, NewJob, ProcessId, Queue, State, SystemClock, Timestamp, Worker,
+};
+use serde::{Deserialize, Serialize};
 use tokio::process::Child;
 
 use super::report::Report;
@@ -19,6 +22,7 @@ use crate::commands::fleet::Stage;
 use crate::exit::Code;
 use crate::store;
 
+const KIND: &str = "verify.turn";
 const QUEUE: &str = "tenants";
 /// The slots of one process.
 const SLOTS: u32 = 2;
@@ -28,6 +32,30 @@ const TIMES: u32 = 100;
 const KEY_LIMIT: u32 = 3;
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What a job is to do.
+#[derive(Debug, Serialize, Deserialize)]
+struct Turn {
+    key: String,
+    millis: u64,
+}
+
+/// When it did so, by its own clock: from after its claim to before its settlement.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Ran {
+    key: String,
+    from: Timestamp,
+    to: Timestamp,
+}
+
+/// Registers the kind.
+pub(super) fn register(worker: &mut Worker) {
+    worker.handle(KIND, |_: JobContext, turn: Turn| async move {
+        let from = SystemClock.now();
+        tokio::time::sleep(Duration::from_millis(turn.millis)).await;
+        Ok::<_, Failure>(Ran { key: turn.key, from, to: SystemClock.now() })
+    });
+}
 
 /// Runs the command.
 pub(super) async fn run(app: &App, args: &FairArgs) -> Result<Code> {
@@ -60,19 +88,20 @@ pub(super) async fn run(app: &App, args: &FairArgs) -> Result<Code> {
     let mut rounds = Vec::new();
     let mut crowded = Vec::new();
     for round in 0..args.rounds {
-        let solo = play.small(&format!("solo-{round}")).await?;
+        let (solo, _) = play.small(&format!("solo-{round}")).await?;
         let large = play.large(round, slots).await?;
         let process = format!("beside-{round}");
-        let beside = play.small(&process).await?;
+        let (beside, wait) = play.small(&process).await?;
         crowded.extend(play.crowding(&process, &large, slots).await?);
         stage.queue().cancel_process(large).await?;
         play.until(idle).await?;
         app.out.note(format_args!(
-            "round {round}: {} ms alone, {} ms beside the large one",
+            "round {round}: {} ms alone; beside the large one {} ms, of which its last job waited {} ms",
             ms(solo),
-            ms(beside)
+            ms(beside),
+            ms(wait)
         ));
-        rounds.push((solo, beside));
+        rounds.push(Round { solo, beside, wait });
     }
     tell(&mut report, &mut rounds);
     report.check("the large tenant got no more turns than the small one", crowded);
@@ -85,21 +114,34 @@ fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn tell(report: &mut Report, rounds: &mut [(Duration, Duration)]) {
-    rounds.sort_by(|a, b| ratio(*a).total_cmp(&ratio(*b)));
-    let Some(&median) = rounds.get(rounds.len() / 2) else { return };
-    let percent = |round| (100.0 * ratio(round)).round() as u64;
-    report.fact("small tenant alone in ms", ms(median.0));
-    report.fact("beside the large one in ms", ms(median.1));
-    report.fact("ratio in percent", percent(median));
-    if let (Some(&least), Some(&most)) = (rounds.first(), rounds.last()) {
-        report.fact("least ratio in percent", percent(least));
-        report.fact("greatest ratio in percent", percent(most));
+/// How long the small tenant took.
+#[derive(Clone, Copy)]
+struct Round {
+    /// Alone, from the enqueue to the last end.
+    solo: Duration,
+    /// The same beside the large one.
+    beside: Duration,
+    /// The longest wait of its jobs there, from the enqueue to the start.
+    wait: Duration,
+}
+
+impl Round {
+    fn percent(self, time: Duration) -> u64 {
+        (100.0 * time.as_secs_f64() / self.solo.as_secs_f64().max(0.001)).round() as u64
     }
 }
 
-fn ratio((solo, beside): (Duration, Duration)) -> f64 {
-    beside.as_secs_f64() / solo.as_secs_f64().max(0.001)
+fn tell(report: &mut Report, rounds: &mut [Round]) {
+    rounds.sort_by_key(|round| round.percent(round.wait));
+    let (Some(least), Some(most)) = (rounds.first(), rounds.last()) else { return };
+    let median = rounds[rounds.len() / 2];
+    report.fact("small tenant alone in ms", ms(median.solo));
+    report.fact("beside the large one in ms", ms(median.beside));
+    report.fact("longest wait beside the large one in ms", ms(median.wait));
+    report.fact("percent of its time alone that it waited", median.percent(median.wait));
+    report.fact("least", least.percent(least.wait));
+    report.fact("greatest", most.percent(most.wait));
+    report.fact("percent of its time alone that it took", median.percent(median.beside));
 }
 
 /// Starts workers and waits until all have said that they are there.
@@ -133,9 +175,9 @@ impl Play<'_> {
         let job = |number: u32| {
             // From half to one and a half times as long, in an order that is always the same: jobs that all ended at once
             // would leave no slot free in between.
-            let millis = self.args.job_ms / 2 + self.args.job_ms * (number * 37 % 101) / 100;
-            let payload = Json::of(&serde_json::json!({ "for": format!("{millis}ms") }))?;
-            Ok(NewJob::new("sleep", payload)
+            let millis = u64::from(self.args.job_ms / 2 + self.args.job_ms * (number * 37 % 101) / 100);
+            let payload = Json::of(&Turn { key: key.to_owned(), millis })?;
+            Ok(NewJob::new(KIND, payload)
                 .queue(QUEUE)
                 .process(process)
                 .fair_key(key)
@@ -144,14 +186,16 @@ impl Play<'_> {
         (0..count).map(job).collect()
     }
 
-    /// The small tenant's jobs, from their enqueue to their last end.
-    async fn small(&self, process: &str) -> Result<Duration> {
+    /// How long the small tenant's jobs take, from their enqueue to their last end and to their last start.
+    async fn small(&self, process: &str) -> Result<(Duration, Duration)> {
         let jobs = self.jobs("small", process, self.args.jobs)?;
-        let started = Instant::now();
+        let (started, enqueued_at) = (Instant::now(), SystemClock.now());
         self.queue.enqueue_many(jobs).await?;
         let id = ProcessId::from(process);
         self.until(async |queue: &Queue| Ok(queue.process(&id).await?.unfinished() == 0)).await?;
-        Ok(started.elapsed())
+        let took = started.elapsed();
+        let starts = self.ran(&id).await?.into_iter().map(|ran| ran.from);
+        Ok((took, starts.max().unwrap_or(enqueued_at).since(enqueued_at)))
     }
 
     /// The large tenant's backlog, once it has taken all slots.
@@ -180,13 +224,13 @@ impl Play<'_> {
     /// Jobs of the large tenant that started while ones of the small one were waiting, beyond one for each of its starts
     /// and what one round of claims may hold.
     async fn crowding(&self, small: &str, large: &ProcessId, slots: u32) -> Result<Vec<String>> {
-        let small = self.all(&ProcessId::from(small)).await?;
-        let starts = small.iter().filter_map(|job| job.started_at);
-        let (Some(first), Some(last)) = (small.iter().map(|job| job.created_at).min(), starts.max()) else {
+        let small = self.ran(&ProcessId::from(small)).await?;
+        let starts = || small.iter().map(|ran| ran.from);
+        let (Some(first), Some(last)) = (starts().min(), starts().max()) else {
             return Ok(vec!["the small tenant's jobs did not start".to_owned()]);
         };
-        let meanwhile = |job: &&Job| job.started_at.is_some_and(|at| at > first && at < last);
-        let others = self.all(large).await?.iter().filter(meanwhile).count();
+        let large = self.ran(large).await?;
+        let others = large.iter().filter(|ran| ran.from > first && ran.from < last).count();
         let allowed = small.len() + slots as usize;
         Ok((others > allowed)
             .then(|| {
@@ -209,39 +253,34 @@ impl Play<'_> {
             self.queue.enqueue_many(self.jobs(key, process.as_str(), self.args.jobs)?).await?;
         }
         self.until(async |queue: &Queue| Ok(queue.process(&process).await?.unfinished() == 0)).await?;
-        let mut by_key: BTreeMap<String, Vec<Job>> = BTreeMap::new();
-        for job in self.all(&process).await? {
-            by_key.entry(job.options.fair_key.clone().unwrap_or_default()).or_default().push(job);
-        }
-        let most = by_key.iter().map(|(key, jobs)| (key, most_at_once(jobs)));
-        let beyond = most.filter(|(_, most)| *most > KEY_LIMIT as usize);
+        let all = self.ran(&process).await?;
+        let most = ["one", "two"].map(|key| {
+            let of_key: Vec<Ran> = all.iter().filter(|ran| ran.key == key).cloned().collect();
+            (key, most_at_once(&of_key))
+        });
+        let beyond = most.into_iter().filter(|(_, most)| *most > KEY_LIMIT as usize);
         Ok(beyond.map(|(key, most)| format!("{most} jobs of key {key} ran at once")).collect())
     }
 
-    async fn all(&self, process: &ProcessId) -> Result<Vec<Job>> {
-        let mut jobs = Vec::new();
-        let mut cursor = None;
+    /// What the jobs of a process that have succeeded noted.
+    async fn ran(&self, process: &ProcessId) -> Result<Vec<Ran>> {
+        let mut all = Vec::new();
+        let mut after = 0;
         loop {
-            let filter = Filter { process_id: Some(process.clone()), ..Filter::default() };
-            let page =
-                self.queue.list(ListRequest { filter, cursor, limit: 1_000, newest_first: false }).await?;
-            jobs.extend(page.items);
-            cursor = page.next;
-            if cursor.is_none() {
-                return Ok(jobs);
+            let page = self.queue.store().results(process.clone(), after, PAGE_MAX).await?;
+            for result in page.items.into_iter().filter_map(|job| job.result) {
+                all.push(result.to()?);
+            }
+            match page.next {
+                Some(next) => after = next,
+                None => return Ok(all),
             }
         }
     }
 }
 
-/// The most jobs that ran at one time. An end and a start within the same millisecond may have come in either order.
-fn most_at_once(jobs: &[Job]) -> usize {
-    let starts = jobs.iter().filter_map(|job| job.started_at);
-    let running = |at| {
-        let runs = |job: &&Job| {
-            job.started_at.is_some_and(|start| start <= at) && job.finished_at.is_some_and(|end| end > at)
-        };
-        jobs.iter().filter(runs).count()
-    };
-    starts.map(running).max().unwrap_or(0)
+/// The most that ran at one time. An end and a start within the same millisecond may have come in either order.
+fn most_at_once(all: &[Ran]) -> usize {
+    let running = |at| all.iter().filter(|ran| ran.from <= at && ran.to > at).count();
+    all.iter().map(|ran| running(ran.from)).max().unwrap_or(0)
 }
