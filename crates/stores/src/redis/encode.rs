@@ -17,13 +17,13 @@ pub(super) const BODY_IN_ROW_MAX: usize = 512;
 /// The arguments of a script call.
 pub(super) type Args = Vec<Vec<u8>>;
 
-/// Adds a job as `read_jobs` in `scripts/insert.lua` takes it: the row, then whatever the row says it has.
-pub(super) fn put_job(args: &mut Args, job: &NewJob, now: Timestamp) -> Result<()> {
+/// Adds a job as `read_jobs` in `scripts/insert.lua` takes it: the row, then whatever the row says it has. `options` is what
+/// [`options_text`] makes of its own.
+pub(super) fn put_job(args: &mut Args, job: &NewJob, options: Option<&Json>, now: Timestamp) -> Result<()> {
     let Some(id) = job.id else {
         return Err(Error::invalid(format!("a job of kind {} has no id", job.kind)));
     };
-    let options = options_text(&job.options)?;
-    let body = body(&job.payload, options.as_ref());
+    let body = body(&job.payload, options);
     let long = body.len() > BODY_IN_ROW_MAX;
     let (body, long_body) = if long { (Vec::new(), Some(body)) } else { (body, None) };
     let mut having = 0;
@@ -38,7 +38,7 @@ pub(super) fn put_job(args: &mut Args, job: &NewJob, now: Timestamp) -> Result<(
     let state = first_state(job, now);
     let mut row = Vec::with_capacity(160 + body.len());
     row.extend(id.as_bytes());
-    row.extend(digest(job, options.as_ref())?.to_be_bytes());
+    row.extend(digest(job, options)?.to_be_bytes());
     row.push(state as u8);
     let helper = if job.helper { flag::HELPER } else { 0 };
     row.push(flag::FRESH | helper | if job.after_process.is_some() { flag::WAITS_PROCESS } else { 0 });

@@ -2,14 +2,14 @@
 
 use std::collections::HashSet;
 
-use longhaul_queue::job::NewJob;
+use longhaul_queue::job::{JobOptions, NewJob};
 use longhaul_queue::store::{Enqueued, Firing, How};
-use longhaul_queue::{Error, Result, Timestamp, graph};
+use longhaul_queue::{Error, Json, Result, Timestamp, graph};
 use redis::Value;
 
 use super::RedisStore;
 use super::codec::{Reader, corrupt, millis, text};
-use super::encode::{Args, first_state, put_job};
+use super::encode::{Args, first_state, options_text, put_job};
 use super::reply;
 use super::scripts::Function;
 
@@ -55,8 +55,15 @@ pub(super) fn job_args(jobs: &[NewJob], now: Timestamp) -> Result<Args> {
     graph::check(jobs)?;
     let mut args = Vec::with_capacity(1 + jobs.len());
     args.push(jobs.len().to_string().into_bytes());
+    // Jobs that come together mostly have the same options.
+    let mut known: Option<(&JobOptions, Option<Json>)> = None;
     for job in jobs {
-        put_job(&mut args, job, now)?;
+        let options = match &known {
+            Some((options, text)) if *options == &job.options => text.clone(),
+            _ => options_text(&job.options)?,
+        };
+        put_job(&mut args, job, options.as_ref(), now)?;
+        known = Some((&job.options, options));
     }
     Ok(args)
 }

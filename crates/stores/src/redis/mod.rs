@@ -1,46 +1,54 @@
 //! Redis (7 or newer): many worker processes on many machines.
 //!
-//! **How a stream carries delivery.** A stream is first in, first out, and a claim goes by priority, time and
-//! submission. So a job waits in a sorted set of its lane (queue and kind), and the claim moves the best of them into
-//! the queue's stream and reads them back as the claiming worker's, all in one script: one entry a claim and queue (a
-//! delivery), naming the worker and the jobs. The consumer group's pending list is thus the record of what is delivered
-//! to whom. A renewal claims the entry anew for its own worker, which resets its idle time; the entry is acknowledged and
-//! deleted with the last of its jobs. The truth is in the rows, though: a job's fence and lease decide, by the time that
-//! the caller gives, and `crashes` in the row is the guard against poison (an entry's own delivery count would not know
-//! that a checkpoint is progress). So a trimmed, deleted or destroyed stream loses nothing. The rescuer goes over the
-//! pending lists with `XAUTOCLAIM` and its cursor, and drops the entries that nobody needs any more.
+//! **How a stream carries delivery.** A stream is first in, first out, and a claim goes by turns, priority, time and
+//! submission. So a job waits in a sorted set of its lane (queue, kind and fair key), and the claim moves the best of them
+//! into the queue's stream and reads them back as the claiming worker's, all in one call: one entry for up to 128 jobs of a
+//! claim and queue (a delivery), naming the worker and the jobs. The consumer group's pending list is thus the record of what
+//! is delivered to whom. A renewal claims the entry anew for its own worker, which resets its idle time; the entry is
+//! acknowledged and deleted with the last of its jobs. The truth is in the rows, though: a job's fence and lease decide, by
+//! the time that the caller gives, and `crashes` in the row is the guard against poison (an entry's own delivery count would
+//! not know that a checkpoint is progress). So a trimmed, deleted or destroyed stream loses nothing. The rescuer goes over
+//! the pending lists with `XAUTOCLAIM` and its cursor, and drops the entries that nobody needs any more.
 //!
-//! **Why a claim writes no row.** It notes only which delivery a job went with (`run`); who reads the row sees it as
-//! running by that note, and who changes it writes it down. Nor has a job a place of its own in the order of leases: its
-//! delivery has. Both halve what a drained job costs the server.
+//! **Why most jobs' rows are written once.** A claim notes only which delivery a job went with; who reads the row sees it as
+//! running by that note, and who changes it writes it down. The delivery holds what a plain success needs to know, so that its
+//! settlement reads no row and notes the end beside it. Neighbours, which most jobs are that come together, share one member
+//! of their lane, one note, and one comparison of their leases.
 //!
-//! **Who decides.** Every change is one Lua script, hence atomic: `scripts/tables.lua` is the one way in which a row
-//! changes, with all its indexes and counters. What `state::settle` judges stays in Rust: where a judgement needs what
-//! is stored (a lease that expired, a park that a signal or its time ends), the script hands over the row, Rust judges,
-//! and the answer is written if the row is still the same, byte by byte. Scripts get the time as an argument.
+//! **Who decides.** Every change is one call of a Lua function, hence atomic: `scripts/tables.lua` is the one way in which a
+//! row changes, with all its indexes and counters. The functions are one library, named by a digest of its text: it is loaded
+//! when the server does not know it, and several versions stand side by side. What `state::settle` judges stays in Rust: where
+//! a judgement needs what is stored (a lease that expired, a park that a signal or its time ends), the function hands over the
+//! row, Rust judges, and the answer is written if the row is still the same, byte by byte. Functions get the time as an
+//! argument.
+//!
+//! **Who may write.** A lease names place, job, fence and worker, and all four are compared: a server that lost its last writes
+//! in a failover gives places and fences again, and lets nobody in who was handed the lost ones.
 //!
 //! **Keys** all begin with `{longhaul:NAME}`, so that a cluster keeps them in one slot:
 //!
 //! | key | what |
 //! |---|---|
-//! | `j:N` | hash: 128 jobs by seq; `SEQr` the row, other letters what stands beside it |
+//! | `j:N` | hash: 128 jobs by seq; `SEQ` the row, `SEQz` its plain success, other letters what stands beside it |
+//! | `r:N` | string: the deliveries of running jobs of a bucket, six bytes a place |
 //! | `ids` | hash: id to seq |
 //! | `buckets` | sorted set: which `j:N` there are |
-//! | `ready:QUEUE KIND` | sorted set a lane: priority, then time and seq as bytes; suspects apart |
-//! | `lanes:QUEUE`, `streams` | sets: kinds with ready jobs; queues with a stream |
+//! | `ready:QUEUE KIND [k KEY]` | sorted set a lane: priority, then time, seq and number of neighbours as bytes; suspects apart |
+//! | `lanes:QUEUE`, `ring:QUEUE KIND` | set of kinds with ready jobs; sorted set of their fair keys |
 //! | `start`, `expiries`, `parkends` | sorted sets by time: jobs that become due |
 //! | `leases`, `prune` | sorted sets by time: deliveries by their earliest lease; ended jobs, up to 128 to a member |
-//! | `s:QUEUE`, `cursors` | the stream; where the rescuer's walk over its pending list goes on |
-//! | `deliveries`, `open`, `run` | hashes: queue, worker, times and jobs of a delivery; how many of them still run; the delivery of a job |
+//! | `s:QUEUE`, `streams`, `cursors` | the stream; which there are; where the rescuer's walk over its pending list goes on |
+//! | `deliveries`, `closed` | hashes: queue, worker, times and jobs of a delivery; how many have ended, if not all |
 //! | `e:SEQ`, `ch:SEQ` | hash of a job's edges, by the parent's seq; sorted set of its children |
 //! | `p:ID`, `procs`, `pj:ID`, `pe:ID`, `wait:ID` | a process: counters, names, its jobs, its results, who waits for it |
 //! | `uniques`, `windows`, `signals`, `forget`, `park:KEY` | unique keys and signals, with the times at which they go; who waits |
 //! | `in:STATE`, `cancels:WORKER`, `log:SEQ` | jobs of a state; running jobs to be ended; log lines |
-//! | `counts`, `running`, `ledger`, `queues`, `schedules`, `workers`, `seen`, `meta` | hashes of what their name says |
+//! | `counts`, `running`, `keys:QUEUE` | hashes: jobs by lane and state; running jobs by queue; and by fair key |
+//! | `queues`, `schedules`, `records`, `ledger`, `workers`, `seen`, `meta` | hashes of what their name says |
 //! | `events`, `changed` | a stream of what changed, bounded; the channel of the notice |
 //!
-//! Reading order: `scripts/tables.lua`, `flush.lua`, `graph.lua`, `insert.lua`, `claim.lua`, `settle.lua`; then
-//! [`RedisStore`], `link`, `codec` and `encode` (rows and arguments as bytes), and a file a verb.
+//! Reading order: `scripts/tables.lua`, `flush.lua`, `graph.lua`, `insert.lua`, `lanes.lua`, `turns.lua`, `claim.lua`,
+//! `settle.lua`; then [`RedisStore`], `link`, `codec` and `encode` (rows and arguments as bytes), and a file a verb.
 
 mod address;
 mod admin;
@@ -94,6 +102,7 @@ impl RedisStore {
         let client = url.client()?;
         let io = Io::start("longhaul-redis")?;
         let link = Link::open(client.clone(), url.prefix(), io.handle()?).await?;
+        promise::check_layout(&link, &url.name).await?;
         let durability = promise::durability(&link, url.allow_eviction).await?;
         let watcher = Watcher::start(client, link.key("changed"), &io.handle()?).await?;
         Ok(Self { link, watcher, durability, _io: io })

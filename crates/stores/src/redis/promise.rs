@@ -1,4 +1,5 @@
-//! What the server's settings promise: what a crash can lose, and whether memory pressure can.
+//! What the server's settings promise: what a crash can lose, and whether memory pressure can. And whether what it holds can be
+//! read at all.
 
 use std::collections::HashMap;
 
@@ -6,6 +7,22 @@ use longhaul_queue::{Error, Result};
 use tracing::warn;
 
 use super::link::Link;
+use super::scripts::LAYOUT;
+
+/// Refuses an installation whose jobs are laid out in another way.
+pub(super) async fn check_layout(link: &Link, name: &str) -> Result<()> {
+    let mut command = redis::cmd("HMGET");
+    command.arg(link.key("meta")).arg("seq").arg("layout");
+    let (seq, layout): (Option<u64>, Option<usize>) = link.ask(&command).await?;
+    // The first layout did not say its number.
+    match layout.or(seq.map(|_| 1)) {
+        None | Some(LAYOUT) => Ok(()),
+        Some(other) => Err(Error::invalid(format!(
+            "the installation {name:?} in Redis has layout {other}, this program reads layout {LAYOUT}; use the version that \
+             wrote it, or another ?name="
+        ))),
+    }
+}
 
 /// Reads the settings and answers the promise, in a sentence. Refuses a server that may evict keys: a lease or a job that
 /// is dropped silently is a job lost or run twice.

@@ -7,6 +7,8 @@ use longhaul_queue::limits::{EVENT_CHANGES_MAX, EVENTS_KEPT_MAX, LOG_LINES_MAX, 
 
 use super::encode::{BODY_IN_ROW_MAX, Fnv};
 
+/// How rows and indexes are laid out; a number for each way that an older program cannot read.
+pub(super) const LAYOUT: usize = 2;
 /// A result up to this size stands in the row.
 pub(super) const OUT_IN_ROW_MAX: usize = 512;
 /// Days that the ledger remembers.
@@ -122,6 +124,7 @@ fn limits() -> HashMap<String, String> {
         ("LOG_LINES_MAX", LOG_LINES_MAX),
         ("BODY_IN_ROW_MAX", BODY_IN_ROW_MAX),
         ("OUT_IN_ROW_MAX", OUT_IN_ROW_MAX),
+        ("LAYOUT", LAYOUT),
         ("LEDGER_KEPT_DAYS", LEDGER_KEPT_DAYS),
     ];
     limits.into_iter().map(|(name, limit)| (name.to_owned(), limit.to_string())).collect()

@@ -59,6 +59,8 @@ async fn ask(connection: &mut MultiplexedConnection, command: &[&str]) -> redis:
 
 /// Waits until the replica has all that the primary has acknowledged so far.
 async fn replicated(connection: &mut MultiplexedConnection) {
+    // It waits for this connection's own last write, and for all before it.
+    ask(connection, &["SET", "probe", "2"]).await;
     let reached = ask(connection, &["WAIT", "1", "20000"]).await;
     assert_eq!(reached, redis::Value::Int(1), "the replica follows");
 }
@@ -207,7 +209,8 @@ async fn a_failover_under_load_loses_nothing_that_was_replicated_and_settles_not
         tokio::time::timeout(PATIENCE, half).await.expect("jobs end");
         fail_over(&mut primary, &replica, &address).await;
     };
-    tokio::join!(work(&store, "w1", JOBS), work(&store, "w2", JOBS), disturb);
+    let all = async { tokio::join!(work(&store, "w1", JOBS), work(&store, "w2", JOBS), disturb) };
+    tokio::time::timeout(2 * PATIENCE, all).await.expect("every job ends or is leased");
     // What ran again because its end was lost has the same fence again, so that only what survives can tell.
     let ids: Vec<_> = (1..=JOBS).map(id).collect();
     let mut found = Vec::new();

@@ -321,3 +321,34 @@ async fn the_largest_submission_goes_in_and_out() {
     assert_eq!((ended.items.len(), ended.next), (1_000, Some(1_000)));
     assert_eq!(by_state(&store, State::Ready).await, (INSERT_MAX - 3_000) as u64);
 }
+
+#[tokio::test]
+async fn an_installation_of_another_layout_is_refused() {
+    let server = RedisServer::start(&[]);
+    let url = server.url("");
+    let store = connect(&url).await;
+    store.insert(vec![job(1)], SystemClock.now()).await.expect("insert answers");
+    connect(&url).await;
+    let meta = format!("{{longhaul:{}}}:meta", url.name);
+    let mut connection = server.connection().await;
+    for damage in [&["HSET", &meta, "layout", "99"][..], &["HDEL", &meta, "layout"]] {
+        ask(&mut connection, damage).await;
+        let refused = RedisStore::connect(&url).await.map(|_| ()).expect_err("it cannot be read");
+        assert!(matches!(&refused, Error::Invalid(text) if text.contains("layout")), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn jobs_leave_the_middle_of_their_neighbours_and_the_others_keep_their_order() {
+    let store = connect(&shared().url("")).await;
+    store.insert((1..=9).map(job).collect(), SystemClock.now()).await.expect("insert answers");
+    for number in [5, 1, 9, 4] {
+        store.cancel(vec![id(number)], SystemClock.now()).await.expect("cancel answers");
+    }
+    let mut claimed = store.claim(request("w", 2)).await.expect("claim answers");
+    store.cancel(vec![id(7)], SystemClock.now()).await.expect("cancel answers");
+    claimed.extend(store.claim(request("w", 9)).await.expect("claim answers"));
+    let ids: Vec<_> = claimed.iter().map(|claimed| claimed.job.id).collect();
+    assert_eq!(ids, [2, 3, 6, 8].map(id));
+    invariants::check(&store).await.expect("what is stored fits together");
+}

@@ -53,8 +53,7 @@ end
 local function deliver(queue, chosen, first, last)
   local stream, number = T .. ':s:' .. queue, call('HINCRBY', T .. ':meta', 'delivery', 1)
   local name = whole(number)
-  local head = pack(DELIVERED, #queue, queue, #worker, worker, NOW, tonumber(lease_text))
-  call('HSET', T .. ':open', name, last - first + 1)
+  local head = pack(DELIVERED, #queue, queue, #worker, worker, NOW, tonumber(lease_text), last - first + 1)
   call('HSET', T .. ':deliveries', name, delivered(chosen, first, last, head, pack('>I6', number)))
   call('ZADD', T .. ':leases', lease_text, name)
   -- Somebody else's entry with a higher number, or another key in its place, keeps a job from nobody: see the rows.

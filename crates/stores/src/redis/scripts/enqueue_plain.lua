@@ -11,7 +11,7 @@ local function index_plain(f, first, count, ids, from)
   begin_turns(l)
   add(l.counts, f.state, count)
   if f.state == READY then
-    put_ready(l, l.ready, f.priority, ready_member(f.run_at, first, count))
+    put_ready(l, '', f.priority, ready_member(f.run_at, first, count))
   else
     for seq = first, first + count - 1 do put(T .. ':start', f.run_at, seq_key(seq)) end
   end
@@ -85,7 +85,7 @@ function enqueue_plain(count)
     at = from
     return nil
   end
-  local last = call('HINCRBY', T .. ':meta', 'seq', count) - count
+  local last = take_places(count)
   store_plain(last, texts, longs, ids)
   begins[#begins + 1] = count + 1
   for k = 1, #alike do

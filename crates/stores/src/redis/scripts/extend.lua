@@ -22,7 +22,8 @@ verb('extend', {'allow-oom'}, function()
   for number, r in pairs(alive) do
     local name = whole(number)
     -- A delivery stands in the order of leases by its earliest.
-    local all = tonumber(call('HGET', T .. ':open', name)) == renewed[number]
+    local left = delivery(number).count - tonumber(call('HGET', T .. ':closed', name) or 0)
+    local all = left == renewed[number]
     call('ZADD', T .. ':leases', all and 'XX' or 'LT', whole(till), name)
     -- Without its stream or group a job is leased all the same.
     attempt('XCLAIM', T .. ':s:' .. r.lane.queue, 'workers', r[WORKER], 0, name .. '-0', 'JUSTID')

@@ -1,5 +1,7 @@
 -- Writes what a call has changed: rows, indexes, counters, deliveries; then one event and one notice.
 
+-- What names of lanes end with where jobs wait that have lost leases.
+local SUSPECTS = '\31s'
 -- The consumer as which the rescuer looks at pending entries.
 local RESCUER = 'rescuer'
 local flush, finish, note, note_more, ready_member, put_ready, write_rows, drop_rows
@@ -15,10 +17,12 @@ local LISTED = {[BLOCKED] = true, [PARKED] = true, [FAILED] = true, [CANCELLED] 
 -- member: the first, and how many.
 function ready_member(run_at, seq, count) return pack('>I6I6H', math.max(0, run_at), seq, count) end
 
--- Puts a member into a lane, which is known from then on: its kind to its queue, its key to the ring of both.
-function put_ready(l, key, priority, member)
+-- Puts a member into a lane, or into that of its suspects. It is known from then on: its kind to its queue, its key to the ring
+-- of both.
+function put_ready(l, apart, priority, member)
+  local key = l.ready .. apart
   if not puts[key] then
-    call('SADD', T .. ':lanes:' .. l.queue, l.kind)
+    call('SADD', T .. ':lanes:' .. l.queue, l.kind .. apart)
     if l.key ~= '' then call('ZADD', T .. ':ring:' .. l.name, 0, l.key) end
   end
   put(key, priority, member)
@@ -29,7 +33,7 @@ local PROBE = 65535
 
 -- Takes one job out of a lane, out of the middle of its neighbours if need be.
 local function drop_ready(r)
-  local key, run_at, seq = r.was_suspect and r.lane.ready .. '\31s' or r.lane.ready, r.was_at, r.seq
+  local key, run_at, seq = r.was_suspect and r.lane.ready .. SUSPECTS or r.lane.ready, r.was_at, r.seq
   if call('ZREM', key, ready_member(run_at, seq, 1)) == 1 then return end
   local score, probe = whole(r[PRIORITY]), ready_member(run_at, seq, PROBE)
   call('ZADD', key, score, probe)
@@ -60,8 +64,7 @@ end
 local function enter(r)
   local state = r[STATE]
   if state == READY then
-    local key = flag(r, SUSPECT) and r.lane.ready .. '\31s' or r.lane.ready
-    put_ready(r.lane, key, r[PRIORITY], ready_member(r[RUN_AT], r.seq, 1))
+    put_ready(r.lane, flag(r, SUSPECT) and SUSPECTS or '', r[PRIORITY], ready_member(r[RUN_AT], r.seq, 1))
   elseif state == SCHEDULED then
     put(T .. ':start', r[RUN_AT], r.key)
   elseif state == PARKED and flag(r, PARK_UNTIL) then
@@ -202,10 +205,11 @@ end
 local function close_deliveries()
   for number, jobs in pairs(closed) do
     local d = delivery(number)
-    local name = d.name
-    if call('HINCRBY', T .. ':open', name, -jobs) <= 0 then
-      local stream = T .. ':s:' .. d.queue
-      call('HDEL', T .. ':open', name)
+    local name, stream = d.name, T .. ':s:' .. d.queue
+    local in_parts = jobs < d.count
+    if in_parts then jobs = call('HINCRBY', T .. ':closed', name, jobs) end
+    if jobs >= d.count then
+      if in_parts then call('HDEL', T .. ':closed', name) end
       call('HDEL', T .. ':deliveries', name)
       call('ZREM', T .. ':leases', name)
       attempt('XACK', stream, 'workers', name .. '-0')
@@ -230,7 +234,6 @@ function flush()
     write_row(r)
     r.touched, r.was, r.progress, r.unindexed, r.was_suspect, r.was_expiring = false, -1, nil, nil, nil, nil
   end
-  order = {}
   close_deliveries()
   for i = 1, #unnoted do write_notes(unnoted[i], unnoted[i], NOT_NOTED) end
   for key, list in pairs(drops) do each_chunk('ZREM', key, list) end
@@ -239,7 +242,7 @@ function flush()
   flush_processes()
   flush_lanes()
   flush_prunes()
-  puts, drops, writes, closed, fresh, prunes, unnoted = {}, {}, {}, {}, {}, {}, {}
+  forget_changes()
 end
 
 -- The end of every script that writes: one event, one notice. A call that changed nothing must wake nobody.

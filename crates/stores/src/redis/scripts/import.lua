@@ -77,7 +77,8 @@ end
 -- By letter: how many arguments a piece has, and how it is written.
 local PIECES = {
   L = {1, function(seq)
-    if tonumber(call('HGET', T .. ':meta', 'seq') or 0) < tonumber(seq) then call('HSET', T .. ':meta', 'seq', seq) end
+    if tonumber(call('HGET', T .. ':meta', 'seq') or 0) >= tonumber(seq) then return end
+    call('HSET', T .. ':meta', 'seq', seq, 'layout', LAYOUT)
   end},
   Q = {2, put_queue},
   P = {1, function(id)

@@ -1,12 +1,19 @@
 -- Enqueue: first a plan that refuses everything that must be refused, then writes that cannot fail. So an insert is all
 -- or nothing without an undo.
 
-local read_jobs, stored_ids, plan, carry_out
+local read_jobs, stored_ids, plan, carry_out, take_places
 -- Lua allows 200 names at once, so that what is only of use here stands in a block.
 do
 
 local INSERTED, DUPLICATE, SKIPPED, REPLACED, DEBOUNCED = 0, 1, 2, 3, 4
 local POLICY_REPLACE, POLICY_DEBOUNCE = 1, 2
+
+-- Gives out the next places; answers the one before. With the first of them, it is written down how all of this is laid out.
+function take_places(count)
+  local last = call('HINCRBY', T .. ':meta', 'seq', count) - count
+  if last == 0 then call('HSET', T .. ':meta', 'layout', LAYOUT) end
+  return last
+end
 
 -- Jobs as Rust's `encode` lays them out: the row, the payload, and whatever else the row says it has.
 function read_jobs(count)
@@ -209,10 +216,13 @@ local function open_new(r)
   if cause then end_job(r, CANCELLED, cause) end
 end
 
--- Carries out a plan made in this very script.
+-- Carries out a plan made in this very call.
 function carry_out(jobs, inserted)
   local index, opened = {}, {}
-  if #inserted > 0 then call('HINCRBY', T .. ':meta', 'seq', #inserted) touched = true end
+  if #inserted > 0 then
+    take_places(#inserted)
+    touched = true
+  end
   for i = 1, #jobs do
     local r = jobs[i]
     if r.how == INSERTED then

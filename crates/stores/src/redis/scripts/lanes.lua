@@ -1,7 +1,7 @@
 -- How a claim finds its jobs. Ready jobs lie in a sorted set a lane (queue, kind and fair key; suspects apart), neighbours as
 -- one member; the lanes of a key are merged by priority, time and submission, or as ageing has it.
 
-local line_of, choose_from, put_back
+local known_lanes, line_of, choose_from, put_back
 do
 
 -- Expired jobs that one claim cancels on its way.
@@ -54,27 +54,43 @@ local function ahead(best, other)
   return other.seq - best.seq
 end
 
-local function source_of(key, kind, suspect, level)
-  return {key = key, kind = kind, suspect = suspect, level = level, from = 0, i = 1, n = 0, left = 0, over = false,
+local function source_of(key, l, suspect, level)
+  return {key = key, lane = l, suspect = suspect, level = level, from = 0, i = 1, n = 0, left = 0, over = false,
     step = STEP_MIN}
 end
 
 -- Adds a lane as one source, or with ageing as one for each priority in use: within a priority, waiting changes nothing.
-local function add_sources(sources, key, kind, suspect, ageing)
+local function add_sources(sources, key, l, suspect, ageing)
   local level = ageing ~= NONE and call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or nil
   repeat
-    sources[#sources + 1] = source_of(key, kind, suspect, level)
+    sources[#sources + 1] = source_of(key, l, suspect, level)
     level = level and call('ZRANGEBYSCORE', key, '(' .. level, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
   until not level
 end
 
--- The ready jobs of one key, or without a key, of these kinds.
-function line_of(queue, kinds, key, suspects, ageing)
+-- The lanes of a queue that may have ready jobs of these kinds, or of any: kinds, and which of them are of suspects.
+function known_lanes(queue, kinds)
+  local wanted = kinds and {}
+  for i = 1, kinds and #kinds or 0 do wanted[kinds[i]] = true end
+  local known, names = {}, call('SMEMBERS', T .. ':lanes:' .. queue)
+  for i = 1, #names do
+    local name = names[i]
+    local suspect = sub(name, -#SUSPECTS) == SUSPECTS
+    local kind = suspect and sub(name, 1, -1 - #SUSPECTS) or name
+    if not wanted or wanted[kind] then known[#known + 1] = {name = name, kind = kind, suspect = suspect} end
+  end
+  return known
+end
+
+-- The ready jobs of one key, or without a key, in these lanes.
+function line_of(queue, known, key, suspects, ageing)
   local sources = {}
-  for i = 1, #kinds do
-    local ready = ready_key(queue .. '\31' .. kinds[i], key)
-    add_sources(sources, ready, kinds[i], false, ageing)
-    if suspects > 0 then add_sources(sources, ready .. '\31s', nil, true, ageing) end
+  for i = 1, #known do
+    local l = known[i]
+    if not l.suspect or suspects > 0 then
+      local ready = ready_key(queue .. '\31' .. l.kind, key)
+      add_sources(sources, l.suspect and ready .. SUSPECTS or ready, l, l.suspect, ageing)
+    end
   end
   return {queue = queue, key = key, ageing = ageing, sources = sources}
 end
@@ -103,22 +119,25 @@ local function take(source, count)
   source.stored, source.seq, source.left = false, source.seq + count, source.left - count
 end
 
--- What is left of members that were taken in part goes back. A lane that has run dry is forgotten; the next ready job of its
--- kind and key makes it known again.
-function put_back(line, all_kinds)
+-- Forgets a lane that has run dry; the next ready job of its kind and key makes it known again.
+local function forget_dry(line, source)
+  local ring = T .. ':ring:' .. line.queue .. '\31' .. source.lane.kind
+  if line.key == '' then
+    if call('EXISTS', source.key, ring) == 0 then call('SREM', T .. ':lanes:' .. line.queue, source.lane.name) end
+    return
+  end
+  local ready = ready_key(line.queue .. '\31' .. source.lane.kind, line.key)
+  if call('EXISTS', ready, ready .. SUSPECTS) == 0 then call('ZREM', ring, line.key) end
+end
+
+-- What is left of members that were taken in part goes back.
+function put_back(line)
   for i = 1, #line.sources do
     local source = line.sources[i]
     if source.left > 0 and not source.stored then
       put(source.key, source.priority, ready_member(source.run_at, source.seq, source.left))
     end
-    if source.kind and all_kinds and source.over and source.from == 0 then
-      local ring = T .. ':ring:' .. line.queue .. '\31' .. source.kind
-      if line.key ~= '' then
-        if call('EXISTS', source.key, source.key .. '\31s') == 0 then call('ZREM', ring, line.key) end
-      elseif call('EXISTS', source.key, source.key .. '\31s', ring) == 0 then
-        call('SREM', T .. ':lanes:' .. line.queue, source.kind)
-      end
-    end
+    if source.over and source.from == 0 then forget_dry(line, source) end
   end
 end
 

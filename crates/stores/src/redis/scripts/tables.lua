@@ -43,8 +43,21 @@ local DAY = 86400000
 
 -- `fresh` are buckets with new rows, `prunes` ended jobs by the time at which they go, `unnoted` jobs that have moved on
 -- from their delivery's note.
-local rows, order, touched, puts, drops, writes, closed, fresh, prunes, unnoted
-local lanes, processes, settings, deliveries, scores, shared, shared_end, news, more
+local order, puts, drops, writes, closed, fresh, prunes, unnoted = {}, {}, {}, {}, {}, {}, {}, {}
+local rows, lanes, processes, settings, deliveries, scores, shared, news = {}, {}, {}, {}, {}, {}, {}, {}
+local touched, shared_end, more
+
+-- What is to be written, once it is, or when a call before this one failed.
+local function forget_changes()
+  order = #order == 0 and order or {}
+  puts = next(puts) == nil and puts or {}
+  drops = next(drops) == nil and drops or {}
+  writes = next(writes) == nil and writes or {}
+  closed = next(closed) == nil and closed or {}
+  fresh = next(fresh) == nil and fresh or {}
+  prunes = next(prunes) == nil and prunes or {}
+  unnoted = #unnoted == 0 and unnoted or {}
+end
 
 local function begin(keys, args)
   if not call then
@@ -52,9 +65,17 @@ local function begin(keys, args)
     floor, min, pack, read = math.floor, math.min, struct.pack, struct.unpack
     sub, byte, concat, format = string.sub, string.byte, table.concat, string.format
   end
-  T, NOW, ARGV, at = keys[1], tonumber(args[1]), args, 1
-  rows, order, touched, puts, drops, writes, closed, fresh, prunes, unnoted = {}, {}, false, {}, {}, {}, {}, {}, {}, {}
-  lanes, processes, settings, deliveries, scores, shared, shared_end, news, more = {}, {}, {}, {}, {}, {}, 0, {}, 0
+  T, NOW, ARGV, at, touched, shared_end, more = keys[1], tonumber(args[1]), args, 1, false, 0, 0
+  -- A new table costs far more than a look whether the old one was used.
+  rows = next(rows) == nil and rows or {}
+  lanes = next(lanes) == nil and lanes or {}
+  processes = next(processes) == nil and processes or {}
+  settings = next(settings) == nil and settings or {}
+  deliveries = next(deliveries) == nil and deliveries or {}
+  scores = next(scores) == nil and scores or {}
+  shared = next(shared) == nil and shared or {}
+  news = #news == 0 and news or {}
+  forget_changes()
 end
 
 -- The next of the arguments.
@@ -106,9 +127,9 @@ local function facts(text)
   return f
 end
 
--- A delivery: queue, worker, the time of the claim and the end of its lease; then runs of neighbours that share their
+-- A delivery: queue, worker, the time of the claim, the end of its lease and how many jobs it has; then runs of neighbours that share their
 -- facts: the first, how many, what a settlement needs to know of them, and id and fence of each.
-local DELIVERED = '>Hc0Hc0dd'
+local DELIVERED = '>Hc0Hc0ddH'
 local NEIGHBOURS = '>I6HHc0Bc0BB'
 local PROOF_BYTES = 20
 -- In place of `what`: a settlement must look at the row.
@@ -119,8 +140,9 @@ local function delivery(number)
   if d then return d end
   local name = whole(number)
   local text = call('HGET', T .. ':deliveries', name)
-  local queue, worker, started, till, from = read(DELIVERED, text)
-  d = {number = number, name = name, queue = queue, worker = worker, started = started, till = till, text = text, from = from}
+  local queue, worker, started, till, count, from = read(DELIVERED, text)
+  d = {number = number, name = name, queue = queue, worker = worker, started = started, till = till, count = count, text = text,
+    from = from}
   deliveries[number] = d
   return d
 end

@@ -16,11 +16,16 @@ local function precedes(a, b)
   return #a < #b
 end
 
--- The keys of some kinds in a range of names.
-local function stretch(queue, kinds, from, to)
-  local rings = {}
-  for i = 1, #kinds do
-    rings[i] = {name = T .. ':ring:' .. queue .. '\31' .. kinds[i], from = from, to = to, keys = {}, i = 1, step = STEP_MIN, over = false}
+-- The keys of some lanes in a range of names.
+local function stretch(queue, known, from, to)
+  local rings, seen = {}, {}
+  for i = 1, #known do
+    local kind = known[i].kind
+    if not seen[kind] then
+      seen[kind] = true
+      rings[#rings + 1] = {name = T .. ':ring:' .. queue .. '\31' .. kind, from = from, to = to, keys = {}, i = 1,
+        step = STEP_MIN, over = false}
+    end
   end
   return rings
 end
@@ -49,8 +54,8 @@ local function next_of(rings)
 end
 
 -- A walk over all keys, from the one after the last on: to the end, then the jobs without a key, then from the beginning.
-local function walk_from(queue, kinds, last)
-  local stretches = {stretch(queue, kinds, '(' .. last, '+'), 'none', last ~= '' and stretch(queue, kinds, '-', '[' .. last) or nil}
+local function walk_from(queue, known, last)
+  local stretches = {stretch(queue, known, '(' .. last, '+'), 'none', last ~= '' and stretch(queue, known, '-', '[' .. last) or nil}
   local at_stretch = 1
   return function()
     while stretches[at_stretch] do
@@ -102,11 +107,11 @@ end
 
 -- Jobs by turns: `rounds` holds, by the number of jobs of them that run, the lines that wait for their turn. Who has given goes
 -- behind all others of which as many run.
-local function choose_by_turns(queue, kinds, free, chosen, s, lines)
+local function choose_by_turns(queue, known, free, chosen, s, lines)
   local running, rounds, most = running_keys(queue), {}, 0
   local function room(key, count) return (s.per_key == NONE or key == '') and CHUNK or s.per_key - count end
   local function line(key, count)
-    local new = line_of(queue, kinds, key, chosen.suspects, s.ageing)
+    local new = line_of(queue, known, key, chosen.suspects, s.ageing)
     new.room, lines[#lines + 1] = room(key, count), new
     return new
   end
@@ -121,7 +126,7 @@ local function choose_by_turns(queue, kinds, free, chosen, s, lines)
     -- A key at its limit is passed over.
     if room(key, running[key]) > 0 then wait(running[key], key) end
   end
-  local next_key = walk_from(queue, kinds, s.last)
+  local next_key = walk_from(queue, known, s.last)
   while chosen.n < free do
     local key = next_key()
     if not key then break end
@@ -146,7 +151,7 @@ end
 -- them out of their lanes. A queue that never had a fair key has one line, and remembers no turn.
 function choose(queue, kinds, free, suspects)
   local chosen = {n = 0, seqs = {}, keys = {}, texts = {}, facts = {}, fences = {}, expired = {}, suspects = suspects}
-  local s, known, lines = queue_settings(queue), kinds or call('SMEMBERS', T .. ':lanes:' .. queue), {}
+  local s, known, lines = queue_settings(queue), known_lanes(queue, kinds), {}
   if s.last then
     choose_by_turns(queue, known, free, chosen, s, lines)
     if chosen.n > 0 and chosen.last ~= s.last then
@@ -157,7 +162,7 @@ function choose(queue, kinds, free, suspects)
     lines[1] = line_of(queue, known, '', suspects, s.ageing)
     choose_from(lines[1], chosen, free)
   end
-  for i = 1, #lines do put_back(lines[i], not kinds) end
+  for i = 1, #lines do put_back(lines[i]) end
   return chosen
 end
 

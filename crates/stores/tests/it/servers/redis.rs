@@ -65,7 +65,9 @@ impl RedisServer {
     /// A connection beside the store's.
     pub(crate) async fn connection(&self) -> redis::aio::MultiplexedConnection {
         let client = redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).expect("a URL");
-        client.get_multiplexed_async_connection().await.expect("the server answers")
+        // A busy machine may keep an answer waiting for longer than the client does by itself.
+        let patient = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+        client.get_multiplexed_async_connection_with_config(&patient).await.expect("the server answers")
     }
 }
 
