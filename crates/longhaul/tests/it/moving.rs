@@ -71,7 +71,11 @@ fn a_store_goes_through_all_kinds_and_comes_back_the_same() {
     }
     place.run(&["move", "--from", &old, "--to", &new]).fails(1, &["is not empty", "?schema="]);
     let lives_on = |args: &[&str]| place.ok(&[args, &["--store", &new]].concat());
-    lives_on(&["work", "--drain"]);
+    let worker = Process::start(&place, &["work", "--store", &new]);
+    until("what was ready has run", || {
+        place.run(&["jobs", "ls", "--store", &new, "--state", "ready"]).code == Some(4)
+    });
+    drop(worker);
     assert_eq!(lives_on(&["results", "p", "-o", "jsonl"]).lines().count(), 2);
     let same = lives_on(&["enqueue", "echo", "6", "--unique", "daily", "-o", "json"]);
     assert!(same.contains("skipped"), "its key is taken: {same}");
