@@ -99,6 +99,8 @@ struct Inner {
     capped: Mutex<Option<Scope>>,
     /// When to write down what was learnt of limits.
     save_at: Mutex<Instant>,
+    /// What new routes may use of their limits.
+    first_share: Mutex<f64>,
 }
 
 /// A request with what surrounds it.
@@ -172,6 +174,7 @@ impl Llm {
             routes: Mutex::default(),
             capped: Mutex::default(),
             save_at: Mutex::new(Instant::now() + SAVE_EVERY),
+            first_share: Mutex::new(1.0),
             options,
         };
         Self { inner: Arc::new(inner) }
@@ -208,6 +211,12 @@ impl Llm {
         Ok(self.known_routes().entry(key).or_insert(route).clone())
     }
 
+    /// Has new routes use this share of their limits until they are told another: whoever shares them with other processes
+    /// does not know yet what those leave.
+    pub fn start_routes_at(&self, share: f64) {
+        *self.inner.first_share.lock().unwrap_or_else(PoisonError::into_inner) = share;
+    }
+
     /// All routes that were asked for.
     pub fn routes(&self) -> Vec<Route> {
         self.known_routes().values().cloned().collect()
@@ -230,6 +239,7 @@ impl Llm {
             Some(learnt) => Controller::resume(limits, &learnt, self.now_ms()),
             None => Controller::new(limits),
         };
+        controller.set_share(*self.inner.first_share.lock().unwrap_or_else(PoisonError::into_inner));
         let names = RouteNames {
             profile: name.to_owned(),
             model: model.to_owned(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use longhaul_llm::Llm;
 use longhaul_llm::rate::Demand;
 use longhaul_queue::Queue;
-use longhaul_queue::shares::{RENEW_EVERY, Shares};
+use longhaul_queue::shares::{RENEW_EVERY, SHARE_MIN, Shares};
 use sha2::{Digest as _, Sha256};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -31,6 +31,7 @@ impl Drop for Sharing {
 pub(crate) fn start(queue: &Queue, llm: &Llm) -> Sharing {
     let holder = format!("{:016x}", fastrand::u64(..));
     let shares = Shares::new(queue.clone(), holder);
+    llm.start_routes_at(SHARE_MIN);
     Sharing(tokio::spawn(share(shares, llm.clone())).abort_handle())
 }
 
@@ -48,9 +49,9 @@ async fn share(shares: Shares, llm: Llm) {
                 (Demand::All, _) => 1.0,
             };
             due.insert(route.identity().to_owned(), now + RENEW_EVERY);
-            if let Some(share) = shares.renew(&name_of(route.identity()), want).await {
-                route.controller().set_share(share);
-            }
+            // A store that cannot say is no reason not to ask: then all of it is ours, as for a process by itself.
+            let share = shares.renew(&name_of(route.identity()), want).await.unwrap_or(1.0);
+            route.controller().set_share(share);
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }

@@ -52,7 +52,7 @@ fn processes_share_the_limits_of_a_key() {
     }
     assert_eq!(sim.count("answered"), 600);
     // Without shares it is one in thirteen.
-    assert!(sim.count("throttled") <= 6, "{}", sim.stats());
+    assert!(sim.count("throttled") <= 18, "{}", sim.stats());
 }
 
 /// Somebody elsewhere pauses a queue, and cancels what runs: every worker hears of it at once.
