@@ -239,7 +239,9 @@ impl Llm {
             Some(learnt) => Controller::resume(limits, &learnt, self.now_ms()),
             None => Controller::new(limits),
         };
-        controller.set_share(*self.inner.first_share.lock().unwrap_or_else(PoisonError::into_inner));
+        if controller.demand().is_some() {
+            controller.set_share(*self.inner.first_share.lock().unwrap_or_else(PoisonError::into_inner));
+        }
         let names = RouteNames {
             profile: name.to_owned(),
             model: model.to_owned(),

@@ -263,9 +263,9 @@ impl Queue {
     pub async fn set_queue(&self, change: QueueChange) -> Result<()> {
         check_name("queue", &change.name)?;
         if let Some(Some(ageing)) = change.ageing
-            && (ageing.is_zero() || ageing > AGEING_MAX)
+            && (ageing.as_millis() == 0 || ageing > AGEING_MAX)
         {
-            return Err(Error::invalid("ageing must be more than nothing and at most a year"));
+            return Err(Error::invalid("ageing must be at least a millisecond and at most a year"));
         }
         self.store.set_queue(change).await
     }

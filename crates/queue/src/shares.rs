@@ -7,7 +7,7 @@
 //! what is free, and the rest when the others come to renew and give it up.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -16,15 +16,19 @@ use crate::client::Queue;
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::json::Json;
+use crate::store::LEASE_PREFIX;
 
 /// How often a share is renewed.
 pub const RENEW_EVERY: Duration = Duration::from_secs(2);
 /// How long a share is kept for its holder.
-const LEASE: Duration = Duration::from_secs(8);
+pub const LEASE: Duration = Duration::from_secs(8);
 /// The least that a process has, also before the others have made room: enough to find out that it could use more.
 pub const SHARE_MIN: f64 = 0.01;
-/// Tries to write a record that others write at the same time.
+/// Tries to write a record that others write at the same time, and the longest pause between two.
 const TRIES_MAX: usize = 10;
+const TRY_AGAIN: Duration = Duration::from_millis(50);
+/// The longest that the store is waited for: the old share is used meanwhile, and must not outlast its lease.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(4);
 /// Processes that share one limit; more than these get the least.
 const HOLDERS_MAX: usize = 500;
 
@@ -59,32 +63,52 @@ impl Shares {
     /// on. While the store cannot be asked that is what was held for as long as the lease lasts, then the least; `None`
     /// where nothing was ever held.
     pub async fn renew(&self, limit: &str, want: f64) -> Option<f64> {
-        let renewed = self.try_renew(limit, want.clamp(SHARE_MIN, 1.0)).await;
-        let mut held = self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let renewal = self.try_renew(limit, want.clamp(SHARE_MIN, 1.0));
+        let late = |_| Err(Error::Unavailable("no answer from the store in time".to_owned()));
+        let renewed = tokio::time::timeout(ANSWER_WAIT_MAX, renewal).await.unwrap_or_else(late);
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.queue.clock().now();
+        let still = held.get(limit).map(|(share, until)| if *until > now { *share } else { SHARE_MIN });
         match renewed {
-            Ok((share, until)) => {
+            Ok(Some((share, until))) => {
                 held.insert(limit.to_owned(), (share, until));
                 Some(share)
             }
+            // Others are there, so it is not the whole.
+            Ok(None) => Some(still.unwrap_or(SHARE_MIN)),
             Err(error) => {
-                tracing::debug!(%error, limit, "the share of a shared limit could not be renewed");
-                let now = self.queue.clock().now();
-                held.get(limit).map(|(share, until)| if *until > now { *share } else { SHARE_MIN })
+                tracing::debug!(%error, limit, "the share of a limit could not be renewed");
+                still
             }
         }
     }
 
-    async fn try_renew(&self, limit: &str, want: f64) -> Result<(f64, Timestamp)> {
-        let now = self.queue.clock().now();
-        let until = now + LEASE;
+    /// `None` when others write the record all the time.
+    async fn try_renew(&self, limit: &str, want: f64) -> Result<Option<(f64, Timestamp)>> {
         for _ in 0..TRIES_MAX {
+            let now = self.queue.clock().now();
+            let until = now + LEASE;
             let (version, mut table) = self.read(limit).await?;
             let share = table.grant(&self.holder, want, now, until);
             if self.write(limit, version, &table).await? {
-                return Ok((share, until));
+                return Ok(Some((share, until)));
+            }
+            // Apart from the others, who lost as well.
+            tokio::time::sleep(TRY_AGAIN.mul_f64(fastrand::f64())).await;
+        }
+        Ok(None)
+    }
+
+    /// Gives a share up, so that others need not wait for the end of its lease.
+    pub async fn release(&self, limit: &str) -> Result<()> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).remove(limit);
+        for _ in 0..TRIES_MAX {
+            let (version, mut table) = self.read(limit).await?;
+            if table.holders.remove(&self.holder).is_none() || self.write(limit, version, &table).await? {
+                break;
             }
         }
-        Err(Error::Unavailable(format!("the record of {limit} is written by too many at once")))
+        Ok(())
     }
 
     async fn read(&self, limit: &str) -> Result<(u64, Table)> {
@@ -100,7 +124,7 @@ impl Shares {
 }
 
 fn record_of(limit: &str) -> String {
-    format!("shares/{limit}")
+    format!("{LEASE_PREFIX}shares/{limit}")
 }
 
 impl Table {
@@ -118,7 +142,7 @@ impl Table {
         let due = self.holders.keys().zip(dues).find(|(name, _)| *name == holder).map_or(0.0, |(_, due)| due);
         let others = self.holders.iter().filter(|(name, _)| *name != holder);
         let free = 1.0 - others.map(|(_, other)| other.share).sum::<f64>();
-        let share = due.min(free).max(SHARE_MIN);
+        let share = due.min(free).max(SHARE_MIN.min(1.0 / self.holders.len() as f64));
         if let Some(own) = self.holders.get_mut(holder) {
             own.share = share;
         }
@@ -212,6 +236,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn many_processes_share_without_exceeding_the_whole() {
+        let stage = Stage::new();
+        let processes: Vec<Shares> = (0..300).map(|number| stage.process(&number.to_string())).collect();
+        let mut sum = 0.0;
+        for _ in 0..3 {
+            sum = 0.0;
+            for process in &processes {
+                sum += process.renew("l", 1.0).await.expect("the store answers");
+            }
+            stage.pass();
+        }
+        assert!((0.99..=1.01).contains(&sum), "{sum}");
+    }
+
+    #[tokio::test]
     async fn a_newcomer_has_its_share_after_one_round_and_a_dead_ones_share_comes_back() {
         let stage = Stage::new();
         let (a, b) = (stage.process("a"), stage.process("b"));
@@ -227,6 +266,10 @@ mod tests {
         }
         stage.pass();
         assert_eq!(a.renew("l", 1.0).await, Some(1.0));
+        let c = stage.process("c");
+        assert_eq!(c.renew("l", 1.0).await, Some(SHARE_MIN));
+        a.release("l").await.expect("released");
+        assert_eq!(c.renew("l", 1.0).await, Some(1.0), "who leaves in peace keeps nobody waiting");
         assert_eq!(a.renew("other", 1.0).await, Some(1.0), "limits are shared one by one");
     }
 

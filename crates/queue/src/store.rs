@@ -29,8 +29,9 @@ pub use field::Field;
 pub use filter::{Candidate, Filter, IdRange, Sieve};
 pub use pieces::{EdgePiece, ExportPage, JobPiece, Piece, QueuePiece, UniquePiece};
 pub use requests::{
-    CancelReply, ClaimRequest, Count, Deleted, Enqueued, ExtendRequest, How, ListRequest, Page, Record,
-    Renewal, RetryRequest, Save, SettleItem, Settled, Signal, Swept, UnparkRequest, UnparkTarget, Unparked,
+    CancelReply, ClaimRequest, Count, Deleted, Enqueued, ExtendRequest, How, LEASE_PREFIX, ListRequest, Page,
+    Record, Renewal, RetryRequest, Save, SettleItem, Settled, Signal, Swept, UnparkRequest, UnparkTarget,
+    Unparked,
 };
 
 /// Storage for jobs. A call that fails with [`crate::Error::Unavailable`] may or may not have taken effect; repeating it is

@@ -84,7 +84,17 @@ impl Bucket {
         self.refill(now);
         self.share = share;
         self.rate = self.rate_allowed().unwrap_or(self.rate);
-        self.level = self.bounded(self.level);
+        // What was overdrawn stays so, however small the share has become.
+        self.level = self.level.min(self.level_max());
+    }
+
+    /// A whole minute of the limit, of which ours is a share: a call may cost more than our share of it.
+    fn minute(&self) -> f64 {
+        self.rate / self.share * WINDOW_S
+    }
+
+    fn level_max(&self) -> f64 {
+        (self.rate * BURST_S).max(self.need)
     }
 
     /// Refill a second that our share of the limit allows.
@@ -95,7 +105,7 @@ impl Bucket {
     /// When a call of this cost may go; `None`: now.
     pub(super) fn ready_at(&mut self, cost: f64, now: Instant) -> Option<Instant> {
         // A call that costs more than a whole minute waits for a full one and overdraws.
-        self.need = cost.min(self.rate * WINDOW_S);
+        self.need = cost.min(self.minute());
         self.refill(now);
         if self.fresh || self.level + EPSILON >= self.need {
             return None;
@@ -169,7 +179,7 @@ impl Bucket {
     }
 
     fn bounded(&self, level: f64) -> f64 {
-        level.clamp(-self.rate * WINDOW_S, (self.rate * BURST_S).max(self.need))
+        level.clamp(-self.minute(), self.level_max())
     }
 }
 
@@ -340,6 +350,21 @@ mod tests {
         assert!((bucket.level - (8.0 * 0.25 - RESERVE_SHARE * 2.0)).abs() < EPSILON, "{bucket:?}");
         bucket.set_share(1.0, start + seconds(3600.0));
         assert_eq!(bucket.rate, RATE_SHARE * 10.0);
+    }
+
+    #[test]
+    fn a_call_larger_than_a_minutes_share_waits_for_all_of_it() {
+        let start = Instant::now();
+        let mut bucket = Bucket::new(Some(6_000), None, start).expect("a limit is known");
+        bucket.take(0.0, start);
+        bucket.set_share(0.01, start);
+        // 58.8 a minute are ours: a call of 588 takes ten minutes of them, and leaves no less behind.
+        let ready_at = bucket.ready_at(588.0, start).expect("it waits");
+        assert!((ready_at - start).as_secs_f64() > 599.0, "{:?}", ready_at - start);
+        bucket.take(588.0, start);
+        bucket.set_share(0.005, start);
+        bucket.set_share(0.01, start);
+        assert_eq!(bucket.level, -588.0, "a smaller share forgives nothing");
     }
 
     #[test]

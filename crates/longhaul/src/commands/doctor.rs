@@ -76,7 +76,7 @@ pub(crate) async fn run(app: &App) -> Result<Code> {
             if matches!(location, StoreUrl::Sqlite(_)) {
                 checks.push(integrity(app).await);
             }
-            checks.extend(contents(app, &queue).await?);
+            checks.extend(contents(&queue).await?);
         }
     }
     checks.extend(providers::checks(app).await);
@@ -159,8 +159,8 @@ async fn integrity(app: &App) -> Check {
     )
 }
 
-async fn contents(app: &App, queue: &Queue) -> Result<Vec<Check>> {
-    let now = app.now();
+async fn contents(queue: &Queue) -> Result<Vec<Check>> {
+    let now = queue.clock().now();
     let queues = queue.store().queues().await?;
     let mut checks = Vec::new();
     let workers = queue.store().workers(now).await?;

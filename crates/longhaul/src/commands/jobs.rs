@@ -5,7 +5,7 @@ use longhaul_pipelines::bulk::manage;
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::state::{JobError, Reason};
 use longhaul_queue::store::{CancelReply, Filter, ListRequest, RetryRequest, Signal};
-use longhaul_queue::{Clock as _, Job, JobId, Queue, State, SystemClock};
+use longhaul_queue::{Job, JobId, Queue, State};
 use serde::Serialize;
 
 use crate::app::{App, resolve, resolve_all};
@@ -198,7 +198,7 @@ async fn retry(app: &App, queue: &Queue, args: &RetryArgs) -> Result<Code> {
     }
     let ids = resolve_all(queue, &args.jobs.ids).await?;
     let replies =
-        queue.store().retry(RetryRequest { ids: ids.clone(), keep_data, now: SystemClock.now() }).await?;
+        queue.store().retry(RetryRequest { ids: ids.clone(), keep_data, now: queue.clock().now() }).await?;
     let changes: Vec<Change> = ids
         .into_iter()
         .zip(replies)
@@ -223,7 +223,7 @@ async fn cancel(app: &App, queue: &Queue, args: &BulkArgs) -> Result<Code> {
     }
     let ids = resolve_all(queue, &args.ids).await?;
     refuse_batches(queue, &ids).await?;
-    let replies = queue.store().cancel(ids.clone(), SystemClock.now()).await?;
+    let replies = queue.store().cancel(ids.clone(), queue.clock().now()).await?;
     let change = |(id, reply)| match reply {
         CancelReply::Cancelled => Change::done(id, "cancelled"),
         CancelReply::Requested => Change::done(id, "requested"),

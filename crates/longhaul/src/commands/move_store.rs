@@ -1,6 +1,7 @@
 //! `move`: everything that a stopped installation's store holds goes to another store, and is compared there piece by piece.
 //!
-//! The old store is only read. A move that was cut off is repeated by the same command: pieces that are there already stay.
+//! The old store is only read, but for its schema, which is brought up to date, and for leases of dead workers, which are
+//! ended first. A move that was cut off is repeated by the same command: pieces that are there already stay.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use longhaul_queue::limits::{PIECES_MAX, SWEEP_MAX};
 use longhaul_queue::store::{Filter, ListRequest, Piece};
-use longhaul_queue::{Json, State, Store};
+use longhaul_queue::{Clock as _, Json, State, Store, SystemClock};
 use longhaul_stores::StoreUrl;
 use serde::{Deserialize, Serialize};
 
@@ -44,8 +45,11 @@ pub(crate) async fn run(app: &App, args: &MoveArgs) -> Result<Code> {
     }
     let from = open(app, &from_url, Missing::Refuse).await?;
     let to = open(app, &to_url, Missing::Create).await?;
-    check_stopped(app, from.as_ref(), &args.from).await?;
-    begin(to.as_ref(), args).await?;
+    check_stopped(from.as_ref(), &args.from).await?;
+    if !begin(to.as_ref(), args).await? {
+        // Whoever works on half a store would have jobs come back that it has done and consumed.
+        check_stopped(to.as_ref(), &args.to).await?;
+    }
     let jobs: u64 = from.counts().await?.iter().map(|count| count.jobs).sum();
     let moved = copy(app, from.as_ref(), to.as_ref(), jobs).await?;
     app.out.note("comparing both stores");
@@ -63,7 +67,7 @@ pub(crate) async fn run(app: &App, args: &MoveArgs) -> Result<Code> {
     if found != moved {
         let text = format!("{} does not hold what {} does", store::shown(&args.to), store::shown(&args.from));
         return Err(Failure::new(Code::Failure, text)
-            .hint("the old store is as it was; empty the new one and move again")
+            .hint("the old store is still there; empty the new one and move again")
             .into());
     }
     finish(to.as_ref(), args).await?;
@@ -93,8 +97,8 @@ async fn open(app: &App, url: &StoreUrl, missing: Missing) -> Result<Arc<dyn Sto
 }
 
 /// Refuses a store that is in use. What dead workers left running is put back first.
-async fn check_stopped(app: &App, from: &dyn Store, shown: &str) -> Result<()> {
-    let now = app.now();
+async fn check_stopped(from: &dyn Store, shown: &str) -> Result<()> {
+    let now = from.clock().map_or_else(|| SystemClock.now(), |clock| clock.now());
     let shown = store::shown(shown);
     let workers = from.workers(now).await?;
     if let Some(worker) = workers.iter().find(|worker| now.since(worker.seen_at) <= SILENT_AFTER) {
@@ -113,15 +117,15 @@ async fn check_stopped(app: &App, from: &dyn Store, shown: &str) -> Result<()> {
     Err(Failure::new(Code::Failure, text).hint(format_args!("its lease ends in {wait}: move then")).into())
 }
 
-/// Marks the new store, which must be empty, or hold a part of the same move.
-async fn begin(to: &dyn Store, args: &MoveArgs) -> Result<()> {
+/// Marks the new store, which must be empty, or hold a part of the same move. Says whether it was empty.
+async fn begin(to: &dyn Store, args: &MoveArgs) -> Result<bool> {
     let mark = Begun { from: store::shown(&args.from), finished: false };
     if let Some(record) = to.record(RECORD.to_owned()).await? {
         if record.value.to::<Begun>().is_ok_and(|begun| begun == mark) {
-            return Ok(());
+            return Ok(false);
         }
     } else if Tally::is_empty(to).await? && to.put_record(RECORD.to_owned(), 0, Json::of(&mark)?).await? {
-        return Ok(());
+        return Ok(true);
     }
     let text = format!("{} is not empty", store::shown(&args.to));
     Err(Failure::new(Code::Failure, text)
@@ -181,7 +185,8 @@ fn show(app: &App, args: &MoveArgs, moved: &Tally, found: &Tally) -> Result<()> 
 
 /// What is left to do.
 fn advise(app: &App, from: &StoreUrl, to: &StoreUrl) {
-    app.out.note("the old store is as it was; nothing writes to the new one until you name it with --store");
+    app.out
+        .note("the old store is still there; nothing writes to the new one until you name it with --store");
     match (from, to) {
         (StoreUrl::Sqlite(path), StoreUrl::Redis(_) | StoreUrl::Postgres(_)) => app.out.note(format_args!(
             "files, sheets and costs stay beside it: name them with --data sqlite://{}",

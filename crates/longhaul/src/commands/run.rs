@@ -38,7 +38,7 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
         args.max_cost.as_deref().map(parse::money).transpose().map_err(|problem| usage(&problem))?;
     let models = models::Setup::new(app, args.prompts.base_url.as_deref())?;
     let bulk = Bulk::new(app.queue_or_new().await?, models.llm(app)?).with_trace(app.trace.traceparent());
-    let _sharing = models::open_books(app, bulk.queue(), bulk.llm()).await?;
+    let sharing = models::open_books(app, bulk.queue(), bulk.llm()).await?;
     let wanted = settings::of(app, args, &models, &bulk, (&prompts, &summary)).await?;
     if args.dry_run {
         return settings::describe(app, &wanted, max_cost);
@@ -76,6 +76,7 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
     let ended = follow::until_the_end(app, &bulk, &run, working.as_mut(), &mut interrupts).await;
     let unstored = stop(working).await?;
     bulk.llm().save_learnt().await;
+    sharing.end().await;
     match ended? {
         Shown::Ended(progress) => {
             finish::finish(app, args, &bulk, (&run, &prompts), &progress, started).await

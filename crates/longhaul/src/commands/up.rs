@@ -74,10 +74,11 @@ async fn stop(
 /// Runs jobs, or only keeps time for workers elsewhere.
 async fn work(app: &App, ctx: &Ctx, args: &UpArgs, shutdown: Shutdown) -> Result<Option<WorkerReport>> {
     if args.no_workers {
-        let _sharing = models::open_books(app, ctx.queue(), ctx.llm()).await?;
+        let sharing = models::open_books(app, ctx.queue(), ctx.llm()).await?;
         let maintenance = Maintenance::spawn(ctx.queue(), MaintenanceOptions::default());
         shutdown.requested().await;
         maintenance.stop().await;
+        sharing.end().await;
         return Ok(None);
     }
     let options = work::options(app, &WorkArgs::default())?;

@@ -76,7 +76,7 @@ pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
 pub(crate) struct Runs {
     llm: Llm,
     serving: JoinHandle<()>,
-    _sharing: Sharing,
+    sharing: Sharing,
 }
 
 impl Runs {
@@ -99,12 +99,13 @@ impl Runs {
         let served = Served { always, prefixes: vec![RUN_PREFIX, SHEET_PREFIX] };
         serve::look(ctx.queue(), &worker.control(), &served).await;
         let serving = tokio::spawn(serve::all(ctx.queue().clone(), worker.control(), served));
-        Ok(Self { llm: ctx.llm().clone(), serving, _sharing: sharing })
+        Ok(Self { llm: ctx.llm().clone(), serving, sharing })
     }
 
     pub(crate) async fn stop(self) {
         self.serving.abort();
         self.llm.save_learnt().await;
+        self.sharing.end().await;
     }
 }
 

@@ -12,7 +12,7 @@ pub(super) use longhaul_queue::limits::WORKER_SILENT_AFTER as SILENT_AFTER;
 /// Lists workers.
 pub(crate) async fn ls(app: &App) -> Result<Code> {
     let queue = app.queue().await?;
-    let now = app.now();
+    let now = queue.clock().now();
     let workers = queue.store().workers(now).await?;
     app.out.list(&workers, None, || {
         let mut table = Table::new(&[

@@ -164,8 +164,16 @@ fn stopped_by_queue(info: &QueueInfo) -> Option<Explanation> {
 async fn stopped_by_key(queue: &Queue, job: &Job, limit: u32) -> Result<Option<Explanation>> {
     let Some(key) = &job.options.fair_key else { return Ok(None) };
     let filter = Filter { states: vec![State::Running], queue: Some(job.queue.clone()), ..Filter::default() };
-    let running = queue.list(ListRequest { filter, limit: PAGE_MAX, ..ListRequest::default() }).await?.items;
-    let of_key = running.iter().filter(|other| other.options.fair_key.as_ref() == Some(key)).count();
+    let (mut of_key, mut cursor) = (0, None);
+    loop {
+        let request = ListRequest { filter: filter.clone(), cursor, limit: PAGE_MAX, newest_first: false };
+        let page = queue.list(request).await?;
+        of_key += page.items.iter().filter(|other| other.options.fair_key.as_ref() == Some(key)).count();
+        cursor = page.next;
+        if cursor.is_none() || of_key >= limit as usize {
+            break;
+        }
+    }
     Ok((of_key >= limit as usize).then(|| {
         because(
             State::Ready,

@@ -18,7 +18,7 @@ use crate::shutdown::Shutdown;
 use crate::store::Swept;
 
 /// The record that names the leader.
-const RECORD: &str = "maintenance";
+const RECORD: &str = "lease/maintenance";
 /// How long a leader stays one without renewing it.
 const LEASE: Duration = Duration::from_secs(15);
 const RENEW_EVERY: Duration = Duration::from_secs(5);
@@ -44,7 +44,14 @@ impl Leader {
     pub async fn of(queue: &Queue) -> Result<Option<Self>> {
         let record = queue.store().record(RECORD.to_owned()).await?;
         let leader = record.map(|record| record.value.to::<Self>()).transpose()?;
-        Ok(leader.filter(|leader| leader.until > queue.clock().now()))
+        let now = queue.clock().now();
+        Ok(leader.filter(|leader| !leader.left(now).is_zero()))
+    }
+
+    /// For how long it leads. No lease is much longer than it may be, whatever a clock said that was wrong.
+    fn left(&self, now: Timestamp) -> Duration {
+        let left = self.until.since(now);
+        if left > LEASE * 2 { Duration::ZERO } else { left }
     }
 }
 
@@ -98,8 +105,7 @@ impl Leadership {
             None => None,
             Some(record) => Some(record.value.to::<Leader>()?).filter(|leader| leader.holder != self.holder),
         };
-        // No lease is longer than this, whatever a clock said that was wrong.
-        let left = other.map(|leader| leader.until.since(now).min(LEASE)).filter(|left| !left.is_zero());
+        let left = other.map(|leader| leader.left(now)).filter(|left| !left.is_zero());
         if let Some(left) = left {
             self.set(false);
             return Ok(left.min(RENEW_EVERY));
@@ -156,6 +162,15 @@ impl Patience {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lease_from_a_wrong_clock_is_none() {
+        let now = Timestamp::from_millis(1_000_000);
+        let left = |until| Leader { holder: "a".to_owned(), until }.left(now);
+        assert_eq!(left(now + LEASE), LEASE);
+        assert_eq!(left(now - LEASE), Duration::ZERO);
+        assert_eq!(left(now + Duration::from_secs(86_400)), Duration::ZERO);
+    }
 
     #[test]
     fn a_follower_trusts_the_leader_while_it_finds_nothing_to_do() {

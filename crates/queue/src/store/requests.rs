@@ -253,6 +253,9 @@ pub struct Deleted {
     pub refused: Vec<(JobId, Error)>,
 }
 
+/// Begins the names of records that belong to running processes, and not to what they work on.
+pub const LEASE_PREFIX: &str = "lease/";
+
 /// A small value that processes share.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {

@@ -58,6 +58,7 @@ pub(super) async fn queues(ctx: &Ctx, asked: QueueArguments) -> Result<Value, Pr
                 "paused": queue.paused,
                 "max_running": queue.max_running,
                 "max_running_per_key": queue.max_running_per_key,
+                "ageing_ms": queue.ageing.map(|ageing| ageing.as_millis() as u64),
                 "states": show::states(&queue.counts),
             })
         })

@@ -66,10 +66,13 @@ mod read;
 mod records;
 mod reply;
 mod scripts;
+mod server_time;
 mod settings;
 mod settle;
 mod sweep;
 mod watch;
+
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use longhaul_queue::events::EventPage;
@@ -79,18 +82,20 @@ use longhaul_queue::store::{
     ListRequest, Page, Piece, ProcessInfo, QueueChange, QueueInfo, Record, Renewal, RetryRequest, Save,
     Schedule, SettleItem, Settled, Swept, UnparkRequest, Unparked, WorkerInfo,
 };
-use longhaul_queue::{Json, Result, State, Store, Timestamp};
+use longhaul_queue::{Clock, Json, Result, State, Store, Timestamp};
 
 pub use address::RedisUrl;
 use link::Link;
+use server_time::ServerTime;
 use watch::Watcher;
 
 use crate::io::Io;
 
 /// Jobs in a Redis server.
 pub struct RedisStore {
-    link: Link,
+    link: Arc<Link>,
     watcher: Watcher,
+    time: ServerTime,
     durability: String,
     // Last, so that everything it serves has gone before.
     _io: Io,
@@ -101,11 +106,12 @@ impl RedisStore {
     pub async fn connect(url: &RedisUrl) -> Result<Self> {
         let client = url.client()?;
         let io = Io::start("longhaul-redis")?;
-        let link = Link::open(client.clone(), url.prefix(), io.handle()?).await?;
+        let link = Arc::new(Link::open(client.clone(), url.prefix(), io.handle()?).await?);
         promise::check_layout(&link, &url.name).await?;
         let durability = promise::durability(&link, url.allow_eviction).await?;
         let watcher = Watcher::start(client, link.key("changed"), &io.handle()?).await?;
-        Ok(Self { link, watcher, durability, _io: io })
+        let time = ServerTime::start(&link, &io.handle()?).await?;
+        Ok(Self { link, watcher, time, durability, _io: io })
     }
 }
 
@@ -118,6 +124,10 @@ impl Store for RedisStore {
             transactional_enqueue: false,
             shared: true,
         }
+    }
+
+    fn clock(&self) -> Option<Arc<dyn Clock>> {
+        Some(Arc::clone(&self.time.clock) as _)
     }
 
     fn watch(&self) -> tokio::sync::watch::Receiver<u64> {

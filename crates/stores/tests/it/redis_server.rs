@@ -1,6 +1,7 @@
 //! What only a server can do to a store: die and come back, cut connections, forget scripts, lose streams, evict.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_queue::job::WorkerId;
@@ -9,7 +10,7 @@ use longhaul_queue::state::{Policy, State, settle};
 use longhaul_queue::store::{ClaimRequest, ExtendRequest, Renewal, SettleItem, Settled};
 use longhaul_queue::testing::bench::{LEASE_FOR, done, id, job};
 use longhaul_queue::testing::invariants;
-use longhaul_queue::{Claimed, Clock, Error, Result, Store, SystemClock};
+use longhaul_queue::{Claimed, Clock, Error, Queue, Result, Store, SystemClock};
 use longhaul_stores::redis::RedisStore;
 use redis::Value;
 use redis::aio::MultiplexedConnection;
@@ -351,4 +352,15 @@ async fn jobs_leave_the_middle_of_their_neighbours_and_the_others_keep_their_ord
     let ids: Vec<_> = claimed.iter().map(|claimed| claimed.job.id).collect();
     assert_eq!(ids, [2, 3, 6, 8].map(id));
     invariants::check(&store).await.expect("what is stored fits together");
+}
+
+/// Everybody goes by the server's time, so that a wrong clock neither keeps a lease nor takes one.
+#[tokio::test]
+async fn a_queue_goes_by_the_servers_time() {
+    let queue = Queue::new(Arc::new(connect(&shared().url("")).await));
+    assert!(!queue.clock().is_system());
+    let (told, here) = (queue.clock().now(), SystemClock.now());
+    assert!(told.since(here).max(here.since(told)) < Duration::from_secs(5), "both are on this machine");
+    queue.clock().sleep_until(told + Duration::from_millis(20)).await;
+    assert!(queue.clock().now() >= told + Duration::from_millis(20));
 }

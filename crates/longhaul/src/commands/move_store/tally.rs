@@ -4,7 +4,7 @@
 use anyhow::{Context as _, Result};
 use longhaul_queue::Store;
 use longhaul_queue::limits::PIECES_MAX;
-use longhaul_queue::store::Piece;
+use longhaul_queue::store::{LEASE_PREFIX, Piece};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
@@ -47,9 +47,7 @@ pub(super) struct Row {
 /// Whether a piece belongs to the installation and not to the processes that ran it.
 pub(super) fn is_moved(piece: &Piece) -> bool {
     match piece {
-        Piece::Record { name, .. } => {
-            name != super::RECORD && name != "maintenance" && !name.starts_with("shares/")
-        }
+        Piece::Record { name, .. } => name != super::RECORD && !name.starts_with(LEASE_PREFIX),
         _ => true,
     }
 }

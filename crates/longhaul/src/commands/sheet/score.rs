@@ -38,7 +38,7 @@ pub(super) async fn run(app: &App, args: &SheetScoreArgs) -> Result<Code> {
     };
     let mut wanted = settings::of(args, &models, google.as_ref()).await?;
     let scoring = sheets::open(app, &queue, data, models.llm(app)?).await?;
-    let _sharing = models::open_books(app, &queue, scoring.llm()).await?;
+    let sharing = models::open_books(app, &queue, scoring.llm()).await?;
     let id = SheetId::of(&wanted)?;
     let known = scoring.tables().find(id.as_str()).await?;
     if known.as_ref().is_none_or(|sheet| !sheet.read_whole) {
@@ -64,6 +64,7 @@ pub(super) async fn run(app: &App, args: &SheetScoreArgs) -> Result<Code> {
         go_on(app, &scoring, &id, &target).await?;
     }
     let code = work_on(app, &scoring, &id, args.detach).await?;
+    sharing.end().await;
     if known
         .is_some_and(|sheet| sheet.exported.is_some() && matches!(sheet.settings.source, Source::Google(_)))
     {

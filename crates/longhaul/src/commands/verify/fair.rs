@@ -211,7 +211,9 @@ impl Play<'_> {
     }
 
     async fn until(&self, is_so: impl AsyncFn(&Queue) -> Result<bool>) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        // As long as one slot would take for a part that is never larger than this, and some more.
+        let work = Duration::from_millis(u64::from(self.args.jobs) * u64::from(self.args.job_ms) * 2);
+        let deadline = Instant::now() + PATIENCE + work;
         while !is_so(&self.queue).await? {
             if Instant::now() > deadline {
                 bail!("the jobs did not end within {} s; the logs tell why", PATIENCE.as_secs());

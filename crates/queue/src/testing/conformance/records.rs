@@ -26,5 +26,6 @@ pub(super) async fn a_record_wakes_nobody(bench: &Bench) {
     assert!(bench.store.put_record("r".to_owned(), 0, json("1")).await.expect("put_record answers"));
     let events = bench.store.events(None, 10).await.expect("events answers").events;
     assert_eq!(events.len(), 0);
+    assert!(!watch.has_changed().expect("the store is there"), "nobody has to look");
     assert_eq!(bench.store.record("r".to_owned()).await.expect("record answers").map(|r| r.version), Some(1));
 }
