@@ -371,7 +371,9 @@ async fn migrate(client: &Client, url: &PostgresUrl, keys: Keys, create: bool) -
         return Err(Error::not_found(format!("there is no store in schema {schema} of {place}")));
     }
     let key = keys.migrate();
-    client.batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock({key})")).await.map_err(sql)?;
+    // An index of many jobs takes longer to make than any call may take.
+    let begin = format!("BEGIN; SET LOCAL statement_timeout = 0; SELECT pg_advisory_xact_lock({key})");
+    client.batch_execute(&begin).await.map_err(sql)?;
     let schema = url.quoted_schema();
     // Somebody else may have been faster.
     let begun = found(client, url).await?;

@@ -74,7 +74,8 @@ macro_rules! kinds_ready {
 }
 
 /// One queue's jobs. A single lane gives what it has; of several, each gives as many as are among the first of all.
-/// Locked rows stay where they are, so they are found again by their address. A lane is looked at for whether it has any
+/// Locked rows stay where they are, so they are found again by their address; one that was changed and became ready again
+/// since this statement began has another, and is left for the next claim. So only what was taken is counted. A lane is looked at for whether it has any
 /// job, with a limit of its own: without, the planner reads all of it. The only lane there is need not be looked at,
 /// which would mean to step over all that was just taken from it.
 macro_rules! take {
@@ -110,14 +111,18 @@ macro_rules! take {
                  GROUP BY kind, suspect),
              picked AS MATERIALIZED (
                  SELECT locked.* FROM shares CROSS JOIN LATERAL (
-                     SELECT ctid AS place, expires_at <= $3 AND started_at IS NULL AS late, id, kind, process, flags,
-                         priority, run_at, seq
+                     SELECT ctid AS place, expires_at <= $3 AND started_at IS NULL AS late
                      FROM lh_jobs
                      WHERE state = 2 AND fair_key IS NULL AND queue = $1 AND kind = k_kind AND suspect = l_suspect
                      ORDER BY priority, run_at, seq LIMIT share FOR UPDATE SKIP LOCKED) AS locked),
+             taken AS (
+                 UPDATE lh_jobs SET state = 3, fence = fence + 1, due_at = $6, worker = $7, started_at = $3, cancel = false
+                 WHERE ctid = ANY (ARRAY(SELECT place FROM picked WHERE NOT EXISTS (SELECT 1 FROM picked WHERE late)))
+                 RETURNING ",
+            job_columns!(),
+            ", payload, data),
              given AS MATERIALIZED (
-                 SELECT kind, process, flags & 1 AS helper, count(*) AS jobs FROM picked
-                 WHERE NOT EXISTS (SELECT 1 FROM picked WHERE late) GROUP BY 1, 2, 3),
+                 SELECT kind, process, flags & 1 AS helper, count(*) AS jobs FROM taken GROUP BY 1, 2, 3),
              counted AS (
                  INSERT INTO lh_deltas (what, name, part, state, kind, jobs)
                  SELECT 0, $1, 0, m_state, kind, sum(m_jobs * jobs)
@@ -131,13 +136,11 @@ macro_rules! take {
                  SELECT $3, json_agg(json_build_object('job_id', id, 'queue', $1, 'kind', kind, 'process_id', process,
                      'state', 'running') ORDER BY priority, run_at, seq)::text,
                      (SELECT greatest(sum(jobs) - $8, 0) FROM given)
-                 FROM (SELECT * FROM picked ORDER BY priority, run_at, seq LIMIT $8) AS first
-                 WHERE EXISTS (SELECT 1 FROM given) HAVING count(*) > 0)
-             UPDATE lh_jobs SET state = 3, fence = fence + 1, due_at = $6, worker = $7, started_at = $3, cancel = false
-             WHERE ctid = ANY (ARRAY(SELECT place FROM picked WHERE EXISTS (SELECT 1 FROM given)))
-             RETURNING ",
+                 FROM (SELECT * FROM taken ORDER BY priority, run_at, seq LIMIT $8) AS first
+                 HAVING count(*) > 0)
+             SELECT ",
             job_columns!(),
-            ", payload, data"
+            ", payload, data FROM taken"
         )
     };
 }

@@ -105,6 +105,9 @@ impl FromStr for PostgresUrl {
         let (mut schema, mut connections) = (SCHEMA_DEFAULT.to_owned(), CONNECTIONS_DEFAULT);
         let mut tls = TlsOptions::default();
         let mut others = Vec::new();
+        if query.split('&').filter(|pair| pair.starts_with("sslmode=")).count() > 1 {
+            return Err(Error::invalid("sslmode stands twice in the Postgres URL; which one counts?"));
+        }
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=') {
                 Some(("schema", name)) => schema = check_schema(name)?,
@@ -220,6 +223,7 @@ mod tests {
     #[test]
     fn what_cannot_be_meant_is_refused() {
         for (url, part) in [
+            ("postgres://db/work?sslmode=verify-full&sslmode=prefer", "sslmode stands twice"),
             ("postgres://db/work?sslmode=allow", "no sslmode \"allow\""),
             ("postgres://db/work?sslmode=on", "use disable, prefer, require, verify-ca or verify-full"),
             ("postgres://db/work?schema=Night", "no plain name"),

@@ -21,6 +21,7 @@ fn number(number: usize) -> Vec<u8> {
 
 pub(super) async fn claim(store: &RedisStore, request: ClaimRequest) -> Result<Vec<Claimed>> {
     let ClaimRequest { queues, kinds, worker, limit, suspects_max, lease_for, now } = request;
+    let now = now + store.link.ready().await?;
     let until = now + lease_for;
     let mut args: Args = vec![
         worker.as_str().as_bytes().to_vec(),
@@ -96,6 +97,7 @@ pub(super) async fn extend(store: &RedisStore, request: ExtendRequest) -> Result
     if leases.is_empty() {
         return Ok(Vec::new());
     }
+    let now = now + store.link.ready().await?;
     let until = now + lease_for;
     let mut args: Args = vec![millis(until).to_string().into_bytes()];
     args.extend(leases.iter().map(lease_arg));

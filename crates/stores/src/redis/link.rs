@@ -2,7 +2,7 @@
 //! way when it broke may or may not have taken effect, and says so by [`Error::Unavailable`].
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longhaul_queue::{Error, Result, Timestamp};
 use redis::aio::MultiplexedConnection;
@@ -22,12 +22,16 @@ use super::scripts::{Function, Library};
 const RECONNECT_DELAY_MIN: Duration = Duration::from_millis(20);
 /// And at most this.
 const RECONNECT_DELAY_MAX: Duration = Duration::from_secs(2);
-/// Tries of one call to get a connection: about four seconds, then the caller waits as it thinks best.
+/// Tries of one call to get a connection: about four seconds where it is refused, longer where nobody answers; then the
+/// caller waits as it thinks best.
 const RECONNECT_TRIES: usize = 8;
 /// A server that does not accept a connection within this time is not there.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest that a call waits for its answer; enqueueing 50,000 jobs takes about a quarter of a second.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A wait for a connection that is no part of a lease.
+const WAIT_TOLD: Duration = Duration::from_secs(1);
 
 /// The way to the server.
 pub(super) struct Link {
@@ -142,6 +146,18 @@ impl Link {
         });
         connecting.await.map_err(ended)?.map_err(|error| failed(&error))?;
         Ok(Self { route, prefix, library: Arc::new(Library::new()), io })
+    }
+
+    /// Waits for a connection, and says how long that took if it was long enough to matter: a lease counts from when
+    /// the server can be reached, not from when somebody first tried.
+    pub(super) async fn ready(&self) -> Result<Duration> {
+        // Nearly always; and a trip to the connection's thread would be felt.
+        if self.route.current.try_lock().is_ok_and(|current| current.connection.is_some()) {
+            return Ok(Duration::ZERO);
+        }
+        let started = Instant::now();
+        self.served(|_| async { Ok(()) }).await?;
+        Ok(Some(started.elapsed()).filter(|waited| *waited >= WAIT_TOLD).unwrap_or_default())
     }
 
     /// The name of a key.

@@ -58,6 +58,10 @@ macro_rules! next_level {
 pub(super) const NEXT_LEVEL: &str = next_level!("fair_key IS NULL");
 pub(super) const NEXT_LEVEL_OF_KEY: &str = next_level!("fair_key IS NOT NULL AND fair_key = ?4");
 
+/// Keys without a job for the claim that it passes on its way: all their jobs have expired, or are suspects too many. Those
+/// that have expired are the promoter's to clear, and a short answer is asked again when it has.
+const BARREN_KEYS_MAX: usize = 1_000;
+
 /// What a claim asks a queue for.
 pub(super) struct Ask<'a> {
     pub(super) queue: &'a str,
@@ -74,7 +78,9 @@ pub(super) fn choose(tx: &Tx<'_>, ask: &Ask<'_>, settings: QueueSettings) -> DbR
     let mut taker = Taker { tx, ask, settings, suspects_left: ask.wanted.suspects, expired: Vec::new() };
     let (mut given, mut lines, mut served) = (Vec::new(), Vec::new(), Vec::new());
     // Keys of which nothing runs come first, and give as they are found.
+    let mut barren = 0;
     while given.len() < ask.wanted.jobs
+        && barren < BARREN_KEYS_MAX
         && let Some((key, lanes)) = ring.next(tx)?
     {
         let count = running.get(&key).copied().unwrap_or(0);
@@ -84,6 +90,8 @@ pub(super) fn choose(tx: &Tx<'_>, ask: &Ask<'_>, settings: QueueSettings) -> DbR
         } else if let Some(job) = taker.next(&mut line)? {
             given.push(job);
             served.push((1, line));
+        } else {
+            barren += 1;
         }
     }
     lines.append(&mut served);

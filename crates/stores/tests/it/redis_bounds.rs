@@ -45,10 +45,10 @@ async fn settle_with(store: &RedisStore, claimed: &[Claimed], result: &str) {
 }
 
 #[tokio::test]
-async fn a_full_server_takes_no_job_but_renews_leases_and_lets_results_go() {
+async fn a_full_server_takes_no_job_but_works_off_those_it_has() {
     let server = RedisServer::start(&[]);
     let store = connect(&server.url("")).await;
-    store.insert(vec![job(1), job(2)], SystemClock.now()).await.expect("insert answers");
+    store.insert(vec![job(1), job(2), job(4)], SystemClock.now()).await.expect("insert answers");
     let claimed = claim(&store, 2).await;
     settle_with(&store, &claimed[..1], "1").await;
     let mut connection = server.connection().await;
@@ -60,6 +60,11 @@ async fn a_full_server_takes_no_job_but_renews_leases_and_lets_results_go() {
     let renewed = store.extend(renewal).await.expect("extend answers");
     assert!(matches!(renewed[..], [Renewal::Extended { .. }]), "{renewed:?}");
     assert_eq!(store.delete(vec![id(1)]).await.expect("delete answers").deleted, 1);
+    // What is there can be worked off, so that it makes room.
+    settle_with(&store, &claimed[1..], "2").await;
+    let next = claim(&store, 2).await;
+    assert_eq!(next.len(), 1, "a job that waits is handed out");
+    settle_with(&store, &next, "4").await;
     ask(&mut connection, &["CONFIG", "SET", "maxmemory", "0"]).await;
     store.insert(vec![job(3)], SystemClock.now()).await.expect("insert answers");
 }

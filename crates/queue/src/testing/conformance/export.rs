@@ -150,6 +150,26 @@ pub(super) async fn a_repeated_import_changes_nothing(bench: &Bench) {
     assert_eq!(bench.snapshot().await, original.snapshot().await);
 }
 
+pub(super) async fn a_job_that_comes_twice_in_one_import_is_stored_once(bench: &Bench) {
+    let original = Bench::new(Arc::new(MemoryStore::new())).timed_by(Arc::clone(&bench.clock));
+    original.add([job(1).process("p"), job(2)]).await;
+    let mut jobs = export_all(original.store.as_ref()).await;
+    jobs.retain(|piece| matches!(piece, Piece::Job(_)));
+    let twice: Vec<Piece> = jobs.iter().chain(&jobs).cloned().collect();
+    bench.store.import(twice).await.expect("import answers");
+    assert_eq!(bench.snapshot().await, original.snapshot().await);
+    assert_eq!(bench.add_one(job(3)).await.seq, 3, "no place is given twice, told or not");
+    let Some(Piece::Job(first)) = jobs.first().cloned() else { panic!("a job comes first") };
+    let mut other = *first;
+    (other.job.id, other.job.seq) = (id(9), 7);
+    let same_place = |number: u64| {
+        let mut piece = other.clone();
+        piece.job.id = id(number);
+        Piece::Job(Box::new(piece))
+    };
+    invalid(bench.store.import(vec![same_place(8), same_place(9)]).await);
+}
+
 pub(super) async fn a_running_job_is_not_imported(bench: &Bench) {
     let original = Bench::new(Arc::new(MemoryStore::new())).timed_by(Arc::clone(&bench.clock));
     original.add([job(1), job(2)]).await;

@@ -1,6 +1,6 @@
 -- args: now, ids. Answers 1 cancelled, 2 asked to end, 3 not found, or 10 and the state that it ended in.
 
-verb('cancel', {}, function()
+verb('cancel', {'allow-oom'}, function()
   local replies = {}
   for i = 2, #ARGV do
     local r = job_by_id(ARGV[i])

@@ -108,7 +108,7 @@ local function read_names(count)
   return names
 end
 
-verb('claim', {}, function()
+verb('claim', {'allow-oom'}, function()
   worker, lease_text = arg(), arg()
   local limit, suspects = tonumber(arg()), tonumber(arg())
   local queues = {}

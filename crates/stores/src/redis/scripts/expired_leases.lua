@@ -45,7 +45,7 @@ local function look_at(number, passed)
   return #passed > before, first
 end
 
-verb('expired_leases', {}, function()
+verb('expired_leases', {'allow-oom'}, function()
   local limit, idle_ms = tonumber(arg()), tonumber(arg())
   -- A few queues a call, drawn by the server; all have their turn.
   local streams = call('SRANDMEMBER', T .. ':streams', STREAMS_MAX)

@@ -18,9 +18,10 @@ local function read_job()
   return r
 end
 
--- Whether the job is there already; an answer when its place, or its id, is another's.
-local function is_stored(r)
-  local at_place, same = job(r.seq), job_by_id(r[ID])
+-- Whether the job is there already, or came before in this call; an answer when its place, or its id, is another's.
+local function is_stored(r, seen)
+  local at_place, same = job(r.seq) or seen[r.seq], job_by_id(r[ID]) or seen[r[ID]]
+  seen[r.seq], seen[r[ID]] = r, r
   if at_place and at_place[ID] ~= r[ID] or same and same.seq ~= r.seq then return nil, {'taken', r[ID], whole(r.seq)} end
   return at_place ~= nil
 end
@@ -44,8 +45,15 @@ local function put_edges(r)
   end
 end
 
+-- No later job gets a place up to this.
+local function raise_seq(seq)
+  if tonumber(call('HGET', T .. ':meta', 'seq') or 0) >= seq then return end
+  call('HSET', T .. ':meta', 'seq', whole(seq), 'layout', LAYOUT)
+end
+
 local function put_job(r)
   local seq = r.seq
+  raise_seq(seq)
   rows[seq], r.touched, order[#order + 1] = r, true, r
   fresh[floor(seq / BUCKET)] = true
   begin_turns(r.lane)
@@ -76,10 +84,7 @@ end
 
 -- By letter: how many arguments a piece has, and how it is written.
 local PIECES = {
-  L = {1, function(seq)
-    if tonumber(call('HGET', T .. ':meta', 'seq') or 0) >= tonumber(seq) then return end
-    call('HSET', T .. ':meta', 'seq', seq, 'layout', LAYOUT)
-  end},
+  L = {1, function(seq) raise_seq(tonumber(seq)) end},
   Q = {2, put_queue},
   P = {1, function(id)
     local p = process(id)
@@ -99,12 +104,12 @@ local PIECES = {
 }
 
 verb('import', {}, function()
-  local pieces = {}
+  local pieces, seen = {}, {}
   for i = 1, tonumber(arg()) do
     local letter = arg()
     if letter == 'J' then
       local r = read_job()
-      local stored, refused = is_stored(r)
+      local stored, refused = is_stored(r, seen)
       if refused then return refused end
       pieces[i] = {put_job, r, skip = stored}
     else

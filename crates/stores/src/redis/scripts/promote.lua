@@ -1,7 +1,7 @@
 -- args: now, limit. What has expired goes first, then what starts, then the parks whose time is over; each by time, then
 -- seq. Parks that Rust must judge are handed back: row and options.
 
-verb('promote', {}, function()
+verb('promote', {'allow-oom'}, function()
   local limit = tonumber(arg())
   local changed, judged = 0, {}
 

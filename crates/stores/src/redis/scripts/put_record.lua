@@ -1,6 +1,6 @@
 -- args: now, name, expected version, value. A record is its version and its value; it wakes nobody.
 
-verb('put_record', {}, function()
+verb('put_record', {'allow-oom'}, function()
   local name, expected, value = arg(), tonumber(arg()), arg()
   local found = call('HGET', T .. ':records', name)
   if (found and read('>I6', found) or 0) ~= expected then return 0 end

@@ -71,7 +71,7 @@ local function settle_one(r, s)
   return apply(r, s)
 end
 
-verb('settle', {}, function()
+verb('settle', {'allow-oom'}, function()
   mode, workers = arg(), {}
   for i = 1, tonumber(arg()) do workers[i] = arg() end
   local count, done, items = tonumber(arg()), nil, nil

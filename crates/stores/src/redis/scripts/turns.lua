@@ -105,6 +105,9 @@ local function turn(line, chosen)
   return true
 end
 
+-- Keys without a job for the claim that it passes on its way: what has expired there is the promoter's to clear.
+local BARREN_KEYS_MAX = 1000
+
 -- Jobs by turns: `rounds` holds, by the number of jobs of them that run, the lines that wait for their turn. Who has given goes
 -- behind all others of which as many run.
 local function choose_by_turns(queue, known, free, chosen, s, lines)
@@ -127,12 +130,13 @@ local function choose_by_turns(queue, known, free, chosen, s, lines)
     if room(key, running[key]) > 0 then wait(running[key], key) end
   end
   local next_key = walk_from(queue, known, s.last)
-  while chosen.n < free do
+  local barren = 0
+  while chosen.n < free and barren < BARREN_KEYS_MAX do
     local key = next_key()
     if not key then break end
     if not running[key] and room(key, 0) > 0 then
       local new = line(key, 0)
-      if turn(new, chosen) then wait(1, new) end
+      if turn(new, chosen) then wait(1, new) else barren = barren + 1 end
     end
   end
   local count = 1

@@ -1,7 +1,7 @@
 -- args: now, key or '', signal, when it is forgotten, number of items, then for each the row as Rust judged it and the
 -- settlement. When anything has changed since, nothing is written and the answer is `again`.
 
-verb('unpark', {}, function()
+verb('unpark', {'allow-oom'}, function()
   local key, signal, forgotten_at = arg(), arg(), tonumber(arg())
   local items = {}
   for i = 1, tonumber(arg()) do
