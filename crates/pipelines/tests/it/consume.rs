@@ -14,8 +14,9 @@ use serde_json::json;
 
 use crate::stage::{Stage, options, prompts, settings, work};
 
-/// Tables that tell of what was, by design, and are bounded: by days, by workers, by a number of events.
-const HISTORY: [&str; 4] = ["lh_meta", "lh_ledger", "lh_events", "lh_workers"];
+/// Tables that tell of what was, by design, and are bounded: by days, by workers, by a number of events; and the leases that
+/// processes share, which are a record each.
+const HISTORY: [&str; 5] = ["lh_meta", "lh_ledger", "lh_events", "lh_workers", "lh_records"];
 
 /// Rows by table, without those that have none.
 fn rows(file: &Path) -> Vec<(String, i64)> {
