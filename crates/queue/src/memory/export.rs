@@ -1,8 +1,10 @@
 //! Everything that lasts, out of one store and into another.
 
+use std::collections::HashMap;
+
 use super::tables::{EdgeRow, QueueRow, Row, SignalRow, Tables, UniqueRow, UniqueScope};
 use crate::error::{Error, Result};
-use crate::job::{Dependency, NewJob};
+use crate::job::{Dependency, JobId, NewJob};
 use crate::limits::PIECES_MAX;
 use crate::state::State;
 use crate::store::{EdgePiece, ExportPage, JobPiece, LedgerRow, Piece, QueuePiece, Record, UniquePiece};
@@ -87,8 +89,9 @@ impl Tables {
     }
 
     pub(super) fn import(&mut self, pieces: Vec<Piece>) -> Result<()> {
+        let mut places = HashMap::new();
         for piece in &pieces {
-            self.check_piece(piece)?;
+            self.check_piece(piece, &mut places)?;
         }
         for piece in pieces {
             self.put(piece);
@@ -96,14 +99,16 @@ impl Tables {
         Ok(())
     }
 
-    fn check_piece(&self, piece: &Piece) -> Result<()> {
+    /// Refuses a job that runs, or whose place is another's: a stored one's, or of one in `places`, which came before.
+    fn check_piece(&self, piece: &Piece, places: &mut HashMap<i64, JobId>) -> Result<()> {
         let Piece::Job(piece) = piece else { return Ok(()) };
         let job = &piece.job;
         if job.state == State::Running {
             return Err(Error::wrong_state(job.id, job.state, "imported"));
         }
         let other = self.jobs.get(&job.seq).is_some_and(|row| row.job.id != job.id)
-            || self.row(job.id).is_some_and(|row| row.job.seq != job.seq);
+            || self.row(job.id).is_some_and(|row| row.job.seq != job.seq)
+            || places.insert(job.seq, job.id).is_some_and(|id| id != job.id);
         match other {
             true => Err(Error::invalid(format!("job {}: its place {} is taken", job.id, job.seq))),
             false => Ok(()),
