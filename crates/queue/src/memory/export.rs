@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::tables::{EdgeRow, QueueRow, Row, SignalRow, Tables, UniqueRow, UniqueScope};
 use crate::error::{Error, Result};
-use crate::job::{Dependency, JobId, NewJob};
+use crate::job::{Dependency, JobId};
 use crate::limits::PIECES_MAX;
 use crate::state::State;
 use crate::store::{EdgePiece, ExportPage, JobPiece, LedgerRow, Piece, QueuePiece, Record, UniquePiece};
@@ -162,7 +162,7 @@ impl Tables {
         let gone: Vec<_> =
             piece.edges.iter().filter(|edge| edge.parent_seq.is_none()).map(|edge| edge.parent_id).collect();
         self.add(Row {
-            submitted: submitted(&piece),
+            submitted: piece.submitted(),
             edges: piece.edges.into_iter().map(edge_row).collect(),
             job: piece.job,
             payload: piece.payload,
@@ -178,30 +178,6 @@ impl Tables {
         for parent in gone {
             self.forget_child(&parent, seq);
         }
-    }
-}
-
-/// What was handed in, as far as a repeated enqueue is compared with it.
-fn submitted(piece: &JobPiece) -> NewJob {
-    let job = &piece.job;
-    let depends_on = piece
-        .edges
-        .iter()
-        .map(|edge| Dependency { job_id: edge.parent_id, on_failure: edge.on_failure })
-        .collect();
-    NewJob {
-        id: Some(job.id),
-        queue: job.queue.clone(),
-        kind: job.kind.clone(),
-        payload: piece.payload.clone(),
-        process_id: job.process_id.clone(),
-        helper: job.helper,
-        priority: job.priority,
-        run_at: None,
-        expires_at: job.expires_at,
-        depends_on,
-        after_process: piece.after_process.clone(),
-        options: job.options.clone(),
     }
 }
 

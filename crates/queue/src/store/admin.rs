@@ -28,6 +28,21 @@ pub struct QueueInfo {
     pub counts: [u64; 8],
 }
 
+impl QueueInfo {
+    /// A queue without settings and without jobs.
+    pub fn bare(name: String) -> Self {
+        Self {
+            name,
+            paused: false,
+            max_running: None,
+            max_running_per_key: None,
+            ageing: None,
+            retention: None,
+            counts: [0; 8],
+        }
+    }
+}
+
 /// A change of a queue's settings; `None` leaves a setting alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QueueChange {

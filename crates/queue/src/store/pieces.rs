@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{LedgerRow, Schedule, Signal};
 use crate::clock::Timestamp;
-use crate::job::{Job, JobId, LogLine, OnFailure, ProcessId, Progress, Retention, Run, Wake};
+use crate::job::{
+    Dependency, Job, JobId, LogLine, NewJob, OnFailure, ProcessId, Progress, Retention, Run, Wake,
+};
 use crate::json::Json;
 use crate::state::State;
 
@@ -105,6 +107,29 @@ pub struct JobPiece {
     pub log: Vec<LogLine>,
     /// When the pruner takes an ended job.
     pub remove_at: Option<Timestamp>,
+}
+
+impl JobPiece {
+    /// What was handed in, as far as a repeated enqueue is compared with it.
+    pub fn submitted(&self) -> NewJob {
+        let job = &self.job;
+        let dependency =
+            |edge: &EdgePiece| Dependency { job_id: edge.parent_id, on_failure: edge.on_failure };
+        NewJob {
+            id: Some(job.id),
+            queue: job.queue.clone(),
+            kind: job.kind.clone(),
+            payload: self.payload.clone(),
+            process_id: job.process_id.clone(),
+            helper: job.helper,
+            priority: job.priority,
+            run_at: None,
+            expires_at: job.expires_at,
+            depends_on: self.edges.iter().map(dependency).collect(),
+            after_process: self.after_process.clone(),
+            options: job.options.clone(),
+        }
+    }
 }
 
 /// An edge, with what the parent left to its child.

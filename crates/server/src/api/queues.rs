@@ -126,14 +126,5 @@ async fn set(ctx: &Ctx, change: QueueChange) -> ApiResult<Answer<QueueOut>> {
     let name = change.name.clone();
     ctx.queue().set_queue(change).await.map_err(unfit)?;
     // One without jobs and with default settings is none.
-    let bare = || QueueInfo {
-        name: name.clone(),
-        paused: false,
-        max_running: None,
-        max_running_per_key: None,
-        ageing: None,
-        retention: None,
-        counts: [0; 8],
-    };
-    Ok(Answer(find(ctx, &name).await?.unwrap_or_else(bare).into()))
+    Ok(Answer(find(ctx, &name).await?.unwrap_or_else(|| QueueInfo::bare(name)).into()))
 }

@@ -245,15 +245,6 @@ fn unsigned(row: &Row, index: usize) -> DbResult<u64> {
 
 /// Queues with jobs or settings.
 pub(super) async fn queues(tx: &Tx<'_>) -> DbResult<Vec<QueueInfo>> {
-    let none = |name: String| QueueInfo {
-        name,
-        paused: false,
-        max_running: None,
-        max_running_per_key: None,
-        ageing: None,
-        retention: None,
-        counts: [0; 8],
-    };
     let mut queues = BTreeMap::new();
     let sql = concat!("SELECT ", queue_columns!(), ", name FROM lh_queues");
     for row in tx.all(sql, &[]).await? {
@@ -267,13 +258,13 @@ pub(super) async fn queues(tx: &Tx<'_>) -> DbResult<Vec<QueueInfo>> {
                 retention,
                 max_running_per_key,
                 ageing,
-                ..none(name.clone())
+                ..QueueInfo::bare(name.clone())
             };
             queues.insert(name, info);
         }
     }
     for count in counts(tx).await? {
-        let info = queues.entry(count.queue.clone()).or_insert_with(|| none(count.queue));
+        let info = queues.entry(count.queue.clone()).or_insert_with(|| QueueInfo::bare(count.queue));
         info.counts[count.state as usize] += count.jobs;
     }
     Ok(queues.into_values().collect())

@@ -1,6 +1,6 @@
 //! Pieces of another store, written as they are by one call of `scripts/import.lua`.
 
-use longhaul_queue::job::{Dependency, JobId, NewJob, Run};
+use longhaul_queue::job::{JobId, NewJob, Run};
 use longhaul_queue::state::JobError;
 use longhaul_queue::store::{EdgePiece, JobPiece, LedgerRow, Piece, QueuePiece, UniquePiece};
 use longhaul_queue::{Error, Json, Result, State, Timestamp};
@@ -96,7 +96,7 @@ fn put_job(args: &mut Args, piece: &JobPiece) -> Result<()> {
     if job.state == State::Running {
         return Err(Error::wrong_state(job.id, job.state, "imported"));
     }
-    let submitted = submitted(piece);
+    let submitted = piece.submitted();
     let options = options_text(&job.options)?;
     let body = body(&piece.payload, options.as_ref());
     let (short_body, long_body) =
@@ -185,26 +185,6 @@ fn put_lived(row: &mut Vec<u8>, piece: &JobPiece, out: &[u8]) {
     row.extend([0; 6]);
     put_name(row, job.worker.as_ref().map_or("", |worker| worker.as_str()).as_bytes());
     put_name(row, out);
-}
-
-/// What was handed in, as far as a repeated enqueue is compared with it.
-fn submitted(piece: &JobPiece) -> NewJob {
-    let job = &piece.job;
-    let dependency = |edge: &EdgePiece| Dependency { job_id: edge.parent_id, on_failure: edge.on_failure };
-    NewJob {
-        id: Some(job.id),
-        queue: job.queue.clone(),
-        kind: job.kind.clone(),
-        payload: piece.payload.clone(),
-        process_id: job.process_id.clone(),
-        helper: job.helper,
-        priority: job.priority,
-        run_at: None,
-        expires_at: job.expires_at,
-        depends_on: piece.edges.iter().map(dependency).collect(),
-        after_process: piece.after_process.clone(),
-        options: job.options.clone(),
-    }
 }
 
 /// That a job fell with a parent is a byte for the scripts: a retry of the parent brings it back.

@@ -69,21 +69,13 @@ pub(super) async fn queues(store: &RedisStore) -> Result<Vec<QueueInfo>> {
     let [counts, settings]: [Value; 2] =
         store.link.ask_all::<Vec<Value>>(&commands).await?.try_into().map_err(|_| corrupt("an answer"))?;
     let mut infos: BTreeMap<String, QueueInfo> = BTreeMap::new();
-    let empty = |name: &str| QueueInfo {
-        name: name.to_owned(),
-        paused: false,
-        max_running: None,
-        max_running_per_key: None,
-        ageing: None,
-        retention: None,
-        counts: [0; 8],
-    };
     for (Lane { queue, state, .. }, jobs) in lane_counts(counts)? {
-        infos.entry(queue.clone()).or_insert_with(|| empty(&queue)).counts[state as usize] += jobs;
+        infos.entry(queue.clone()).or_insert_with(|| QueueInfo::bare(queue.clone())).counts
+            [state as usize] += jobs;
     }
     for (name, value) in reply::pairs(settings)? {
         let name = text(&name)?;
-        let info = infos.entry(name.clone()).or_insert_with(|| empty(&name));
+        let info = infos.entry(name.clone()).or_insert_with(|| QueueInfo::bare(name.clone()));
         let settings = Settings::read(&value)?;
         info.paused = settings.paused;
         info.max_running = settings.max_running;
@@ -92,7 +84,7 @@ pub(super) async fn queues(store: &RedisStore) -> Result<Vec<QueueInfo>> {
         info.ageing = settings.ageing;
     }
     // What only remembers whose turn it was is no setting.
-    infos.retain(|name, info| *info != empty(name));
+    infos.retain(|name, info| *info != QueueInfo::bare(name.clone()));
     Ok(infos.into_values().collect())
 }
 
