@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use longhaul_queue::job::WorkerId;
-use longhaul_queue::state::{Policy, State, settle};
-use longhaul_queue::store::{ClaimRequest, ExtendRequest, Renewal, Save, SettleItem, Settled};
-use longhaul_queue::testing::bench::{LEASE_FOR, done, id, job};
+use longhaul_queue::state::State;
+use longhaul_queue::store::{ExtendRequest, Renewal, Save, Settled};
+use longhaul_queue::testing::bench::{LEASE_FOR, id, job};
 use longhaul_queue::testing::invariants;
 use longhaul_queue::{Claimed, Clock, Error, Result, Store, SystemClock};
 use longhaul_stores::redis::RedisStore;
 use redis::aio::MultiplexedConnection;
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::redis_server::{done_item, request};
 use crate::servers::redis::RedisServer;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -100,26 +100,6 @@ async fn persist<T>(call: impl AsyncFn() -> Result<T>) -> T {
         }
     };
     tokio::time::timeout(PATIENCE, tries).await.expect("the replica takes over")
-}
-
-fn request(worker: &str, limit: usize) -> ClaimRequest {
-    ClaimRequest {
-        queues: vec!["default".to_owned()],
-        kinds: None,
-        worker: WorkerId::new(worker),
-        limit,
-        suspects_max: usize::MAX,
-        lease_for: LEASE_FOR,
-        now: SystemClock.now(),
-    }
-}
-
-fn done_item(claimed: &Claimed) -> SettleItem {
-    SettleItem {
-        lease: claimed.lease.clone(),
-        settlement: settle(done("1"), claimed.job.spent, &Policy::default(), SystemClock.now(), 0.5),
-        follow_ups: Vec::new(),
-    }
 }
 
 /// Everybody who holds a lease of the past is refused, whichever way it writes.

@@ -20,7 +20,7 @@ use crate::servers::redis::{RedisServer, connect, shared};
 /// Nothing that should come at once takes longer than this.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn request(worker: &str, limit: usize) -> ClaimRequest {
+pub(crate) fn request(worker: &str, limit: usize) -> ClaimRequest {
     ClaimRequest {
         queues: vec!["default".to_owned()],
         kinds: None,
@@ -32,7 +32,7 @@ fn request(worker: &str, limit: usize) -> ClaimRequest {
     }
 }
 
-fn done_item(claimed: &Claimed) -> SettleItem {
+pub(crate) fn done_item(claimed: &Claimed) -> SettleItem {
     SettleItem {
         lease: claimed.lease.clone(),
         settlement: settle(done("1"), claimed.job.spent, &Policy::default(), SystemClock.now(), 0.5),
