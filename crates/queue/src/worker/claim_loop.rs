@@ -1,5 +1,6 @@
-//! The claim loop. Each turn takes every run that has ended, settles those and claims for the free slots in one go, so
-//! that a store with group commit puts both into one transaction; then it waits for a reason for the next turn.
+//! The claim loop. Each turn takes every run that has ended, settles those and claims for the free slots at once, so
+//! that a store with group commit puts both into one transaction; then it waits for an answer, or another reason for the
+//! next turn. Neither call waits for the other: a server works on both, and on the next while handlers run.
 //!
 //! A worker never claims a job that it cannot start at once.
 
@@ -9,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tracing::{debug, error};
+use tracing::error;
 
 use crate::backoff::Backoff;
 use crate::clock::Timestamp;
@@ -19,17 +20,18 @@ use crate::handler::Handler;
 use crate::job::Claimed;
 use crate::limits::CLAIM_MAX;
 use crate::live_run::{LiveRun, LiveRuns};
-use crate::logs::{self, SLICE};
 use crate::shutdown::{Level, Shutdown};
-use crate::store::{ClaimRequest, SettleItem, Settled, Store};
+use crate::store::ClaimRequest;
 
 use super::Identity;
 use super::gathering::{Batch, Gathering};
 use super::options::{QueueShare, WorkerReport, queue_order};
 use super::settling::Settling;
 
+mod calls;
 mod leaving;
 
+use calls::{Answer, Calls};
 use leaving::Phase;
 
 /// Its name when the store does not answer.
@@ -56,6 +58,7 @@ struct ClaimLoop {
     ended_sender: EndedSender,
     taken: Vec<Ended>,
     settling: Settling,
+    calls: Calls,
     gathering: Gathering,
     /// Slots in use: runs that have not ended.
     in_use: usize,
@@ -63,6 +66,8 @@ struct ClaimLoop {
     backoff: Backoff,
     /// The store could not be reached: leave it alone until then.
     pause_until: Option<Instant>,
+    /// The store could not be reached and has taken no results since.
+    recovering: bool,
     fatal: Option<crate::Error>,
 }
 
@@ -88,11 +93,13 @@ pub(super) async fn run(
         ended,
         ended_sender,
         taken: Vec::new(),
+        calls: Calls::default(),
         gathering: Gathering::default(),
         in_use: 0,
         suspects: 0,
         backoff: Backoff::new(),
         pause_until: None,
+        recovering: false,
         fatal: None,
     };
     claim_loop.run().await
@@ -102,7 +109,7 @@ impl ClaimLoop {
     async fn run(mut self) -> Result<WorkerReport> {
         loop {
             self.advance_phase();
-            self.turn().await;
+            self.turn();
             if self.is_over().await {
                 break;
             }
@@ -115,52 +122,66 @@ impl ClaimLoop {
         }
     }
 
-    /// Settles and claims in one go.
-    async fn turn(&mut self) {
+    /// Settles and claims, each unless its last call is still under way.
+    fn turn(&mut self) {
         let now = self.now();
-        if self.pause_until.is_none_or(|until| until <= Instant::now()) {
-            let was_paused = self.pause_until.take().is_some();
-            let items = self.settling.items();
-            // Results that the store did not take go first: more work would only add to them.
-            let may_claim = items.is_empty() || !was_paused;
-            let request = self.claim_request(may_claim, !items.is_empty(), now);
-            self.exchange(items, request, now).await;
+        if self.pause_until.is_some_and(|until| until <= Instant::now()) {
+            self.pause_until = None;
+        }
+        let settles = self.may_settle();
+        let store = self.identity.services.queue.store();
+        if settles {
+            self.calls.settle(store, self.settling.items(), now);
+        }
+        if let Some(request) = self.claim_request(settles, now) {
+            self.calls.claim(self.identity.services.queue.store(), request);
         }
         self.start_batches(now);
     }
 
-    async fn exchange(&mut self, items: Vec<SettleItem>, request: Option<ClaimRequest>, now: Timestamp) {
-        let (items_count, claim_limit) = (items.len(), request.as_ref().map_or(0, |request| request.limit));
-        if items_count == 0 && request.is_none() {
-            return; // The store is not asked, so it has not answered either.
-        }
-        let store = Arc::clone(self.identity.services.queue.store());
-        let (settled, claimed) = tokio::join!(settle(&*store, items, now), claim(&*store, request));
-        let settled = self.settling.answered(items_count, settled);
-        let claimed = claimed.map(|claimed| {
-            if claim_limit > 0 {
-                // A full answer means that there may be more; a short one that there is not, until something changes.
-                self.look = claimed.len() == claim_limit;
+    fn may_settle(&self) -> bool {
+        self.pause_until.is_none() && !self.calls.settles() && !self.settling.is_empty()
+    }
+
+    /// Whether there is a slot to claim for, whatever there may be to claim.
+    fn may_claim(&self) -> bool {
+        // Results that the store did not take go first: more work would only add to them.
+        let results_first = self.recovering && !self.settling.is_empty();
+        let serving = self.phase == Phase::Serving && self.pause_until.is_none();
+        serving && !results_first && !self.calls.claims() && self.free_slots() > 0
+    }
+
+    /// Takes what the store has answered.
+    fn answered(&mut self, answer: Answer) {
+        match answer {
+            Answer::Settled(count, settled) => {
+                let settled = self.settling.answered(count, settled);
+                self.recovering &= settled.is_err();
+                self.judge(settled);
             }
-            self.start(claimed);
-        });
-        self.judge(settled.and(claimed));
+            Answer::Claimed(limit, claimed) => {
+                // A full answer means that there may be more; a short one that there is not, until something changes.
+                self.look |= claimed.as_ref().map_or(true, |claimed| claimed.len() == limit);
+                let claimed = claimed.map(|claimed| self.start(claimed));
+                self.judge(claimed);
+            }
+        }
     }
 
     /// Claims for the free slots, if there may be something to claim.
-    fn claim_request(&mut self, may_claim: bool, settles: bool, now: Timestamp) -> Option<ClaimRequest> {
-        let limit = self.free_slots().min(CLAIM_MAX);
-        if !may_claim || self.phase != Phase::Serving || limit == 0 || !(self.look || settles) {
+    fn claim_request(&mut self, settles: bool, now: Timestamp) -> Option<ClaimRequest> {
+        if !self.may_claim() || !(self.look || settles) {
             return None;
         }
         self.changes.mark_unchanged();
         self.looked_at = Instant::now();
+        self.look = false;
         let identity = &self.identity;
         Some(ClaimRequest {
             queues: queue_order(&self.queues.borrow(), fastrand::f64),
             kinds: identity.kinds.clone(),
             worker: identity.id.clone(),
-            limit,
+            limit: self.free_slots().min(CLAIM_MAX),
             suspects_max: identity.options.suspects_max.saturating_sub(self.suspects),
             lease_for: identity.options.lease,
             now,
@@ -235,6 +256,8 @@ impl ClaimLoop {
     fn judge(&mut self, answer: Result<()>) {
         let outages = self.identity.services.queue.outages();
         match answer {
+            // The other call may have failed just now.
+            Ok(()) if self.pause_until.is_some() => {}
             Ok(()) => {
                 self.backoff.reset();
                 outages.answered(WHO);
@@ -243,6 +266,7 @@ impl ClaimLoop {
                 let wait = self.backoff.next_wait();
                 outages.failed(WHO, &error);
                 self.pause_until = Some(Instant::now() + wait);
+                self.recovering = true;
             }
             Err(error) => {
                 error!(%error, "claiming failed for good, the worker drains");
@@ -268,26 +292,29 @@ impl ClaimLoop {
 
     /// Waits for a reason for the next turn.
     async fn wait(&mut self) {
-        let pausing = self.pause_until.is_some();
-        let can_claim = self.phase == Phase::Serving && self.free_slots() > 0 && !pausing;
-        if can_claim && self.look || !self.settling.is_empty() && !pausing {
+        let can_claim = self.may_claim();
+        if can_claim && self.look || self.may_settle() {
             return tokio::task::yield_now().await;
         }
         let next_level = if self.phase == Phase::Serving { Level::Drain } else { Level::Stop };
-        let can_rise = matches!(self.phase, Phase::Serving | Phase::Draining(_));
+        let can_rise = matches!(self.phase, Phase::Serving | Phase::Draining(_)) && !self.calls.claims();
         let clock = Arc::clone(self.identity.services.queue.clock());
         let wake_at = self.wake_at();
         let (real_deadline, look_after) = (self.real_deadline(), self.looked_at + LOOK_GAP);
         let (shutdown, changes) = (&self.shutdown, &mut self.changes);
-        tokio::select! {
+        let answer = tokio::select! {
             biased;
-            () = shutdown.reached(next_level), if can_rise => {}
-            _ = self.ended.recv_many(&mut self.taken, TAKE_MAX) => {}
-            Ok(()) = self.concurrency.changed() => self.look = true,
-            Ok(()) = self.queues.changed() => self.look = true,
-            () = changed_after(changes, look_after), if can_claim => self.look = true,
-            () = clock.sleep_until(wake_at) => self.look = true,
-            () = tokio::time::sleep_until(real_deadline.unwrap_or_else(Instant::now)), if real_deadline.is_some() => {}
+            answer = self.calls.answer() => Some(answer),
+            () = shutdown.reached(next_level), if can_rise => None,
+            _ = self.ended.recv_many(&mut self.taken, TAKE_MAX) => None,
+            Ok(()) = self.concurrency.changed() => { self.look = true; None }
+            Ok(()) = self.queues.changed() => { self.look = true; None }
+            () = changed_after(changes, look_after), if can_claim => { self.look = true; None }
+            () = clock.sleep_until(wake_at) => { self.look = true; None }
+            () = tokio::time::sleep_until(real_deadline.unwrap_or_else(Instant::now)), if real_deadline.is_some() => None,
+        };
+        if let Some(answer) = answer {
+            self.answered(answer);
         }
     }
 
@@ -302,7 +329,8 @@ impl ClaimLoop {
     /// In real time: the end of a pause, or of the patience with what is still running.
     fn real_deadline(&self) -> Option<Instant> {
         let phase_end = match self.phase {
-            Phase::Releasing(until) | Phase::Leaving(until) => Some(until),
+            Phase::Releasing(until) => Some(until),
+            Phase::Leaving(until) => Some(until).filter(|_| !self.calls.any()),
             Phase::Serving | Phase::Draining(_) => None,
         };
         [self.pause_until, phase_end].into_iter().flatten().min()
@@ -326,29 +354,4 @@ async fn changed_after(changes: &mut watch::Receiver<u64>, after: Instant) {
         // The store tells nothing any more; polling still finds everything.
         std::future::pending::<()>().await;
     }
-}
-
-async fn settle(store: &dyn Store, items: Vec<SettleItem>, now: Timestamp) -> Result<Vec<Settled>> {
-    if items.is_empty() {
-        return Ok(Vec::new());
-    }
-    let (count, started) = (items.len(), Instant::now());
-    let job_id = logs::only(&items, |item| Some(item.lease.job_id));
-    debug!(slice = SLICE, count, job_id, "ENTER settle");
-    let settled = store.settle(items, now).await;
-    let (ok, elapsed_us) = (settled.is_ok(), started.elapsed().as_micros());
-    debug!(slice = SLICE, count, job_id, ok, elapsed_us, "EXIT settle");
-    settled
-}
-
-async fn claim(store: &dyn Store, request: Option<ClaimRequest>) -> Result<Vec<Claimed>> {
-    let Some(request) = request else { return Ok(Vec::new()) };
-    let (limit, started) = (request.limit, Instant::now());
-    debug!(slice = SLICE, worker = %request.worker, limit, "ENTER claim");
-    let claimed = store.claim(request).await;
-    let count = claimed.as_ref().map_or(0, Vec::len);
-    let job_id = claimed.as_ref().ok().and_then(|jobs| logs::only(jobs, |claimed| Some(claimed.job.id)));
-    let (ok, elapsed_us) = (claimed.is_ok(), started.elapsed().as_micros());
-    debug!(slice = SLICE, limit, count, job_id, ok, elapsed_us, "EXIT claim");
-    claimed
 }

@@ -30,9 +30,10 @@ pub(super) enum Phase {
 }
 
 impl ClaimLoop {
-    /// Goes on to the next phase when it is time.
+    /// Goes on to the next phase when it is time. A claim that is under way is answered first: what it brings is started.
     pub(super) fn advance_phase(&mut self) {
-        if self.phase == Phase::Serving && (self.shutdown.level() >= Level::Drain || self.fatal.is_some()) {
+        let ends = self.shutdown.level() >= Level::Drain || self.fatal.is_some();
+        if self.phase == Phase::Serving && ends && !self.calls.claims() {
             debug!(in_use = self.in_use, "worker drains");
             self.phase = Phase::Draining(self.now() + self.identity.options.drain_grace);
             self.runs.all().iter().for_each(|run| run.begin_drain());
@@ -66,7 +67,7 @@ impl ClaimLoop {
 
     /// Whether the worker may end.
     pub(super) async fn is_over(&mut self) -> bool {
-        let nothing_held = self.in_use == 0 && self.settling.is_empty();
+        let nothing_held = self.in_use == 0 && self.settling.is_empty() && !self.calls.any();
         match self.phase {
             Phase::Serving => {
                 let idle = nothing_held && !self.look && self.identity.options.until_empty;
@@ -77,7 +78,7 @@ impl ClaimLoop {
             }
             Phase::Draining(_) | Phase::Releasing(_) => nothing_held,
             Phase::Leaving(until) => {
-                let too_late = Instant::now() >= until;
+                let too_late = Instant::now() >= until && !self.calls.any();
                 if !nothing_held && too_late {
                     let results = self.settling.give_up();
                     error!(results, "the store cannot be reached, the last outcomes are dropped");
@@ -87,8 +88,8 @@ impl ClaimLoop {
         }
     }
 
-    /// Whether no job is left that this worker could move.
-    async fn nothing_left(&self) -> bool {
+    /// Whether no job is left that this worker could move. `&mut` because calls under way cannot be shared by threads.
+    async fn nothing_left(&mut self) -> bool {
         let store = self.identity.services.queue.store();
         let (Ok(counts), Ok(queues)) = tokio::join!(store.counts(), store.queues()) else { return false };
         let is_paused = |name: &str| queues.iter().any(|queue| queue.name == name && queue.paused);
