@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use longhaul_queue::job::Retention;
 use longhaul_queue::{
     Clock, Failure, JobContext, Json, NewJob, Queue, Shutdown, SystemClock, Worker, WorkerOptions,
 };
@@ -34,6 +35,8 @@ const BULK: usize = 1_000;
 const RAW_CLAIM: usize = 500;
 /// Jobs of a worker that run at once: as many as raw claims at a time, and as many as a claim may get.
 const CONCURRENCIES: [usize; 2] = [500, 1_000];
+/// What becomes of a job that succeeded: it stays for a day, or it goes, as raw's do.
+const RULES: [(&str, Option<Retention>); 2] = [("kept", None), ("deleted", Some(Retention::DeleteOnSuccess))];
 const CALLERS: usize = 64;
 const PICKUPS: usize = 200;
 /// Jobs that are drained from a long and from a short queue.
@@ -117,13 +120,15 @@ async fn rates(server: &Server, jobs: usize, repetitions: usize) -> Outcome<()> 
 }
 
 async fn drains(server: &Server, jobs: usize, repetitions: usize) -> Outcome<()> {
-    for concurrency in CONCURRENCIES {
-        let mut pairs = Pairs::default();
-        for _ in 0..repetitions {
-            let (ours, raw) = one_drain(server, jobs, jobs, concurrency).await?;
-            pairs.add(ours, raw);
+    for (rule, retention) in RULES {
+        for concurrency in CONCURRENCIES {
+            let mut pairs = Pairs::default();
+            for _ in 0..repetitions {
+                let (ours, raw) = one_drain(server, (jobs, jobs), concurrency, retention).await?;
+                pairs.add(ours, raw);
+            }
+            pairs.tell(&format!("drain {rule}, {concurrency} slots"), "   goal 0.50");
         }
-        pairs.tell(&format!("drain, {concurrency} at once"), "   goal 0.50");
     }
     Ok(())
 }
@@ -298,7 +303,7 @@ async fn open(server: &Server, schema: &str) -> Outcome<Queue> {
 async fn our_rates(server: &Server, jobs: usize) -> Outcome<[f64; 3]> {
     let schema = Server::schema();
     let queue = open(server, &schema).await?;
-    let bulk = our_bulk(&queue, jobs).await?;
+    let bulk = our_bulk(&queue, jobs, None).await?;
     let rates = [bulk, our_singles(&queue, 1).await?, our_singles(&queue, CALLERS).await?];
     drop_schema(server, &schema).await?;
     Ok(rates)
@@ -309,11 +314,17 @@ async fn drop_schema(server: &Server, schema: &str) -> Outcome<()> {
     Ok(())
 }
 
-async fn our_bulk(queue: &Queue, jobs: usize) -> Outcome<f64> {
+async fn our_bulk(queue: &Queue, jobs: usize, retention: Option<Retention>) -> Outcome<f64> {
     let payload = payload()?;
     let since = Instant::now();
     for first in (0..jobs).step_by(BULK) {
-        let new = (first..jobs.min(first + BULK)).map(|_| NewJob::new("noop", payload.clone()));
+        let new = (first..jobs.min(first + BULK)).map(|_| {
+            let job = NewJob::new("noop", payload.clone());
+            match retention {
+                None => job,
+                Some(retention) => job.retention(retention),
+            }
+        });
         queue.enqueue_many(new.collect()).await?;
     }
     Ok(per_second(jobs, since))
@@ -407,9 +418,9 @@ async fn our_pickups(server: &Server, same: bool) -> Outcome<Vec<f64>> {
 /// that takes a million rows for none reads all of them, and writing out a load is no part of a drain.
 async fn one_drain(
     server: &Server,
-    queued: usize,
-    drained: usize,
+    (queued, drained): (usize, usize),
     concurrency: usize,
+    retention: Option<Retention>,
 ) -> Outcome<(f64, f64)> {
     let client = raw_table(server).await?;
     raw_bulk(&client, queued).await?;
@@ -417,7 +428,7 @@ async fn one_drain(
     let raw = raw_drain(&client, drained).await?;
     let schema = Server::schema();
     let queue = open(server, &schema).await?;
-    our_bulk(&queue, queued).await?;
+    our_bulk(&queue, queued, retention).await?;
     client.batch_execute(&format!("ANALYZE {schema}.lh_jobs; CHECKPOINT")).await?;
     let ours = our_drain(&queue, (queued > drained).then_some(drained), concurrency).await?;
     if queued > drained {
@@ -437,8 +448,8 @@ async fn at_depth(server: &Server, depth: usize, repetitions: usize) -> Outcome<
     let mut kept = Vec::new();
     for _ in 0..repetitions {
         let (ours_short, raw_short) =
-            one_drain(server, DEPTH_DRAINED + 1, DEPTH_DRAINED, CONCURRENCIES[0]).await?;
-        let (ours_long, raw_long) = one_drain(server, depth, DEPTH_DRAINED, CONCURRENCIES[0]).await?;
+            one_drain(server, (DEPTH_DRAINED + 1, DEPTH_DRAINED), CONCURRENCIES[0], None).await?;
+        let (ours_long, raw_long) = one_drain(server, (depth, DEPTH_DRAINED), CONCURRENCIES[0], None).await?;
         let (ours, raw) = (ours_long / ours_short, raw_long / raw_short);
         kept.push(ours / raw);
         println!("drain at {depth} against {DEPTH_DRAINED}: {ours:.2}   raw {raw:.2}   {:.2}", ours / raw);

@@ -145,6 +145,7 @@ macro_rules! conformance_list {
                 a_settlement_names_usage_in_the_history,
                 the_history_keeps_the_newest_runs,
                 delete_on_success_leaves_no_row,
+                each_goes_or_stays_by_its_own_rule_when_many_end_at_once,
             }
             graph {
                 the_last_parents_success_releases_the_child,

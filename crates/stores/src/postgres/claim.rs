@@ -12,6 +12,7 @@ use longhaul_queue::state::JobError;
 use longhaul_queue::store::ClaimRequest;
 use longhaul_queue::{Claimed, Json, State, Timestamp};
 use tokio_postgres::Row;
+use tracing::error;
 
 use super::error::DbResult;
 use super::rows::{JOB_COLUMNS, JobRow, flag, job_by_seq, job_columns, read_id, read_json, read_state};
@@ -138,12 +139,17 @@ const TAKE_ROWS: &str = concat!(
     ", payload, data"
 );
 
-/// Turns rows that have just become running into claims, by priority, `run_at` and `seq`.
+/// Turns rows that have just become running into claims, by priority, `run_at` and `seq`. One that cannot be read does not
+/// take the others along: they would be left running without anybody who runs them.
 pub(super) async fn hand_out(tx: &Tx<'_>, rows: Vec<Row>) -> DbResult<Vec<Claimed>> {
     let mut jobs = Vec::with_capacity(rows.len());
     for row in &rows {
-        let payload: String = row.try_get(JOB_COLUMNS)?;
-        jobs.push((JobRow::read(row)?, Json::trusted(payload), read_json(row, JOB_COLUMNS + 1)?));
+        match read_taken(row) {
+            Ok(job) => jobs.push(job),
+            Err(error) => {
+                error!(seq = row.try_get::<_, i64>(0).ok(), %error, "a job's row cannot be read; nobody runs it");
+            }
+        }
     }
     jobs.sort_unstable_by_key(|(row, _, _)| (row.priority, row.run_at, row.seq));
     let children = jobs.iter().filter(|(row, _, _)| row.has(flag::PARENTS)).map(|(row, _, _)| row.seq);
@@ -154,6 +160,11 @@ pub(super) async fn hand_out(tx: &Tx<'_>, rows: Vec<Row>) -> DbResult<Vec<Claime
         claimed.push(row.into_claimed(payload, data, parents)?);
     }
     Ok(claimed)
+}
+
+fn read_taken(row: &Row) -> DbResult<(JobRow, Json, Option<Json>)> {
+    let payload: String = row.try_get(JOB_COLUMNS)?;
+    Ok((JobRow::read(row)?, Json::trusted(payload), read_json(row, JOB_COLUMNS + 1)?))
 }
 
 /// Parents' ends by child, in the order of `depends_on`.

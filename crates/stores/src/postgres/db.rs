@@ -19,6 +19,7 @@ use tracing::debug;
 use crate::io::Io;
 use crate::server_clock::ServerClock;
 
+use super::done::Habit;
 use super::error::{DbError, DbResult, from_sql, is_collision, is_connection_lost};
 use super::gather::Gather;
 use super::listener::Listener;
@@ -161,6 +162,7 @@ pub(super) struct Db {
     clock: StoreClock,
     pub(super) limits: Limits,
     pub(super) gather: Gather,
+    pub(super) habit: Habit,
     durability: String,
     listener: Arc<Listener>,
     unfolded: AtomicUsize,
@@ -197,6 +199,7 @@ impl Db {
             clock,
             limits,
             gather: Gather::default(),
+            habit: Habit::default(),
             durability,
             listener,
             unfolded: AtomicUsize::new(0),

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use longhaul_queue::job::{JobId, ProcessId, WorkerId};
+use longhaul_queue::job::{JobId, ProcessId, Retention, WorkerId};
 use longhaul_queue::store::{JobPiece, LedgerRow, Piece, QueuePiece, UniquePiece};
 use longhaul_queue::{Error, Json, State};
 use serde_json::{Value, json};
@@ -339,6 +339,7 @@ fn flags_of(piece: &JobPiece) -> i32 {
         (piece.progress.is_some() || !piece.log.is_empty(), flag::NOTES),
         (!options.tags.is_empty(), flag::TAGS),
         (options.retention.is_some(), flag::RETENTION),
+        (options.retention == Some(Retention::DeleteOnSuccess), flag::FLEETING),
     ];
     flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag).sum()
 }

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use longhaul_queue::graph::{self as rules, Edge};
-use longhaul_queue::job::{Dependency, JobId, NewJob, ProcessId, UniquePolicy};
+use longhaul_queue::job::{Dependency, JobId, NewJob, ProcessId, Retention, UniquePolicy};
 use longhaul_queue::store::{Enqueued, How};
 use longhaul_queue::{Error, Json, State, Timestamp};
 
@@ -433,6 +433,7 @@ pub(super) fn flags_of(job: &NewJob) -> i32 {
         (job.options.unique.is_some(), flag::UNIQUE),
         (!job.options.tags.is_empty(), flag::TAGS),
         (job.options.retention.is_some(), flag::RETENTION),
+        (job.options.retention == Some(Retention::DeleteOnSuccess), flag::FLEETING),
     ];
     flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag).sum()
 }

@@ -76,6 +76,17 @@ impl PostgresStore {
     pub async fn open(url: &PostgresUrl, options: PostgresOptions) -> Result<Self> {
         Ok(Self { db: Arc::new(Db::open(url, options).await?) })
     }
+
+    /// Makes a call on the thread of the connections, where the answer comes in: the rows of hundreds of jobs would wake another
+    /// thread dozens of times. A caller that goes away does not end it.
+    async fn served<T, F>(&self, call: impl FnOnce(Arc<Db>) -> F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        let answer = self.db.pool.io().spawn(call(Arc::clone(&self.db)));
+        answer.await.unwrap_or_else(|_| Err(db::gone()))
+    }
 }
 
 #[async_trait]
@@ -119,7 +130,7 @@ impl Store for PostgresStore {
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
-        take::claim(&self.db, request).await
+        self.served(|db| async move { take::claim(&db, request).await }).await
     }
 
     async fn extend(&self, request: ExtendRequest) -> Result<Vec<Renewal>> {
@@ -134,7 +145,10 @@ impl Store for PostgresStore {
     }
 
     async fn settle(&self, items: Vec<SettleItem>, now: Timestamp) -> Result<Vec<Settled>> {
-        transact!(self.db, Mode::Shared, now, |tx| settle::settle(tx, &items, now))
+        self.served(|db| async move {
+            transact!(db, Mode::Shared, now, |tx| settle::settle(tx, &items, now, &db.habit))
+        })
+        .await
     }
 
     async fn unpark(&self, request: UnparkRequest) -> Result<Unparked> {

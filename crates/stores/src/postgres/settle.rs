@@ -12,19 +12,25 @@ use longhaul_queue::store::{SettleItem, Settled, Signal};
 use longhaul_queue::{Lease, State, Timestamp};
 
 use super::delete::delete_rows;
+use super::done::{self, Habit};
 use super::error::{DbError, DbResult};
 use super::rows::{JobRow, flag, from_text, job_by_seq, job_columns, millis, state_number, to_text};
 use super::tx::Tx;
 use super::updates::{Runs, Updates};
-use super::{done, graph, insert, process, unique};
+use super::{graph, insert, process, unique};
 
 /// Where no caller gives a random number, so that all stores agree.
 pub(super) const JITTER_MEAN: f64 = 0.5;
 
 /// Applies settlements and answers each.
-pub(super) async fn settle(tx: &mut Tx<'_>, items: &[SettleItem], now: Timestamp) -> DbResult<Vec<Settled>> {
+pub(super) async fn settle(
+    tx: &mut Tx<'_>,
+    items: &[SettleItem],
+    now: Timestamp,
+    habit: &Habit,
+) -> DbResult<Vec<Settled>> {
     if !tx.is_alone() {
-        return settle_among_others(tx, items, now).await;
+        return settle_among_others(tx, items, now, habit).await;
     }
     let mut replies = Vec::with_capacity(items.len());
     for item in items {
@@ -41,20 +47,26 @@ async fn settle_among_others(
     tx: &mut Tx<'_>,
     items: &[SettleItem],
     now: Timestamp,
+    habit: &Habit,
 ) -> DbResult<Vec<Settled>> {
     if items.iter().any(|item| !item.follow_ups.is_empty()) {
         return Err(DbError::Alone);
     }
-    let replies = done::finish(tx, items, now).await?;
+    let replies = done::finish(tx, items, now, habit).await?;
     let left = items.iter().zip(&replies).filter(|(_, reply)| reply.is_none()).map(|(item, _)| item);
     let left: Vec<&SettleItem> = left.collect();
-    let mut settled = settle_rest(tx, &left, now).await?.into_iter();
+    let mut settled = settle_rest(tx, &left, now, habit).await?.into_iter();
     let reply = |reply: Option<Settled>| reply.or_else(|| settled.next()).unwrap_or(Settled::LostLease);
     Ok(replies.into_iter().map(reply).collect())
 }
 
 /// Settlements of every kind that concern nobody but their jobs.
-async fn settle_rest(tx: &mut Tx<'_>, items: &[&SettleItem], now: Timestamp) -> DbResult<Vec<Settled>> {
+async fn settle_rest(
+    tx: &mut Tx<'_>,
+    items: &[&SettleItem],
+    now: Timestamp,
+    habit: &Habit,
+) -> DbResult<Vec<Settled>> {
     if items.is_empty() {
         return Ok(Vec::new());
     }
@@ -85,6 +97,9 @@ async fn settle_rest(tx: &mut Tx<'_>, items: &[&SettleItem], now: Timestamp) -> 
             rows.remove(&item.lease.seq);
         }
         replies.push(reply);
+    }
+    if batch.removes() {
+        habit.learn(true);
     }
     batch.write(tx).await?;
     Ok(replies)
@@ -129,6 +144,10 @@ impl Batch {
             self.updates.add(&row, &settlement, wake, removal, now)?;
         }
         Ok(Settled::Applied(state))
+    }
+
+    fn removes(&self) -> bool {
+        !self.removed.is_empty()
     }
 
     async fn write(self, tx: &mut Tx<'_>) -> DbResult<()> {

@@ -133,10 +133,11 @@ macro_rules! take {
                  WHERE process IS NOT NULL GROUP BY process, helper, m_state),
              told AS (
                  INSERT INTO lh_news (at, changes, more)
-                 SELECT $3, json_agg(json_build_object('job_id', id, 'queue', $1, 'kind', kind, 'process_id', process,
-                     'state', 'running') ORDER BY priority, run_at, seq)::text,
+                 SELECT $3, '[' || string_agg('{\"job_id\":\"' || id || '\",\"queue\":' || to_json($1) || ',\"kind\":' || to_json(kind)
+                     || ',\"process_id\":' || coalesce(to_json(process)::text, 'null') || ',\"state\":\"running\"}', ','
+                     ORDER BY priority, run_at, seq) || ']',
                      (SELECT greatest(sum(jobs) - $8, 0) FROM given)
-                 FROM (SELECT * FROM taken ORDER BY priority, run_at, seq LIMIT $8) AS first
+                 FROM (SELECT id, kind, process, priority, run_at, seq FROM taken ORDER BY priority, run_at, seq LIMIT $8) AS first
                  HAVING count(*) > 0)
              SELECT ",
             job_columns!(),

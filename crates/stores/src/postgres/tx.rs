@@ -293,7 +293,8 @@ impl<'a> Tx<'a> {
 
     /// Runs the last statements of a call, with all that goes before and after them on the same trip to the server: the
     /// opening of the transaction, the bookkeeping, the commit and the word to other stores. When one fails, the commit
-    /// that follows undoes everything. Answers the rows of each.
+    /// that follows undoes everything. When the connection is lost, the call is run again though this may be committed: a claim then
+    /// takes other jobs, and an enqueue finds its own. Answers the rows of each.
     pub(super) async fn last(
         &mut self,
         statements: &[(&'static str, Params<'_>)],

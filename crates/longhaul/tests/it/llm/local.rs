@@ -27,7 +27,8 @@ fn a_real_model_answers_by_a_schema() {
         r#"{"type":"object","required":["ok"],"additionalProperties":false,"properties":{"ok":{"type":"boolean"}}}"#,
     );
     let started = Instant::now();
-    let args = ["run", "prompts.txt", "--base-url", &url, "--model", "smollm2-135m", "--max-tokens", TOKENS_MAX];
+    let args =
+        ["run", "prompts.txt", "--base-url", &url, "--model", "smollm2-135m", "--max-tokens", TOKENS_MAX];
     let ran = desk.ok(&[&args[..], &["--schema", "schema.json", "--out", "answers.jsonl"]].concat());
     assert!(started.elapsed() < TIME_MAX, "{:?}: {ran:?}", started.elapsed());
     let answers = desk.answers("answers.jsonl");

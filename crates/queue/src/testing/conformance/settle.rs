@@ -3,9 +3,11 @@
 use crate::job::{NewJob, Retention};
 use crate::limits::RUNS_KEPT_MAX;
 use crate::state::{Event, JobError, Outcome, Reason, RunOutcome, Spent, State};
-use crate::store::{CancelReply, Settled};
+use crate::store::{CancelReply, ClaimRequest, QueueChange, SettleItem, Settled};
 use crate::testing::Bench;
-use crate::testing::bench::{again, done, give_up, id, invalid, job, json, park, retry_later, secs};
+use crate::testing::bench::{
+    again, done, give_up, id, invalid, job, json, park, retry_later, secs, with_fence,
+};
 
 pub(super) async fn done_succeeds_with_its_result(bench: &Bench) {
     bench.add([job(1)]).await;
@@ -182,4 +184,54 @@ pub(super) async fn delete_on_success_leaves_no_row(bench: &Bench) {
     assert_eq!(bench.run(2, give_up()).await, State::Failed);
     assert!(bench.find(1).await.is_none());
     assert!(bench.find(2).await.is_some());
+}
+
+pub(super) async fn each_goes_or_stays_by_its_own_rule_when_many_end_at_once(bench: &Bench) {
+    let (gone, keep) = (Retention::DeleteOnSuccess, Retention::Keep { succeeded: secs(9), failed: secs(9) });
+    let change =
+        QueueChange { name: "brief".to_owned(), retention: Some(Some(gone)), ..QueueChange::default() };
+    bench.store.set_queue(change).await.expect("set_queue answers");
+    // Again and again: a store may go by what it saw last.
+    for round in [0, 10, 20, 30] {
+        let own = |number: u64| job(round + number).retention(gone);
+        bench
+            .add([
+                job(round + 1),
+                own(2),
+                own(3).tag("kept"),
+                own(4).process("p"),
+                job(round + 5).process("p"),
+                job(round + 6).queue("brief"),
+                job(round + 7).queue("brief").retention(keep),
+                job(round + 8).retention(keep),
+                own(9),
+            ])
+            .await;
+        let queues = vec!["default".to_owned(), "brief".to_owned()];
+        let mut claimed = bench.claim_with(ClaimRequest { queues, limit: 9, ..bench.request() }).await;
+        claimed.sort_by_key(|claimed| claimed.job.seq);
+        let stale = bench.item(&claimed[0], done("1"), Vec::new());
+        let stale = SettleItem { lease: with_fence(&stale.lease, 9), ..stale };
+        let settle = |items| bench.store.settle(items, bench.now());
+        assert_eq!(settle(vec![stale]).await.expect("settle answers"), [Settled::LostLease]);
+        let (of_process, others): (Vec<_>, Vec<_>) =
+            claimed.iter().partition(|claimed| claimed.job.process_id.is_some());
+        for together in [others, of_process] {
+            let (mut items, mut expected) = (Vec::new(), Vec::new());
+            for claimed in together {
+                let fails = claimed.job.id == id(round + 9);
+                let event = if fails { give_up() } else { done("1") };
+                items.push(bench.item(claimed, event, Vec::new()));
+                expected.push(Settled::Applied(if fails { State::Failed } else { State::Succeeded }));
+            }
+            assert_eq!(settle(items).await.expect("settle answers"), expected);
+        }
+        for number in 1..=9 {
+            let stays = bench.find(round + number).await.is_some();
+            assert_eq!(stays, [1, 5, 7, 8, 9].contains(&number), "job {}", round + number);
+        }
+        // An id that is gone may be used again.
+        bench.add([own(2)]).await;
+        assert_eq!(bench.run(round + 2, done("2")).await, State::Succeeded);
+    }
 }
