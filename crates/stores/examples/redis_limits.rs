@@ -1,19 +1,20 @@
 //! The Redis store against what the server can do at all, in one run: bulk enqueue against pipelined XADD, drain against
-//! XREADGROUP 100 + XACK + XDEL, also with a million queued, pickup against a blocked XREADGROUP, and bytes a job. Read the
+//! XREADGROUP 100 + XACK + XDEL, also with a million queued, pickup against raw ones, and bytes a job. Read the
 //! ratios.
 //!
-//! `cargo run --release -p longhaul-stores --example redis_limits -- redis://127.0.0.1:PORT [JOBS]`, on a server of its own:
-//! everything in it is deleted.
+//! `cargo run --release -p longhaul-stores --example redis_limits -- redis://127.0.0.1:PORT [JOBS] [rates|depth|pickup]`, on a
+//! server of its own: everything in it is deleted.
 
 use std::time::{Duration, Instant};
 
+use futures_util::{Stream, StreamExt as _};
 use longhaul_queue::job::{JobId, NewJob, Retention, WorkerId};
 use longhaul_queue::state::{Event, Outcome, Policy, settle};
 use longhaul_queue::store::{ClaimRequest, SettleItem};
 use longhaul_queue::{Clock, Json, Store, SystemClock};
 use longhaul_stores::redis::{RedisStore, RedisUrl};
 use redis::aio::MultiplexedConnection;
-use redis::{RedisResult, Value};
+use redis::{Client, RedisResult, Value};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -228,50 +229,106 @@ async fn ours(
     Ok(([bulk, timer.stop(connection, jobs).await?], bytes))
 }
 
-/// From the enqueue of one job to its claim, woken by the notice, on an idle queue; beside it an XADD that ends a blocked
-/// XREADGROUP, and a bare round trip.
-async fn pickup(
-    connection: &mut MultiplexedConnection,
-    blocked: &mut MultiplexedConnection,
-    store: &RedisStore,
-    payload: &Json,
-) -> Result<[Vec<Duration>; 3], Failure> {
-    let (mut picked_up, mut woken, mut round_trips) = (Vec::new(), Vec::new(), Vec::new());
-    redis::cmd("XGROUP").arg(&["CREATE", "wake", "g", "$", "MKSTREAM"]).query_async::<()>(connection).await?;
-    let mut changes = store.watch();
-    for _ in 0..PICKUPS {
-        changes.mark_unchanged();
-        let start = Instant::now();
-        let enqueue = store.insert(vec![job(payload, None)], SystemClock.now());
-        let take = async {
-            changes.changed().await?;
-            let claimed = store.claim(claim_request(1)).await?;
-            Ok::<_, Failure>((start.elapsed(), claimed))
-        };
-        let (enqueued, taken) = tokio::join!(enqueue, take);
-        enqueued?;
-        let (elapsed, claimed) = taken?;
-        if claimed.len() == 1 {
-            picked_up.push(elapsed);
+/// From the enqueue of one job to its claim by who heard the notice, on an idle queue, in milliseconds. Beside it, raw: an XADD
+/// with a PUBLISH, and XREADGROUP by who heard it; an XADD that ends a blocked XREADGROUP; and a bare round trip.
+struct Pickups {
+    ours: Vec<Duration>,
+    notified: Vec<Duration>,
+    blocked: Vec<Duration>,
+    round_trip: Vec<Duration>,
+}
+
+impl Pickups {
+    async fn measure(client: &Client, store: &RedisStore, payload: &Json) -> Result<Self, Failure> {
+        let mut connection = client.get_multiplexed_async_connection().await?;
+        for stream in ["wake", "notify"] {
+            let group = ["CREATE", stream, "g", "$", "MKSTREAM"];
+            redis::cmd("XGROUP").arg(&group).query_async::<()>(&mut connection).await?;
         }
-        let (mut read, mut add) = (redis::cmd("XREADGROUP"), redis::cmd("XADD"));
-        read.arg(&["GROUP", "g", "w", "COUNT", "1", "BLOCK", "400", "STREAMS", "wake", ">"]);
-        add.arg(&["wake", "*", "p", payload.as_str()]);
-        let start = Instant::now();
-        let take = async { read.query_async::<Value>(blocked).await.map(|_| start.elapsed()) };
-        let (taken, added) = tokio::join!(take, add.query_async::<Value>(connection));
-        added?;
-        woken.push(taken?);
-        let start = Instant::now();
-        redis::cmd("PING").query_async::<()>(connection).await?;
-        round_trips.push(start.elapsed());
+        let mut blocked = client.get_multiplexed_async_connection().await?;
+        let mut heard = client.get_async_pubsub().await?;
+        heard.subscribe("notify").await?;
+        let mut heard = heard.into_on_message();
+        let mut all =
+            Self { ours: Vec::new(), notified: Vec::new(), blocked: Vec::new(), round_trip: Vec::new() };
+        for _ in 0..PICKUPS {
+            all.ours.extend(ours_picked_up(store, payload).await?);
+            all.notified.push(notified(&mut connection, &mut blocked, &mut heard, payload).await?);
+            all.blocked.push(unblocked(&mut connection, &mut blocked, payload).await?);
+            let start = Instant::now();
+            redis::cmd("PING").query_async::<()>(&mut connection).await?;
+            all.round_trip.push(start.elapsed());
+        }
+        Ok(all)
     }
-    let mut times = [picked_up, woken, round_trips];
-    times.iter_mut().for_each(|times| times.sort_unstable());
-    Ok(times)
+
+    fn tell(&self, percent: usize) {
+        let [ours, notified, blocked, round_trip] =
+            [&self.ours, &self.notified, &self.blocked, &self.round_trip]
+                .map(|times| percentile(times, percent));
+        println!(
+            "pickup p{percent} {ours:.2} ms; raw: notified {notified:.2} ms = {:.2}, blocked {blocked:.2} ms = {:.2}, round trip {round_trip:.2} ms",
+            ours / notified,
+            ours / blocked
+        );
+    }
+}
+
+async fn ours_picked_up(store: &RedisStore, payload: &Json) -> Result<Option<Duration>, Failure> {
+    let mut changes = store.watch();
+    let start = Instant::now();
+    let enqueue = store.insert(vec![job(payload, None)], SystemClock.now());
+    let take = async {
+        changes.changed().await?;
+        let claimed = store.claim(claim_request(1)).await?;
+        Ok::<_, Failure>((start.elapsed(), claimed))
+    };
+    let (enqueued, taken) = tokio::join!(enqueue, take);
+    enqueued?;
+    let (elapsed, claimed) = taken?;
+    Ok((claimed.len() == 1).then_some(elapsed))
+}
+
+async fn notified(
+    connection: &mut MultiplexedConnection,
+    reader: &mut MultiplexedConnection,
+    heard: &mut (impl Stream<Item = redis::Msg> + Unpin),
+    payload: &Json,
+) -> Result<Duration, Failure> {
+    let mut add = redis::pipe();
+    add.cmd("XADD").arg(&["notify", "*", "p", payload.as_str()]).cmd("PUBLISH").arg(&["notify", "1"]);
+    let mut read = redis::cmd("XREADGROUP");
+    read.arg(&["GROUP", "g", "w", "COUNT", "1", "STREAMS", "notify", ">"]);
+    let start = Instant::now();
+    let take = async {
+        heard.next().await;
+        let taken: Value = read.query_async(reader).await?;
+        Ok::<_, Failure>((start.elapsed(), taken))
+    };
+    let (added, taken) = tokio::join!(add.query_async::<Value>(connection), take);
+    added?;
+    let (elapsed, taken) = taken?;
+    if taken == Value::Nil { Err("nothing was read".into()) } else { Ok(elapsed) }
+}
+
+async fn unblocked(
+    connection: &mut MultiplexedConnection,
+    reader: &mut MultiplexedConnection,
+    payload: &Json,
+) -> Result<Duration, Failure> {
+    let (mut read, mut add) = (redis::cmd("XREADGROUP"), redis::cmd("XADD"));
+    read.arg(&["GROUP", "g", "w", "COUNT", "1", "BLOCK", "400", "STREAMS", "wake", ">"]);
+    add.arg(&["wake", "*", "p", payload.as_str()]);
+    let start = Instant::now();
+    let take = async { read.query_async::<Value>(reader).await.map(|_| start.elapsed()) };
+    let (taken, added) = tokio::join!(take, add.query_async::<Value>(connection));
+    added?;
+    Ok(taken?)
 }
 
 fn percentile(times: &[Duration], percent: usize) -> f64 {
+    let mut times = times.to_vec();
+    times.sort_unstable();
     times.get(times.len().saturating_sub(1) * percent / 100).map_or(f64::NAN, Duration::as_secs_f64) * 1e3
 }
 
@@ -281,15 +338,40 @@ async fn main() -> Result<(), Failure> {
     let jobs = std::env::args().nth(2).map_or(Ok(100_000), |text| text.parse())?;
     // Emptying a server takes its time.
     let patient = redis::AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(60)));
-    let client = redis::Client::open(url.as_str())?;
+    let client = Client::open(url.as_str())?;
     let mut connection = client.get_multiplexed_async_connection_with_config(&patient).await?;
     let payload = Json::of(&serde_json::json!({ "text": "x".repeat(189) }))?;
+    let part = std::env::args().nth(3);
+    let wanted = |name: &str| part.as_deref().is_none_or(|part| part == name);
+    if wanted("rates") {
+        rates(&mut connection, &url, &payload, jobs).await?;
+    }
+    if wanted("depth") {
+        for _ in 0..ROUNDS {
+            backlogs(&mut connection, &url, &payload).await?;
+        }
+    }
+    if wanted("pickup") {
+        redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await?;
+        let store = RedisStore::connect(&format!("{url}?name=pickup").parse::<RedisUrl>()?).await?;
+        let pickups = Pickups::measure(&client, &store, &payload).await?;
+        [50, 99].into_iter().for_each(|percent| pickups.tell(percent));
+    }
+    Ok(())
+}
+
+async fn rates(
+    connection: &mut MultiplexedConnection,
+    url: &str,
+    payload: &Json,
+    jobs: usize,
+) -> Result<(), Failure> {
     for round in 1..=ROUNDS {
         for (name, retention) in [("kept", None), ("deleted", Some(Retention::DeleteOnSuccess))] {
-            redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await?;
-            let [raw_bulk, raw_drain] = raw(&mut connection, payload.as_str(), jobs).await?;
+            redis::cmd("FLUSHALL").query_async::<()>(connection).await?;
+            let [raw_bulk, raw_drain] = raw(connection, payload.as_str(), jobs).await?;
             let store = RedisStore::connect(&format!("{url}?name={name}").parse::<RedisUrl>()?).await?;
-            let ([bulk, drained], bytes) = ours(&mut connection, &store, &payload, jobs, retention).await?;
+            let ([bulk, drained], bytes) = ours(connection, &store, payload, jobs, retention).await?;
             for (what, ours, raw) in [("bulk", bulk, raw_bulk), ("drain", drained, raw_drain)] {
                 println!(
                     "{round} {name:7} {what:5} {:7.0}/s of {:7.0}/s = {:.2}; server {:.1} µs a job, raw {:.1} µs",
@@ -302,20 +384,6 @@ async fn main() -> Result<(), Failure> {
             }
             println!("{round} {name:7} {bytes:.0} bytes a job");
         }
-    }
-    for _ in 0..ROUNDS {
-        backlogs(&mut connection, &url, &payload).await?;
-    }
-    redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await?;
-    let store = RedisStore::connect(&format!("{url}?name=pickup").parse::<RedisUrl>()?).await?;
-    let mut blocked = client.get_multiplexed_async_connection_with_config(&patient).await?;
-    let times = pickup(&mut connection, &mut blocked, &store, &payload).await?;
-    for percent in [50, 99] {
-        let [ours, raw, round_trip] = times.each_ref().map(|times| percentile(times, percent));
-        println!(
-            "pickup p{percent} {ours:.2} ms; XADD to a blocked XREADGROUP {raw:.2} ms = {:.2}; round trip {round_trip:.2} ms",
-            ours / raw
-        );
     }
     Ok(())
 }
