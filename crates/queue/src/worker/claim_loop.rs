@@ -1,6 +1,6 @@
-//! The claim loop. Each turn takes every run that has ended, settles those and claims for the free slots at once, so
-//! that a store with group commit puts both into one transaction; then it waits for an answer, or another reason for the
-//! next turn. Neither call waits for the other: a server works on both, and on the next while handlers run.
+//! The claim loop. Each turn takes every run that has ended, settles those and claims for the free slots; then it waits for
+//! an answer, or another reason for the next turn. Both calls go out together where they can, so that a store with group
+//! commit puts them into one transaction, and neither waits for the other: a server works on the next while handlers run.
 //!
 //! A worker never claims a job that it cannot start at once.
 
@@ -68,6 +68,8 @@ struct ClaimLoop {
     pause_until: Option<Instant>,
     /// The store could not be reached and has taken no results since.
     recovering: bool,
+    /// The last claim failed.
+    claims_fail: bool,
     fatal: Option<crate::Error>,
 }
 
@@ -100,6 +102,7 @@ pub(super) async fn run(
         backoff: Backoff::new(),
         pause_until: None,
         recovering: false,
+        claims_fail: false,
         fatal: None,
     };
     claim_loop.run().await
@@ -128,13 +131,13 @@ impl ClaimLoop {
         if self.pause_until.is_some_and(|until| until <= Instant::now()) {
             self.pause_until = None;
         }
+        let store = Arc::clone(self.identity.services.queue.store());
         let settles = self.may_settle();
-        let store = self.identity.services.queue.store();
         if settles {
-            self.calls.settle(store, self.settling.items(), now);
+            self.calls.settle(&store, self.settling.items(), now);
         }
         if let Some(request) = self.claim_request(settles, now) {
-            self.calls.claim(self.identity.services.queue.store(), request);
+            self.calls.claim(&store, request);
         }
         self.start_batches(now);
     }
@@ -163,6 +166,7 @@ impl ClaimLoop {
                 // A full answer means that there may be more; a short one that there is not, until something changes.
                 self.look |= claimed.as_ref().map_or(true, |claimed| claimed.len() == limit);
                 let claimed = claimed.map(|claimed| self.start(claimed));
+                self.claims_fail = claimed.is_err();
                 self.judge(claimed);
             }
         }
@@ -256,16 +260,18 @@ impl ClaimLoop {
     fn judge(&mut self, answer: Result<()>) {
         let outages = self.identity.services.queue.outages();
         match answer {
-            // The other call may have failed just now.
-            Ok(()) if self.pause_until.is_some() => {}
+            // The other call has failed, and not succeeded since.
+            Ok(()) if self.pause_until.is_some() || self.claims_fail => {}
             Ok(()) => {
                 self.backoff.reset();
                 outages.answered(WHO);
             }
             Err(error) if error.is_transient() => {
-                let wait = self.backoff.next_wait();
                 outages.failed(WHO, &error);
-                self.pause_until = Some(Instant::now() + wait);
+                // Two calls that fail together are one failure.
+                if self.pause_until.is_none() {
+                    self.pause_until = Some(Instant::now() + self.backoff.next_wait());
+                }
                 self.recovering = true;
             }
             Err(error) => {
@@ -293,9 +299,6 @@ impl ClaimLoop {
     /// Waits for a reason for the next turn.
     async fn wait(&mut self) {
         let can_claim = self.may_claim();
-        if can_claim && self.look || self.may_settle() {
-            return tokio::task::yield_now().await;
-        }
         let next_level = if self.phase == Phase::Serving { Level::Drain } else { Level::Stop };
         let can_rise = matches!(self.phase, Phase::Serving | Phase::Draining(_)) && !self.calls.claims();
         let clock = Arc::clone(self.identity.services.queue.clock());

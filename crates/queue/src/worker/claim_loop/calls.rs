@@ -1,6 +1,7 @@
 //! Calls to the store that have not been answered: at most one settle and one claim.
 
 use std::future::pending;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use tokio::time::Instant;
@@ -8,7 +9,6 @@ use tracing::debug;
 
 use crate::clock::Timestamp;
 use crate::error::Result;
-use crate::handler;
 use crate::job::Claimed;
 use crate::logs::{self, SLICE};
 use crate::store::{ClaimRequest, SettleItem, Settled, Store};
@@ -21,7 +21,7 @@ pub(super) struct Calls {
 }
 
 /// How many jobs it is about, and its answer to be.
-type Call<T> = (usize, handler::Call<Result<Vec<T>>>);
+type Call<T> = (usize, Pin<Box<dyn Future<Output = Result<Vec<T>>> + Send>>);
 
 /// What the store has said, and to how much.
 pub(super) enum Answer {
