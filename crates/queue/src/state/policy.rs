@@ -8,7 +8,7 @@ use crate::job::JobOptions;
 use crate::retry::RetryPolicy;
 
 /// Budgets spent so far. Each is counted apart, so that nobody's crash or rate limit eats the retries.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Spent {
     /// Failures of the handler.
     pub attempt: u32,

@@ -12,7 +12,6 @@ use longhaul_queue::state::JobError;
 use longhaul_queue::store::ClaimRequest;
 use longhaul_queue::{Claimed, Json, State, Timestamp};
 use tokio_postgres::Row;
-use tracing::error;
 
 use super::error::DbResult;
 use super::rows::{JOB_COLUMNS, JobRow, flag, job_by_seq, job_columns, read_id, read_json, read_state};
@@ -58,7 +57,7 @@ pub(super) async fn claim(tx: &mut Tx<'_>, request: &ClaimRequest, now: Timestam
     }
     let until = (now + request.lease_for).as_millis();
     let rows = tx.all(TAKE_ROWS, &[&chosen.seqs, &until, &request.worker.as_str(), &now.as_millis()]).await?;
-    let mut claimed = hand_out(tx, rows).await?;
+    let mut claimed = hand_out(tx, rows).await?.into_iter().collect::<DbResult<Vec<_>>>()?;
     let places: HashMap<i64, usize> = chosen.seqs.iter().copied().zip(0..).collect();
     claimed.sort_unstable_by_key(|claimed| places.get(&claimed.job.seq).copied());
     for claimed in &claimed {
@@ -139,25 +138,21 @@ const TAKE_ROWS: &str = concat!(
     ", payload, data"
 );
 
-/// Turns rows that have just become running into claims, by priority, `run_at` and `seq`. One that cannot be read does not
-/// take the others along: they would be left running without anybody who runs them.
-pub(super) async fn hand_out(tx: &Tx<'_>, rows: Vec<Row>) -> DbResult<Vec<Claimed>> {
-    let mut jobs = Vec::with_capacity(rows.len());
+/// Turns rows that have just become running into claims, by priority, `run_at` and `seq`; first those that cannot be read.
+pub(super) async fn hand_out(tx: &Tx<'_>, rows: Vec<Row>) -> DbResult<Vec<DbResult<Claimed>>> {
+    let (mut jobs, mut claimed) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
     for row in &rows {
         match read_taken(row) {
             Ok(job) => jobs.push(job),
-            Err(error) => {
-                error!(seq = row.try_get::<_, i64>(0).ok(), %error, "a job's row cannot be read; nobody runs it");
-            }
+            Err(error) => claimed.push(Err(error)),
         }
     }
     jobs.sort_unstable_by_key(|(row, _, _)| (row.priority, row.run_at, row.seq));
     let children = jobs.iter().filter(|(row, _, _)| row.has(flag::PARENTS)).map(|(row, _, _)| row.seq);
     let mut parents = read_parents(tx, &children.collect::<Vec<_>>()).await?;
-    let mut claimed = Vec::with_capacity(jobs.len());
     for (row, payload, data) in jobs {
         let parents = parents.remove(&row.seq).unwrap_or_default();
-        claimed.push(row.into_claimed(payload, data, parents)?);
+        claimed.push(row.into_claimed(payload, data, parents));
     }
     Ok(claimed)
 }

@@ -14,12 +14,13 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::error::DbResult;
-use super::rows::{flag, millis, read_id, stored_count, stored_fence, to_text, uuid};
+use super::rows::{JobRow, flag, millis, read_id, stored_count, stored_fence, to_text, uuid};
 use super::settle::pruned_at;
 use super::tx::{Params, Tx};
 use crate::changes::Subject;
 
-/// What has ended, in the order of places.
+/// What has ended, in the order of places. Several statements of one settlement may still wait crosswise for a renewal of
+/// its leases; the server ends one of both, which is then run again.
 macro_rules! ended {
     () => {
         "WITH ended AS (
@@ -71,12 +72,23 @@ const REMOVE: &str = concat!(
 const NOT_ALONE: i32 =
     flag::CHILDREN | flag::PARENTS | flag::AFTER | flag::UNIQUE | flag::RUNS | flag::NOTES | flag::TAGS;
 
+/// Groups of ends that get statements of their own.
+const GROUPS_MAX: usize = 4;
+
 /// Whether jobs went with their success in the last settlement; then they most likely do in the next.
 #[derive(Default)]
 pub(super) struct Habit(AtomicBool);
 
 impl Habit {
-    pub(super) fn learn(&self, removed: bool) {
+    /// From a removal that went the general way.
+    pub(super) fn learn_from(&self, item: &SettleItem, removed: &JobRow) {
+        let rule = removed.has(flag::DELETE_ON_SUCCESS) || !removed.has(flag::RETENTION);
+        if is_plain(item) && rule && !removed.has(NOT_ALONE) {
+            self.learn(true);
+        }
+    }
+
+    fn learn(&self, removed: bool) {
         self.0.store(removed, Ordering::Relaxed);
     }
 
@@ -128,22 +140,27 @@ fn is_plain(item: &SettleItem) -> bool {
         && item.follow_ups.is_empty()
 }
 
-/// Ends of one worker's jobs that have spent the same, which most have: nothing.
+/// Ends of one worker's jobs that have spent the same: mostly nothing.
 struct Alike<'i> {
     worker: &'i str,
     spent: Spent,
     items: Vec<&'i SettleItem>,
 }
 
+/// The largest groups, in the order of places; the rest is few, and cheaper all at once.
 fn groups<'i>(items: impl Iterator<Item = &'i SettleItem>) -> Vec<Alike<'i>> {
+    let mut places: HashMap<(&str, Spent), usize> = HashMap::new();
     let mut groups: Vec<Alike<'i>> = Vec::new();
     for item in items {
         let (worker, spent) = (item.lease.worker.as_str(), item.settlement.spent);
-        match groups.iter_mut().find(|group| group.worker == worker && group.spent == spent) {
+        let place = *places.entry((worker, spent)).or_insert(groups.len());
+        match groups.get_mut(place) {
             Some(group) => group.items.push(item),
             None => groups.push(Alike { worker, spent, items: vec![item] }),
         }
     }
+    groups.sort_by_key(|group| std::cmp::Reverse(group.items.len()));
+    groups.truncate(GROUPS_MAX);
     for group in &mut groups {
         group.items.sort_unstable_by_key(|item| item.lease.seq);
     }
@@ -188,7 +205,7 @@ async fn remove(tx: &mut Tx<'_>, alike: &Alike<'_>, ended: &mut HashSet<i64>) ->
     // Nobody will read them.
     let results = vec![None; alike.items.len()];
     let rule = to_text("a retention", &Retention::DeleteOnSuccess)?;
-    let more: Params<'_> = &[&NOT_ALONE, &flag::FLEETING, &flag::RETENTION, &rule];
+    let more: Params<'_> = &[&NOT_ALONE, &flag::DELETE_ON_SUCCESS, &flag::RETENTION, &rule];
     let rows = alike.end(tx, REMOVE, &results, more).await?;
     for row in &rows {
         let (seq, subject) = read(row)?;

@@ -339,7 +339,7 @@ fn flags_of(piece: &JobPiece) -> i32 {
         (piece.progress.is_some() || !piece.log.is_empty(), flag::NOTES),
         (!options.tags.is_empty(), flag::TAGS),
         (options.retention.is_some(), flag::RETENTION),
-        (options.retention == Some(Retention::DeleteOnSuccess), flag::FLEETING),
+        (options.retention == Some(Retention::DeleteOnSuccess), flag::DELETE_ON_SUCCESS),
     ];
     flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag).sum()
 }

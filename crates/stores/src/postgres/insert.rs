@@ -433,7 +433,7 @@ pub(super) fn flags_of(job: &NewJob) -> i32 {
         (job.options.unique.is_some(), flag::UNIQUE),
         (!job.options.tags.is_empty(), flag::TAGS),
         (job.options.retention.is_some(), flag::RETENTION),
-        (job.options.retention == Some(Retention::DeleteOnSuccess), flag::FLEETING),
+        (job.options.retention == Some(Retention::DeleteOnSuccess), flag::DELETE_ON_SUCCESS),
     ];
     flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag).sum()
 }

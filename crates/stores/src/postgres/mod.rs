@@ -84,8 +84,11 @@ impl PostgresStore {
         T: Send + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
     {
-        let answer = self.db.pool.io().spawn(call(Arc::clone(&self.db)));
-        answer.await.unwrap_or_else(|_| Err(db::gone()))
+        match self.db.pool.io().spawn(call(Arc::clone(&self.db))).await {
+            Ok(answer) => answer,
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_) => Err(db::gone()),
+        }
     }
 }
 

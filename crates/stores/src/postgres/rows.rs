@@ -35,7 +35,7 @@ pub(super) mod flag {
     /// It has a retention rule of its own.
     pub(in super::super) const RETENTION: i32 = 1 << 8;
     /// By that rule it goes with its success.
-    pub(in super::super) const FLEETING: i32 = 1 << 9;
+    pub(in super::super) const DELETE_ON_SUCCESS: i32 = 1 << 9;
 }
 
 /// The columns of [`JobRow`], in its order. Payload, data and result are not among them: they may be large.

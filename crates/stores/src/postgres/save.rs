@@ -20,7 +20,7 @@ pub(super) async fn extend(tx: &Tx<'_>, request: &ExtendRequest, now: Timestamp)
     let fences: Vec<i64> = request.leases.iter().map(|lease| stored_fence(lease.fence)).collect();
     let workers: Vec<&str> = request.leases.iter().map(|lease| lease.worker.as_str()).collect();
     let ids: Vec<_> = request.leases.iter().map(|lease| uuid(lease.job_id)).collect();
-    // Locked in the order of their places, as settlements do.
+    // Locked in the order of their places, as a statement that settles does.
     let sql = "WITH held AS (
              SELECT seq AS place FROM lh_jobs JOIN unnest($1::bigint[], $2::bigint[], $3::text[], $5::uuid[])
                  AS u (u_seq, u_fence, u_worker, u_id)

@@ -91,15 +91,16 @@ async fn settle_rest(
             replies.push(Settled::LostLease);
             continue;
         };
+        let removed_before = batch.removed.len();
         let reply = batch.add(tx, row.clone(), item.settlement.clone(), now).await?;
+        if let Some(removed) = batch.removed.get(removed_before) {
+            habit.learn_from(item, removed);
+        }
         // A lease that is named twice is lost the second time.
         if matches!(reply, Settled::Applied(_)) {
             rows.remove(&item.lease.seq);
         }
         replies.push(reply);
-    }
-    if batch.removes() {
-        habit.learn(true);
     }
     batch.write(tx).await?;
     Ok(replies)
@@ -144,10 +145,6 @@ impl Batch {
             self.updates.add(&row, &settlement, wake, removal, now)?;
         }
         Ok(Settled::Applied(state))
-    }
-
-    fn removes(&self) -> bool {
-        !self.removed.is_empty()
     }
 
     async fn write(self, tx: &mut Tx<'_>) -> DbResult<()> {

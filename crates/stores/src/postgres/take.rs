@@ -5,7 +5,7 @@
 use longhaul_queue::limits::{CLAIM_MAX, EVENT_CHANGES_MAX};
 use longhaul_queue::store::ClaimRequest;
 use longhaul_queue::{Claimed, Result, Timestamp};
-use tracing::warn;
+use tracing::{error, warn};
 
 use super::claim;
 use super::db::{Db, Mode, transact};
@@ -177,5 +177,9 @@ async fn take(tx: &mut Tx<'_>, request: &ClaimRequest, now: Timestamp) -> DbResu
         return Ok((more == Some(false)).then(Vec::new));
     }
     tx.booked_by_last(DELTA_ROWS);
-    claim::hand_out(tx, taken).await.map(Some)
+    // It is committed: one that cannot be read must not leave all of them running without anybody who runs them.
+    let readable = |claimed: DbResult<Claimed>| {
+        claimed.inspect_err(|error| error!(queue, %error, "a job was claimed that nobody can run")).ok()
+    };
+    Ok(Some(claim::hand_out(tx, taken).await?.into_iter().filter_map(readable).collect()))
 }

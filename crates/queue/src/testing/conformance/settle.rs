@@ -210,14 +210,13 @@ pub(super) async fn each_goes_or_stays_by_its_own_rule_when_many_end_at_once(ben
         let queues = vec!["default".to_owned(), "brief".to_owned()];
         let mut claimed = bench.claim_with(ClaimRequest { queues, limit: 9, ..bench.request() }).await;
         claimed.sort_by_key(|claimed| claimed.job.seq);
-        let stale = bench.item(&claimed[0], done("1"), Vec::new());
-        let stale = SettleItem { lease: with_fence(&stale.lease, 9), ..stale };
         let settle = |items| bench.store.settle(items, bench.now());
-        assert_eq!(settle(vec![stale]).await.expect("settle answers"), [Settled::LostLease]);
         let (of_process, others): (Vec<_>, Vec<_>) =
             claimed.iter().partition(|claimed| claimed.job.process_id.is_some());
-        for together in [others, of_process] {
-            let (mut items, mut expected) = (Vec::new(), Vec::new());
+        for (together, apart) in [(&others, &of_process), (&of_process, &others)] {
+            let stale = bench.item(apart[0], done("1"), Vec::new());
+            let stale = SettleItem { lease: with_fence(&stale.lease, 9), ..stale };
+            let (mut items, mut expected) = (vec![stale], vec![Settled::LostLease]);
             for claimed in together {
                 let fails = claimed.job.id == id(round + 9);
                 let event = if fails { give_up() } else { done("1") };
