@@ -11,14 +11,18 @@ use crate::problem::Problem;
 
 /// Longest wait that a request may ask for. Proxies end what is silent for longer.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(300);
-/// Least time between two looks: a busy store has news all the time.
-const LOOK_GAP: Duration = Duration::from_millis(20);
+/// Least time between two looks, twice as long after each up to the greatest: most answers come soon, and a busy store has news
+/// all the time.
+const LOOK_GAP_MIN: Duration = Duration::from_millis(1);
+const LOOK_GAP_MAX: Duration = Duration::from_millis(20);
 /// Longest time between two: what another process does may come without a hint.
 const LOOK_AT_LEAST: Duration = Duration::from_secs(1);
 
 /// One wait.
 pub(crate) struct Wait {
     until: Instant,
+    looked_at: Instant,
+    gap: Duration,
     changes: watch::Receiver<u64>,
     draining: watch::Receiver<bool>,
 }
@@ -30,6 +34,8 @@ impl Wait {
         changes.mark_unchanged();
         Self {
             until: Instant::now() + wait.unwrap_or_default().min(WAIT_MAX),
+            looked_at: Instant::now(),
+            gap: LOOK_GAP_MIN,
             changes,
             draining: ctx.draining.subscribe(),
         }
@@ -43,13 +49,16 @@ impl Wait {
         }
         let news = async {
             let _ = tokio::time::timeout(LOOK_AT_LEAST, self.changes.changed()).await;
-            tokio::time::sleep(LOOK_GAP).await;
+            tokio::time::sleep_until(self.looked_at + self.gap).await;
         };
         tokio::select! {
             () = news => {}
             () = tokio::time::sleep(left) => {}
             _ = self.draining.wait_for(|draining| *draining) => return false,
         }
+        let quiet = self.looked_at.elapsed() > LOOK_GAP_MAX * 2;
+        self.gap = if quiet { LOOK_GAP_MIN } else { (self.gap * 2).min(LOOK_GAP_MAX) };
+        self.looked_at = Instant::now();
         // Seen are those until now; the look that follows finds them.
         self.changes.mark_unchanged();
         true
