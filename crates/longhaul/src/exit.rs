@@ -156,6 +156,7 @@ const fn of_queue(error: &QueueError) -> Code {
     match error {
         QueueError::Unavailable(_) => Code::Unreachable,
         QueueError::NotFound(_) => Code::NothingMatched,
+        QueueError::Denied(_) => Code::Config,
         QueueError::Invalid(_) | QueueError::LostLease(_) | QueueError::Corrupt(_) => Code::Failure,
     }
 }
@@ -184,7 +185,7 @@ pub(crate) fn hint_of(error: &anyhow::Error) -> Option<String> {
                         .to_owned(),
                 );
             }
-            Some(QueueError::Invalid(_) | QueueError::LostLease(_)) | None => {}
+            Some(QueueError::Invalid(_) | QueueError::Denied(_) | QueueError::LostLease(_)) | None => {}
         }
     }
     None

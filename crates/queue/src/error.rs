@@ -17,6 +17,9 @@ pub enum Error {
     /// The request cannot be carried out as it is: tell the user.
     #[error("{0}")]
     Invalid(String),
+    /// Who asks is not let in: a wrong user, password, certificate or token, or too few rights.
+    #[error("{0}")]
+    Denied(String),
     /// What is stored makes no sense: restore a backup, report a bug.
     #[error("{0}")]
     Corrupt(String),

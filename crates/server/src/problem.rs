@@ -88,7 +88,8 @@ impl From<QueueError> for Problem {
             QueueError::LostLease(_) => Self::new(StatusCode::GONE, "lost_lease", error),
             QueueError::NotFound(text) => Self::not_found(text),
             QueueError::Invalid(text) => Self::invalid(text),
-            QueueError::Corrupt(text) => Self::internal(text),
+            // What this server may do with its store is none of the client's business to mend.
+            QueueError::Denied(text) | QueueError::Corrupt(text) => Self::internal(text),
         }
     }
 }

@@ -131,7 +131,7 @@ impl Api {
         Err(match status {
             StatusCode::NOT_FOUND => Error::NotFound(told),
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                Error::Invalid(format!("{told}; a token is taken from {TOKEN_NAME}"))
+                Error::Denied(format!("{told}; a token is taken from {TOKEN_NAME}"))
             }
             status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
                 Error::Unavailable(told)

@@ -159,7 +159,7 @@ fn a_server_that_wants_a_token_gets_it_from_the_environment() {
     let token = token.expect("a token");
     let server = Served::start(&home, &["--no-workers"], &[("LONGHAUL_SERVER__TOKEN", "always")]);
     let away = Away::from(&server);
-    away.run(&["queues", "ls"]).fails(1, &["LONGHAUL_TOKEN"]);
+    away.run(&["queues", "ls"]).fails(5, &["LONGHAUL_TOKEN"]);
     let mut with = away.place.command(&away.args(&["queues", "ls", "-o", "json"]));
     let ran = with.env("LONGHAUL_TOKEN", token).output().expect("running longhaul");
     let answer: Value = serde_json::from_slice(&ran.stdout).expect("JSON");

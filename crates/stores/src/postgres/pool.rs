@@ -148,9 +148,10 @@ pub(super) async fn open(door: &Door) -> Result<(Client, Connection<Socket, TlsS
     config.keepalives_idle(PEER_SILENT);
     config.connect(door.tls.clone()).await.map_err(|error| match super::error::from_sql(&error) {
         Error::Invalid(text) => Error::Invalid(format!("{}: {text}", url.place())),
+        Error::Denied(text) => Error::Denied(format!("{}: {text}", url.place())),
         // Neither the server's word nor a broken socket: what the URL gives is not enough to log in, and time does not
         // heal that.
-        _ if error.code().is_none() && !is_connection_lost(&error) => Error::Invalid(format!(
+        _ if error.code().is_none() && !is_connection_lost(&error) => Error::Denied(format!(
             "{}: {}; check user, password and sslmode in the store URL",
             url.place(),
             told(&error)

@@ -237,7 +237,7 @@ pub(super) fn failed(error: &RedisError) -> Error {
             return Error::Unavailable(format!("Redis cannot serve this now: {error}"));
         }
         ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::NoPerm) => {
-            return Error::invalid(format!(
+            return Error::Denied(format!(
                 "Redis refuses this user: {error}; check user and password of the store URL, and its rights"
             ));
         }
@@ -250,7 +250,7 @@ pub(super) fn failed(error: &RedisError) -> Error {
         Some("BUSY" | "OOM" | "MISCONF" | "NOREPLICAS" | "UNKILLABLE") => {
             Error::Unavailable(format!("Redis cannot serve this now: {error}"))
         }
-        Some("NOAUTH" | "WRONGPASS" | "NOPERM") => Error::invalid(format!(
+        Some("NOAUTH" | "WRONGPASS" | "NOPERM") => Error::Denied(format!(
             "Redis refuses this user: {error}; check user and password of the store URL, and its rights"
         )),
         _ if error.to_string().contains("max number of clients") => {

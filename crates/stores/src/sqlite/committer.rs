@@ -153,7 +153,7 @@ impl Committer {
             Err(error @ Error::Corrupt(_)) => {
                 warn!(%error, commands = group.len(), "a group of commands was not committed");
             }
-            Err(Error::LostLease(_) | Error::NotFound(_) | Error::Invalid(_)) | Ok(_) => {}
+            Err(Error::LostLease(_) | Error::NotFound(_) | Error::Invalid(_) | Error::Denied(_)) | Ok(_) => {}
         }
         // A command that failed on its own keeps its own reason.
         let undecided = std::iter::repeat_with(|| Ok(()));

@@ -308,7 +308,7 @@ fn name_file(error: Error, path: &Path) -> Error {
         Error::Unavailable(text) => Error::Unavailable(named(text)),
         Error::Corrupt(text) => Error::Corrupt(named(text)),
         Error::Invalid(text) => Error::Invalid(named(text)),
-        other @ (Error::NotFound(_) | Error::LostLease(_)) => other,
+        other @ (Error::NotFound(_) | Error::LostLease(_) | Error::Denied(_)) => other,
     }
 }
 

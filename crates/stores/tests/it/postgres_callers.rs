@@ -49,7 +49,7 @@ async fn a_missing_or_wrong_password_is_told_when_the_store_opens() {
     };
     for (user, part) in [("guarded", "password"), ("guarded:wrong", "password"), ("nobody", "nobody")] {
         let error = try_with(user).await.expect_err("it is refused");
-        assert!(matches!(&error, Error::Invalid(text) if text.contains(part)), "{user}: {error:?}");
+        assert!(matches!(&error, Error::Denied(text) if text.contains(part)), "{user}: {error:?}");
         assert!(!error.to_string().contains("wrong"), "no password is shown: {error}");
     }
     try_with("guarded:right").await.expect("it opens");

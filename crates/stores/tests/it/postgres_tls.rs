@@ -38,7 +38,7 @@ async fn connections_are_encrypted_and_servers_believed_as_the_url_says() {
     let server = Server::start("fsync=off");
     let plain = Case { host: "localhost", mode: "require", root: None, refusal: None };
     let error = open(&server, &plain).await.expect_err("the server offers no encryption");
-    assert!(matches!(&error, Error::Invalid(text) if text.contains("does not support TLS")), "{error:?}");
+    assert!(matches!(&error, Error::Denied(text) if text.contains("does not support TLS")), "{error:?}");
     let (root, own) = server.offer_tls().await;
     let other = Server::start("fsync=off");
     let (stranger, _) = other.offer_tls().await;
@@ -65,7 +65,9 @@ async fn connections_are_encrypted_and_servers_believed_as_the_url_says() {
         let name = format!("{host} {mode} {root:?}");
         match (open(&server, &case).await, case.refusal) {
             (Ok(encrypted), None) => assert!(encrypted, "{name}"),
-            (Err(Error::Invalid(text)), Some(part)) => assert!(text.contains(part), "{name}: {text}"),
+            (Err(Error::Invalid(text) | Error::Denied(text)), Some(part)) => {
+                assert!(text.contains(part), "{name}: {text}");
+            }
             (reply, _) => panic!("{name}: {reply:?}"),
         }
     }

@@ -190,6 +190,23 @@ async fn stores_of_one_name_see_each_others_jobs_and_others_do_not() {
 }
 
 #[tokio::test]
+async fn a_missing_or_wrong_password_is_told_when_the_store_opens() {
+    let server = RedisServer::start(&[]);
+    ask(&mut server.connection().await, &["CONFIG", "SET", "requirepass", "sesame"]).await;
+    let port = server.port();
+    let try_with = async |password: &str| {
+        let url = format!("redis://{password}127.0.0.1:{port}").parse().expect("a URL");
+        RedisStore::connect(&url).await.map(|_| ())
+    };
+    for password in ["", ":barley@", "nobody:sesame@"] {
+        let error = try_with(password).await.expect_err("it is refused");
+        assert!(matches!(&error, Error::Denied(text) if text.contains("password")), "{password}: {error:?}");
+        assert!(!error.to_string().contains("sesame"), "no password is shown: {error}");
+    }
+    try_with(":sesame@").await.expect("it opens");
+}
+
+#[tokio::test]
 async fn a_server_that_evicts_is_refused_unless_told_otherwise() {
     let server = RedisServer::start(&["--maxmemory-policy", "allkeys-lru"]);
     let refused = RedisStore::connect(&server.url("")).await.map(|_| ()).expect_err("it may drop leases");
