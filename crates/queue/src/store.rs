@@ -24,7 +24,9 @@ mod pieces;
 mod requests;
 mod search;
 
-pub use admin::{Firing, LedgerRow, Missed, ProcessInfo, QueueChange, QueueInfo, Schedule, WorkerInfo};
+pub use admin::{
+    Firing, LedgerRow, Missed, ProcessInfo, QueueChange, QueueInfo, QueueSettings, Schedule, WorkerInfo,
+};
 pub use field::Field;
 pub use filter::{Candidate, Filter, IdRange, Sieve};
 pub use pieces::{EdgePiece, ExportPage, JobPiece, Piece, QueuePiece, UniquePiece};

@@ -136,7 +136,7 @@ async fn queues(ctx: &Ctx, text: &mut Text) -> Result<(), Problem> {
     let (mut paused, mut oldest) = (BTreeMap::<String, f64>::new(), BTreeMap::<String, f64>::new());
     for queue in ctx.queue().store().queues().await?.iter().take(QUEUES_MAX) {
         let name = label(&queue.name).to_owned();
-        *paused.entry(name.clone()).or_default() += f64::from(u8::from(queue.paused));
+        *paused.entry(name.clone()).or_default() += f64::from(u8::from(queue.settings.paused));
         if queue.counts[JobState::Ready as usize] > 0 {
             let age = oldest_ready(ctx, &queue.name, now).await?;
             let known = oldest.entry(name).or_default();

@@ -12,6 +12,7 @@ mod changes;
 mod history;
 mod io;
 pub mod postgres;
+mod queue_row;
 pub mod redis;
 mod server_clock;
 pub mod sqlite;

@@ -178,7 +178,7 @@ async fn contents(queue: &Queue) -> Result<Vec<Check>> {
             format!("{} (pid {}) was last heard of {}", worker.id, worker.pid, relative(worker.seen_at, now));
         checks.push(Check::note("workers", text, "its jobs are taken back when their leases expire"));
     }
-    for info in queues.iter().filter(|info| info.paused && info.counts[State::Ready as usize] > 0) {
+    for info in queues.iter().filter(|info| info.settings.paused && info.counts[State::Ready as usize] > 0) {
         let text =
             format!("queue {} is paused with {} jobs ready", info.name, info.counts[State::Ready as usize]);
         checks.push(Check::note("queues", text, format!("longhaul queues resume {}", info.name)));

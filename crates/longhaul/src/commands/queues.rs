@@ -72,11 +72,14 @@ fn ls(app: &App, queues: &[QueueInfo]) -> Result<Code> {
         .iter()
         .map(|info| QueueView {
             name: &info.name,
-            paused: info.paused,
-            max_running: info.max_running,
-            max_running_per_key: info.max_running_per_key,
-            ageing_ms: info.ageing.map(|ageing| u64::try_from(ageing.as_millis()).unwrap_or(u64::MAX)),
-            retention: info.retention,
+            paused: info.settings.paused,
+            max_running: info.settings.max_running,
+            max_running_per_key: info.settings.max_running_per_key,
+            ageing_ms: info
+                .settings
+                .ageing
+                .map(|ageing| u64::try_from(ageing.as_millis()).unwrap_or(u64::MAX)),
+            retention: info.settings.retention,
             counts: view(info),
         })
         .collect();
@@ -105,7 +108,7 @@ fn table(queues: &[QueueInfo]) -> Table {
         "RETENTION",
     ]);
     for info in queues {
-        let status = if info.paused {
+        let status = if info.settings.paused {
             Cell::new("paused").style(state_style(State::Parked))
         } else {
             Cell::new("open")
@@ -115,11 +118,14 @@ fn table(queues: &[QueueInfo]) -> Table {
             let style = if count > 0 { state_style(*state) } else { anstyle::Style::new().dimmed() };
             Cell::number(count).style(style)
         }));
-        let limits = [info.max_running.map(|limit| limit.to_string()), info.max_running_per_key.map(a_key)];
+        let limits = [
+            info.settings.max_running.map(|limit| limit.to_string()),
+            info.settings.max_running_per_key.map(a_key),
+        ];
         let limits = limits.into_iter().flatten().collect::<Vec<_>>().join(", ");
         row.push(Cell::optional(Some(limits).filter(|limits| !limits.is_empty())));
-        row.push(Cell::optional(info.ageing.map(duration)));
-        row.push(Cell::optional(info.retention.map(retention_text)));
+        row.push(Cell::optional(info.settings.ageing.map(duration)));
+        row.push(Cell::optional(info.settings.retention.map(retention_text)));
         table.row(row);
     }
     table

@@ -1,9 +1,7 @@
 //! What differs between the forms of the API and those of the queue; the rest is written the same way on both sides.
 
-use std::time::Duration;
-
 use longhaul_queue::job::{JobOptions, LogLine, OnFailure, ParentStatus, Progress, Run};
-use longhaul_queue::store::{ProcessInfo, QueueInfo, Schedule};
+use longhaul_queue::store::{ProcessInfo, QueueInfo, QueueSettings, Schedule};
 use longhaul_queue::{Job, JobDetail, JobId, Json, NewJob, ProcessId, Result, State, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -135,19 +133,15 @@ impl From<Counts> for [u64; 8] {
 #[derive(Debug, Deserialize)]
 pub(super) struct Queue {
     name: String,
-    paused: bool,
-    max_running: Option<u32>,
-    max_running_per_key: Option<u32>,
-    ageing_ms: Option<u64>,
-    retention: Option<longhaul_queue::job::Retention>,
+    #[serde(flatten)]
+    settings: QueueSettings,
     counts: Counts,
 }
 
 impl From<Queue> for QueueInfo {
     fn from(queue: Queue) -> Self {
-        let Queue { name, paused, max_running, max_running_per_key, ageing_ms, retention, counts } = queue;
-        let (ageing, counts) = (ageing_ms.map(Duration::from_millis), counts.into());
-        Self { name, paused, max_running, max_running_per_key, ageing, retention, counts }
+        let Queue { name, settings, counts } = queue;
+        Self { name, settings, counts: counts.into() }
     }
 }
 

@@ -107,7 +107,7 @@ impl Progress {
         let batches = BATCH_STATES.map(helpers);
         let moving = batches.iter().sum::<u64>() - holds.batches.min(batches[3]);
         let paused = bulk.queue().store().queues().await?;
-        let paused = paused.iter().any(|queue| queue.name == id.as_str() && queue.paused);
+        let paused = paused.iter().any(|queue| queue.name == id.as_str() && queue.settings.paused);
         let waiting = count(State::Ready) + count(State::Scheduled) + running;
         let status = match held {
             _ if info.sealed && unfinished == 0 && failed + cancelled == 0 => Status::Completed,

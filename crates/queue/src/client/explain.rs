@@ -109,7 +109,7 @@ async fn ready(queue: &Queue, job: &Job) -> Result<Explanation> {
     if let Some(explanation) = info.and_then(stopped_by_queue) {
         return Ok(explanation);
     }
-    if let Some(limit) = info.and_then(|info| info.max_running_per_key)
+    if let Some(limit) = info.and_then(|info| info.settings.max_running_per_key)
         && let Some(explanation) = stopped_by_key(queue, job, limit).await?
     {
         return Ok(explanation);
@@ -150,13 +150,13 @@ async fn ready(queue: &Queue, job: &Job) -> Result<Explanation> {
 }
 
 fn stopped_by_queue(info: &QueueInfo) -> Option<Explanation> {
-    if info.paused {
+    if info.settings.paused {
         let mut explanation = because(State::Ready, format!("queue {} is paused", info.name));
         explanation.hint = Some(format!("longhaul queues resume {}", info.name));
         return Some(explanation);
     }
     let running = info.counts[State::Running as usize];
-    let limit = info.max_running.filter(|limit| running >= u64::from(*limit))?;
+    let limit = info.settings.max_running.filter(|limit| running >= u64::from(*limit))?;
     Some(because(State::Ready, format!("queue {} runs {running} of at most {limit} jobs", info.name)))
 }
 

@@ -1,6 +1,6 @@
 //! Cancel and delete; queues, processes, schedules and workers.
 
-use super::tables::{QueueRow, Tables};
+use super::tables::Tables;
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::job::{JobId, ProcessId, WorkerId};
@@ -68,13 +68,8 @@ impl Tables {
 
     /// Changes a queue's settings. One whose settings are all at their default has none.
     pub(super) fn set_queue(&mut self, change: QueueChange) {
-        let mut queue = self.queues.remove(&change.name).unwrap_or_default();
-        queue.paused = change.paused.unwrap_or(queue.paused);
-        queue.max_running = change.max_running.unwrap_or(queue.max_running);
-        queue.max_running_per_key = change.max_running_per_key.unwrap_or(queue.max_running_per_key);
-        queue.ageing = change.ageing.unwrap_or(queue.ageing);
-        queue.retention = change.retention.unwrap_or(queue.retention);
-        if queue != QueueRow::default() {
+        let queue = self.queues.remove(&change.name).unwrap_or_default().changed_by(&change);
+        if !queue.is_default() {
             self.queues.insert(change.name, queue);
         }
     }

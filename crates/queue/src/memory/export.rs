@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::tables::{EdgeRow, QueueRow, Row, SignalRow, Tables, UniqueRow, UniqueScope};
+use super::tables::{EdgeRow, Row, SignalRow, Tables, UniqueRow, UniqueScope};
 use crate::error::{Error, Result};
 use crate::job::{Dependency, JobId};
 use crate::limits::PIECES_MAX;
@@ -49,12 +49,8 @@ impl Tables {
         names.sort_unstable();
         names.dedup();
         names.into_iter().map(|name| {
-            let QueueRow { paused, max_running, max_running_per_key, ageing, retention } =
-                self.queues.get(name).cloned().unwrap_or_default();
-            let (name, last_key) = (name.clone(), self.turns.get(name).cloned());
-            let piece =
-                QueuePiece { name, paused, max_running, max_running_per_key, ageing, retention, last_key };
-            Piece::Queue(piece)
+            let settings = self.queues.get(name).copied().unwrap_or_default();
+            Piece::Queue(QueuePiece { name: name.clone(), settings, last_key: self.turns.get(name).cloned() })
         })
     }
 
@@ -145,14 +141,12 @@ impl Tables {
     }
 
     fn put_queue(&mut self, piece: QueuePiece) {
-        let QueuePiece { name, paused, max_running, max_running_per_key, ageing, retention, last_key } =
-            piece;
+        let QueuePiece { name, settings, last_key } = piece;
         if let Some(last_key) = last_key {
             self.turns.insert(name.clone(), last_key);
         }
-        let row = QueueRow { paused, max_running, max_running_per_key, ageing, retention };
-        if row != QueueRow::default() {
-            self.queues.insert(name, row);
+        if !settings.is_default() {
+            self.queues.insert(name, settings);
         }
     }
 

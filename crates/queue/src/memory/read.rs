@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
-use super::tables::{ProcessRow, QueueRow, Row, Tables};
+use super::tables::{ProcessRow, Row, Tables};
 use crate::events::EventPage;
 use crate::job::{Job, JobDetail, JobId, JobResult, ProcessId};
 use crate::limits::PAGE_MAX;
@@ -50,10 +50,8 @@ impl Tables {
             counts.entry(&job.queue).or_default()[job.state as usize] += 1;
         }
         let info = |(name, counts): (&str, [u64; 8])| {
-            let QueueRow { paused, max_running, max_running_per_key, ageing, retention } =
-                self.queues.get(name).cloned().unwrap_or_default();
-            let name = name.to_owned();
-            QueueInfo { name, paused, max_running, max_running_per_key, ageing, retention, counts }
+            let settings = self.queues.get(name).copied().unwrap_or_default();
+            QueueInfo { name: name.to_owned(), settings, counts }
         };
         counts.into_iter().map(info).collect()
     }

@@ -2,18 +2,17 @@
 //! the event of a call cannot drift from the rows.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::time::Duration;
 
 use crate::clock::Timestamp;
 use crate::events::{Change, Event};
 use crate::job::{
-    Dependency, Job, JobDetail, JobId, LogLine, NewJob, ParentResult, ParentStatus, ProcessId, Progress,
-    Retention, Run, Wake, WorkerId,
+    Dependency, Job, JobDetail, JobId, LogLine, NewJob, ParentResult, ParentStatus, ProcessId, Progress, Run,
+    Wake, WorkerId,
 };
 use crate::json::Json;
 use crate::limits::{EVENT_CHANGES_MAX, EVENTS_KEPT_MAX};
 use crate::state::State;
-use crate::store::{Record, Schedule, Signal, WorkerInfo};
+use crate::store::{QueueSettings, Record, Schedule, Signal, WorkerInfo};
 
 /// Everything that is stored.
 #[derive(Default)]
@@ -29,7 +28,7 @@ pub(super) struct Tables {
     /// Jobs with `after_process`, by process.
     pub(super) waiters: HashMap<ProcessId, BTreeSet<i64>>,
     pub(super) processes: BTreeMap<ProcessId, ProcessRow>,
-    pub(super) queues: BTreeMap<String, QueueRow>,
+    pub(super) queues: BTreeMap<String, QueueSettings>,
     /// The key served last, by queue; those that ever had a fair key.
     pub(super) turns: BTreeMap<String, String>,
     pub(super) records: BTreeMap<String, Record>,
@@ -103,16 +102,6 @@ impl Default for ProcessRow {
     fn default() -> Self {
         Self { sealed: true, counts: [0; 8], helpers: [0; 8] }
     }
-}
-
-/// A queue's settings.
-#[derive(Clone, Default, PartialEq)]
-pub(super) struct QueueRow {
-    pub(super) paused: bool,
-    pub(super) max_running: Option<u32>,
-    pub(super) max_running_per_key: Option<u32>,
-    pub(super) ageing: Option<Duration>,
-    pub(super) retention: Option<Retention>,
 }
 
 /// Within what a unique key is unique.

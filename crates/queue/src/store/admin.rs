@@ -8,11 +8,9 @@ use crate::clock::Timestamp;
 use crate::job::{NewJob, ProcessId, Retention, WorkerId};
 use crate::state::State;
 
-/// A queue's settings and counts.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct QueueInfo {
-    /// Its name.
-    pub name: String,
+/// What people have set of a queue.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueSettings {
     /// Nothing is claimed from it.
     pub paused: bool,
     /// At most so many of its jobs run at once, over all workers.
@@ -24,6 +22,34 @@ pub struct QueueInfo {
     pub ageing: Option<Duration>,
     /// For jobs that name none.
     pub retention: Option<Retention>,
+}
+
+impl QueueSettings {
+    /// The same after a change.
+    pub fn changed_by(self, change: &QueueChange) -> Self {
+        Self {
+            paused: change.paused.unwrap_or(self.paused),
+            max_running: change.max_running.unwrap_or(self.max_running),
+            max_running_per_key: change.max_running_per_key.unwrap_or(self.max_running_per_key),
+            ageing: change.ageing.unwrap_or(self.ageing),
+            retention: change.retention.unwrap_or(self.retention),
+        }
+    }
+
+    /// Whether nobody has set anything.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A queue's settings and counts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct QueueInfo {
+    /// Its name.
+    pub name: String,
+    /// What is set.
+    #[serde(flatten)]
+    pub settings: QueueSettings,
     /// Jobs by state, in the order of [`State::ALL`].
     pub counts: [u64; 8],
 }
@@ -31,15 +57,7 @@ pub struct QueueInfo {
 impl QueueInfo {
     /// A queue without settings and without jobs.
     pub fn bare(name: String) -> Self {
-        Self {
-            name,
-            paused: false,
-            max_running: None,
-            max_running_per_key: None,
-            ageing: None,
-            retention: None,
-            counts: [0; 8],
-        }
+        Self { name, settings: QueueSettings::default(), counts: [0; 8] }
     }
 }
 

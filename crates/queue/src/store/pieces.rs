@@ -1,14 +1,10 @@
 //! What a store consists of when it moves to another: see [`crate::Store::export`].
 
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 
-use super::{LedgerRow, Schedule, Signal};
+use super::{LedgerRow, QueueSettings, Schedule, Signal};
 use crate::clock::Timestamp;
-use crate::job::{
-    Dependency, Job, JobId, LogLine, NewJob, OnFailure, ProcessId, Progress, Retention, Run, Wake,
-};
+use crate::job::{Dependency, Job, JobId, LogLine, NewJob, OnFailure, ProcessId, Progress, Run, Wake};
 use crate::json::Json;
 use crate::state::State;
 
@@ -65,17 +61,9 @@ pub enum Piece {
 pub struct QueuePiece {
     /// Its name.
     pub name: String,
-    /// Nothing is claimed from it.
-    pub paused: bool,
-    /// At most so many of its jobs run.
-    pub max_running: Option<u32>,
-    /// At most so many jobs of one fair key run.
-    pub max_running_per_key: Option<u32>,
-    /// The time of waiting that makes up for one level of priority.
-    #[serde(with = "crate::duration::millis_option", rename = "ageing_ms")]
-    pub ageing: Option<Duration>,
-    /// For jobs that name none.
-    pub retention: Option<Retention>,
+    /// What is set.
+    #[serde(flatten)]
+    pub settings: QueueSettings,
     /// Whose turn it was last, empty for jobs without a key; `None` when the queue never had a fair key.
     pub last_key: Option<String>,
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::Json as Answer;
 use axum::extract::{Path, State as Shared};
 use longhaul_queue::job::Retention;
-use longhaul_queue::store::{QueueChange, QueueInfo};
+use longhaul_queue::store::{QueueChange, QueueInfo, QueueSettings};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -40,7 +40,8 @@ pub(super) struct QueueOut {
 
 impl From<QueueInfo> for QueueOut {
     fn from(info: QueueInfo) -> Self {
-        let QueueInfo { name, paused, max_running, max_running_per_key, ageing, retention, counts } = info;
+        let QueueInfo { name, settings, counts } = info;
+        let QueueSettings { paused, max_running, max_running_per_key, ageing, retention } = settings;
         let ageing_ms = ageing.map(|ageing| u64::try_from(ageing.as_millis()).unwrap_or(u64::MAX));
         Self { name, paused, max_running, max_running_per_key, ageing_ms, retention, counts: counts.into() }
     }

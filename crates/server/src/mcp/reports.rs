@@ -55,10 +55,10 @@ pub(super) async fn queues(ctx: &Ctx, asked: QueueArguments) -> Result<Value, Pr
         .map(|queue| {
             json!({
                 "queue": queue.name,
-                "paused": queue.paused,
-                "max_running": queue.max_running,
-                "max_running_per_key": queue.max_running_per_key,
-                "ageing_ms": queue.ageing.map(|ageing| ageing.as_millis() as u64),
+                "paused": queue.settings.paused,
+                "max_running": queue.settings.max_running,
+                "max_running_per_key": queue.settings.max_running_per_key,
+                "ageing_ms": queue.settings.ageing.map(|ageing| ageing.as_millis() as u64),
                 "states": show::states(&queue.counts),
             })
         })

@@ -24,8 +24,8 @@ use crate::changes::Subject;
 /// Hands out ready jobs of the first queue that the request names.
 pub(super) async fn claim(tx: &mut Tx<'_>, request: &ClaimRequest, now: Timestamp) -> DbResult<Vec<Claimed>> {
     let Some(queue) = request.queues.first() else { return Ok(Vec::new()) };
-    let settings = tx.queue_settings(queue).await?;
-    if settings.one_at_a_time() && !tx.is_alone() {
+    let known = tx.queue(queue).await?;
+    if known.one_at_a_time() && !tx.is_alone() {
         let key = tx.keys().queue(queue);
         tx.one("SELECT pg_advisory_xact_lock($1)", &[&key]).await?;
     }
@@ -36,14 +36,14 @@ pub(super) async fn claim(tx: &mut Tx<'_>, request: &ClaimRequest, now: Timestam
     let wanted = Wanted {
         queue,
         kinds: kinds(tx, queue, request).await?,
-        settings,
-        last_key: if settings.keyed { last_key(tx, queue).await? } else { None },
+        settings: known.settings,
+        last_key: if known.keyed { last_key(tx, queue).await? } else { None },
         jobs,
         suspects: request.suspects_max.min(CLAIM_MAX),
         now,
     };
     let chosen = turns::choose(tx, &wanted).await?;
-    if !settings.one_at_a_time() && !tx.is_alone() {
+    if !known.one_at_a_time() && !tx.is_alone() {
         // Nothing has expired here, and what could be had beside others, the quick claim has tried to get.
         return Ok(Vec::new());
     }
@@ -51,7 +51,7 @@ pub(super) async fn claim(tx: &mut Tx<'_>, request: &ClaimRequest, now: Timestam
     if chosen.seqs.is_empty() {
         return Ok(Vec::new());
     }
-    if settings.keyed {
+    if known.keyed {
         let sql = "UPDATE lh_queues SET last_key = $2 WHERE name = $1";
         tx.run(sql, &[queue, &chosen.last_key]).await?;
     }
@@ -78,7 +78,7 @@ fn subject(job: &Job) -> Subject<'_> {
 
 /// How many jobs this queue may give.
 async fn room(tx: &mut Tx<'_>, queue: &str, limit: usize) -> DbResult<usize> {
-    let settings = tx.queue_settings(queue).await?;
+    let settings = tx.queue(queue).await?.settings;
     if settings.paused || limit == 0 {
         return Ok(0);
     }

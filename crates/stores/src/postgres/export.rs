@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::error::{DbResult, corrupt};
 use super::read::{job_pieces, ledger};
 use super::rows::{from_text, read_fence, read_id, read_state_or_null, stored_limit, to_text};
-use super::tx::{QueueSettings, Tx, queue_columns};
+use super::tx::{Tx, queue_columns, read_queue};
 
 /// Bytes of payloads, data and results on one page; at least one job is on it.
 const PAGE_BYTES_MAX: i64 = 8_000_000;
@@ -115,13 +115,10 @@ async fn queues(tx: &Tx<'_>, after: &str, wanted: usize) -> DbResult<Pieces> {
     );
     let mut pieces = Vec::new();
     for row in tx.all(sql, &[&after, &stored_limit(wanted)]).await? {
-        let settings = QueueSettings::read(&row)?;
-        let QueueSettings { paused, max_running, retention, max_running_per_key, ageing, .. } = settings;
+        let settings = read_queue(&row)?.settings;
         let (name, last_key): (String, _) = (row.try_get(6)?, row.try_get(7)?);
         let cursor = Cursor::Queue(name.clone());
-        let piece =
-            QueuePiece { name, paused, max_running, max_running_per_key, ageing, retention, last_key };
-        pieces.push((cursor, Piece::Queue(piece)));
+        pieces.push((cursor, Piece::Queue(QueuePiece { name, settings, last_key })));
     }
     Ok(pieces)
 }

@@ -13,7 +13,7 @@ use super::rows::{
     to_text, uuid,
 };
 use super::settings::{have_keys, put_schedule, write_queue};
-use super::tx::{QueueSettings, Tx};
+use super::tx::Tx;
 use crate::changes::Subject;
 
 /// The place of a parent that is gone; nobody has it.
@@ -97,16 +97,8 @@ async fn put(tx: &mut Tx<'_>, piece: &Piece) -> DbResult<()> {
 }
 
 async fn put_queue(tx: &Tx<'_>, piece: &QueuePiece) -> DbResult<()> {
-    let settings = QueueSettings {
-        paused: piece.paused,
-        max_running: piece.max_running,
-        retention: piece.retention,
-        max_running_per_key: piece.max_running_per_key,
-        ageing: piece.ageing,
-        keyed: piece.last_key.is_some(),
-    };
-    if settings.any() {
-        write_queue(tx, &piece.name, &settings).await?;
+    if !piece.settings.is_default() {
+        write_queue(tx, &piece.name, &piece.settings).await?;
     }
     if let Some(last_key) = &piece.last_key {
         have_keys(tx, vec![&piece.name]).await?;

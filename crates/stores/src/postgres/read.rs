@@ -19,7 +19,7 @@ use super::rows::{
     JOB_COLUMNS, JobRow, by_ids, flag, from_text, job_columns, read_fence, read_id, read_json,
     read_on_failure, read_state, read_state_or_null, stored_limit, uuids,
 };
-use super::tx::{QueueSettings, Tx, queue_columns};
+use super::tx::{Tx, queue_columns, read_queue};
 
 /// What stands beside the rows of some jobs, by job.
 #[derive(Default)]
@@ -248,19 +248,9 @@ pub(super) async fn queues(tx: &Tx<'_>) -> DbResult<Vec<QueueInfo>> {
     let mut queues = BTreeMap::new();
     let sql = concat!("SELECT ", queue_columns!(), ", name FROM lh_queues");
     for row in tx.all(sql, &[]).await? {
-        let settings = QueueSettings::read(&row)?;
-        let name: String = row.try_get(6)?;
-        if settings.any() {
-            let QueueSettings { paused, max_running, retention, max_running_per_key, ageing, .. } = settings;
-            let info = QueueInfo {
-                paused,
-                max_running,
-                retention,
-                max_running_per_key,
-                ageing,
-                ..QueueInfo::bare(name.clone())
-            };
-            queues.insert(name, info);
+        let (settings, name): (_, String) = (read_queue(&row)?.settings, row.try_get(6)?);
+        if !settings.is_default() {
+            queues.insert(name.clone(), QueueInfo { settings, ..QueueInfo::bare(name) });
         }
     }
     for count in counts(tx).await? {

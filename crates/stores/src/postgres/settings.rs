@@ -1,26 +1,20 @@
 //! Queues, schedules and workers: small rows that people and workers write.
 
 use longhaul_queue::Timestamp;
-use longhaul_queue::store::{Firing, QueueChange, Schedule, WorkerInfo};
+use longhaul_queue::store::{Firing, QueueChange, QueueSettings, Schedule, WorkerInfo};
 
 use super::error::DbResult;
 use super::insert;
 use super::rows::{from_text, to_text};
-use super::tx::{QueueSettings, Tx};
+use super::tx::Tx;
+use crate::queue_row::QueueRow;
 
 /// Changes a queue's settings; a queue without any needs no row, unless turns are taken there.
 pub(super) async fn set_queue(tx: &mut Tx<'_>, change: &QueueChange) -> DbResult<()> {
-    let old = tx.queue_settings(&change.name).await?;
-    let new = QueueSettings {
-        paused: change.paused.unwrap_or(old.paused),
-        max_running: change.max_running.unwrap_or(old.max_running),
-        retention: change.retention.unwrap_or(old.retention),
-        max_running_per_key: change.max_running_per_key.unwrap_or(old.max_running_per_key),
-        ageing: change.ageing.unwrap_or(old.ageing),
-        keyed: old.keyed,
-    };
-    if new.any() || new.keyed {
-        write_queue(tx, &change.name, &new).await?;
+    let old = tx.queue(&change.name).await?;
+    let new = QueueRow { settings: old.settings.changed_by(change), ..old };
+    if new.is_worth_a_row() {
+        write_queue(tx, &change.name, &new.settings).await?;
     } else {
         tx.run("DELETE FROM lh_queues WHERE name = $1", &[&change.name]).await?;
     }

@@ -326,7 +326,7 @@ async fn removal(tx: &mut Tx<'_>, row: &JobRow, state: State, now: Timestamp) ->
     let rule = match own {
         Some(own) => own,
         None => {
-            let queue = tx.queue_settings(&row.queue).await?.retention;
+            let queue = tx.queue(&row.queue).await?.settings.retention;
             queue.unwrap_or_else(|| Retention::default_for(row.process.is_some()))
         }
     };

@@ -8,13 +8,14 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use longhaul_queue::Timestamp;
+use longhaul_queue::store::QueueSettings;
 use longhaul_queue::turns::{Rank, rank, take_turns};
 use tokio_postgres::Row;
 
 use super::error::{DbError, DbResult};
 use super::rows::stored_limit;
 use super::totals;
-use super::tx::{QueueSettings, Tx};
+use super::tx::Tx;
 
 /// Expired jobs that one claim cancels on its way; each costs a few statements.
 const EXPIRED_MET_MAX: usize = 100;

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
-use longhaul_queue::job::{Progress, Retention};
+use longhaul_queue::job::Progress;
+use longhaul_queue::store::QueueSettings;
 use longhaul_queue::{State, Timestamp};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, CopyInSink, Row};
@@ -19,6 +20,7 @@ use super::pool::{Pooled, Statements};
 use super::rows::{from_text, state_number, to_text};
 use super::{process, totals};
 use crate::changes::{Changes, Subject};
+use crate::queue_row::QueueRow;
 
 /// What a statement is given.
 pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
@@ -31,7 +33,7 @@ pub(super) struct Tx<'a> {
     keys: Keys,
     now: Timestamp,
     alone: bool,
-    settings: HashMap<String, QueueSettings>,
+    queues: HashMap<String, QueueRow>,
     changes: Changes,
     /// Processes that may be empty though none of their jobs moved.
     recheck: BTreeSet<String>,
@@ -46,7 +48,7 @@ enum Link<'a> {
     Caller(&'a Client, Statements),
 }
 
-/// The columns of [`QueueSettings`], in its order.
+/// The columns of [`read_queue`].
 macro_rules! queue_columns {
     () => {
         "paused, max_running, retention, max_running_per_key, ageing, last_key IS NOT NULL"
@@ -54,45 +56,21 @@ macro_rules! queue_columns {
 }
 pub(super) use queue_columns;
 
-/// A queue's settings as a transaction needs them.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct QueueSettings {
-    pub(super) paused: bool,
-    pub(super) max_running: Option<u32>,
-    pub(super) retention: Option<Retention>,
-    pub(super) max_running_per_key: Option<u32>,
-    pub(super) ageing: Option<Duration>,
-    /// The queue had a fair key once, so its keys take turns.
-    pub(super) keyed: bool,
-}
-
-impl QueueSettings {
-    /// The columns of [`queue_columns`], from the start of a row.
-    pub(super) fn read(row: &Row) -> DbResult<Self> {
-        let limit = |index: usize| -> DbResult<Option<u32>> {
-            let limit: Option<i64> = row.try_get(index)?;
-            Ok(limit.map(|limit| u32::try_from(limit).unwrap_or(u32::MAX)))
-        };
-        let ageing: Option<i64> = row.try_get(4)?;
-        Ok(Self {
-            paused: row.try_get(0)?,
-            max_running: limit(1)?,
-            retention: from_text("a queue's retention", row.try_get(2)?)?,
-            max_running_per_key: limit(3)?,
-            ageing: ageing.map(|millis| Duration::from_millis(millis.unsigned_abs())),
-            keyed: row.try_get(5)?,
-        })
-    }
-
-    /// Whether anybody has set anything.
-    pub(super) fn any(&self) -> bool {
-        *self != Self { keyed: self.keyed, ..Self::default() }
-    }
-
-    /// Whether what was given before counts for the next claim.
-    pub(super) fn one_at_a_time(&self) -> bool {
-        self.max_running.is_some() || self.ageing.is_some() || self.keyed
-    }
+/// Reads the columns of `queue_columns!` from the start of a row.
+pub(super) fn read_queue(row: &Row) -> DbResult<QueueRow> {
+    let limit = |index: usize| -> DbResult<Option<u32>> {
+        let limit: Option<i64> = row.try_get(index)?;
+        Ok(limit.map(|limit| u32::try_from(limit).unwrap_or(u32::MAX)))
+    };
+    let ageing: Option<i64> = row.try_get(4)?;
+    let settings = QueueSettings {
+        paused: row.try_get(0)?,
+        max_running: limit(1)?,
+        max_running_per_key: limit(3)?,
+        ageing: ageing.map(|millis| Duration::from_millis(millis.unsigned_abs())),
+        retention: from_text("a queue's retention", row.try_get(2)?)?,
+    };
+    Ok(QueueRow { settings, keyed: row.try_get(5)? })
 }
 
 impl Tx<'static> {
@@ -126,7 +104,7 @@ impl<'a> Tx<'a> {
             keys,
             now,
             alone,
-            settings: HashMap::new(),
+            queues: HashMap::new(),
             changes: Changes::default(),
             recheck: BTreeSet::new(),
             changed: false,
@@ -199,17 +177,15 @@ impl<'a> Tx<'a> {
     }
 
     /// A queue's settings, read once a transaction.
-    pub(super) async fn queue_settings(&mut self, queue: &str) -> DbResult<QueueSettings> {
-        if let Some(settings) = self.settings.get(queue) {
-            return Ok(*settings);
+    pub(super) async fn queue(&mut self, name: &str) -> DbResult<QueueRow> {
+        if let Some(queue) = self.queues.get(name) {
+            return Ok(*queue);
         }
         let sql = concat!("SELECT ", queue_columns!(), " FROM lh_queues WHERE name = $1");
-        let settings = match self.one(sql, &[&queue]).await? {
-            None => QueueSettings::default(),
-            Some(row) => QueueSettings::read(&row)?,
-        };
-        self.settings.insert(queue.to_owned(), settings);
-        Ok(settings)
+        let row = self.one(sql, &[&name]).await?;
+        let queue = row.map_or_else(|| Ok(QueueRow::default()), |row| read_queue(&row))?;
+        self.queues.insert(name.to_owned(), queue);
+        Ok(queue)
     }
 
     /// Books a job's move: `None` is "not stored".
@@ -260,7 +236,7 @@ impl<'a> Tx<'a> {
         };
         self.client()?.batch_execute("ROLLBACK TO attempt; RELEASE attempt").await?;
         self.changes = before;
-        self.settings.clear();
+        self.queues.clear();
         Ok(())
     }
 

@@ -184,18 +184,8 @@ async fn scan(
 }
 
 fn queue_piece(name: &[u8], value: &[u8]) -> Result<Piece> {
-    let settings::Settings { paused, max_running, retention, max_running_per_key, ageing, last_key } =
-        settings::Settings::read(value)?;
-    let name = text(name)?;
-    Ok(Piece::Queue(QueuePiece {
-        name,
-        paused,
-        max_running,
-        max_running_per_key,
-        ageing,
-        retention,
-        last_key,
-    }))
+    let settings::Queue { settings, last_key } = settings::Queue::read(value)?;
+    Ok(Piece::Queue(QueuePiece { name: text(name)?, settings, last_key }))
 }
 
 fn unique_piece(name: &[u8], value: &[u8]) -> Result<Piece> {

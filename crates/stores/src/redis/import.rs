@@ -13,7 +13,7 @@ use super::encode::{
     Args, BODY_IN_ROW_MAX, body, digest, on_failure, options_text, put_lane, put_rule, unique_bytes,
 };
 use super::scripts::{Function, OUT_IN_ROW_MAX};
-use super::settings::{Settings, schedule_bytes};
+use super::settings::{Queue, schedule_bytes};
 use super::{records, reply};
 
 pub(super) async fn import(store: &RedisStore, pieces: &[Piece]) -> Result<()> {
@@ -48,10 +48,9 @@ fn put_piece(args: &mut Args, piece: &Piece) -> Result<()> {
     match piece {
         Piece::LastSeq(seq) => args.extend([b"L".to_vec(), number(seq)]),
         Piece::Queue(queue) => {
-            let QueuePiece { name, paused, max_running, max_running_per_key, ageing, retention, last_key } =
-                queue.clone();
-            let settings = Settings { paused, max_running, retention, max_running_per_key, ageing, last_key };
-            args.extend([b"Q".to_vec(), name.into_bytes(), settings.bytes()]);
+            let QueuePiece { name, settings, last_key } = queue.clone();
+            let queue = Queue { settings, last_key };
+            args.extend([b"Q".to_vec(), name.into_bytes(), queue.bytes()]);
         }
         Piece::OpenProcess(id) => args.extend([b"P".to_vec(), id.as_str().as_bytes().to_vec()]),
         Piece::Job(job) => put_job(args, job)?,

@@ -1,11 +1,10 @@
 //! Queues, processes, schedules and workers.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use longhaul_queue::job::{ProcessId, Retention};
+use longhaul_queue::job::ProcessId;
 use longhaul_queue::limits::{PAGE_MAX, WORKER_KEPT};
-use longhaul_queue::store::{ProcessInfo, QueueChange, QueueInfo, Schedule, WorkerInfo};
+use longhaul_queue::store::{ProcessInfo, QueueChange, QueueInfo, QueueSettings, Schedule, WorkerInfo};
 use longhaul_queue::{Json, Result, Timestamp};
 use redis::Value;
 
@@ -17,17 +16,13 @@ use super::reply;
 use super::scripts::Function;
 
 /// What is stored of a queue: `SETTINGS` in `scripts/tables.lua`.
-pub(super) struct Settings {
-    pub(super) paused: bool,
-    pub(super) max_running: Option<u32>,
-    pub(super) retention: Option<Retention>,
-    pub(super) max_running_per_key: Option<u32>,
-    pub(super) ageing: Option<Duration>,
+pub(super) struct Queue {
+    pub(super) settings: QueueSettings,
     /// Whose turn it was last; `None` when the queue never had a fair key.
     pub(super) last_key: Option<String>,
 }
 
-impl Settings {
+impl Queue {
     pub(super) fn read(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(bytes);
         // A number of jobs, kept like a time.
@@ -39,14 +34,16 @@ impl Settings {
         let ageing = reader.time()?.map(|ageing| ageing.since(Timestamp::default()));
         let keyed = reader.byte()? == 1;
         let last_key = keyed.then(|| text(reader.rest())).transpose()?;
-        Ok(Self { paused, max_running, retention, max_running_per_key, ageing, last_key })
+        let settings = QueueSettings { paused, max_running, max_running_per_key, ageing, retention };
+        Ok(Self { settings, last_key })
     }
 
     pub(super) fn bytes(&self) -> Vec<u8> {
         let jobs = |max: Option<u32>| max.map(|max| Timestamp::from_millis(max.into()));
-        let mut bytes = vec![u8::from(self.paused)];
-        put_time(&mut bytes, jobs(self.max_running));
-        match self.retention {
+        let QueueSettings { paused, max_running, max_running_per_key, ageing, retention } = self.settings;
+        let mut bytes = vec![u8::from(paused)];
+        put_time(&mut bytes, jobs(max_running));
+        match retention {
             Some(retention) => put_retention(&mut bytes, retention),
             None => {
                 bytes.push(0);
@@ -54,8 +51,8 @@ impl Settings {
                 put_time(&mut bytes, None);
             }
         }
-        put_time(&mut bytes, jobs(self.max_running_per_key));
-        put_millis(&mut bytes, self.ageing);
+        put_time(&mut bytes, jobs(max_running_per_key));
+        put_millis(&mut bytes, ageing);
         bytes.push(u8::from(self.last_key.is_some()));
         bytes.extend(self.last_key.as_deref().unwrap_or_default().as_bytes());
         bytes
@@ -76,12 +73,7 @@ pub(super) async fn queues(store: &RedisStore) -> Result<Vec<QueueInfo>> {
     for (name, value) in reply::pairs(settings)? {
         let name = text(&name)?;
         let info = infos.entry(name.clone()).or_insert_with(|| QueueInfo::bare(name.clone()));
-        let settings = Settings::read(&value)?;
-        info.paused = settings.paused;
-        info.max_running = settings.max_running;
-        info.retention = settings.retention;
-        info.max_running_per_key = settings.max_running_per_key;
-        info.ageing = settings.ageing;
+        info.settings = Queue::read(&value)?.settings;
     }
     // What only remembers whose turn it was is no setting.
     infos.retain(|name, info| *info != QueueInfo::bare(name.clone()));

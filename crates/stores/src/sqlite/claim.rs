@@ -58,7 +58,7 @@ pub(super) fn claim(tx: &mut Tx<'_>, request: &ClaimRequest) -> DbResult<Vec<Cla
             cancel_waiting(tx, &row, &JobError::expired(), request.now)?;
             graph::ended(tx, &JobRow { state: State::Cancelled, ..row }, None, request.now)?;
         }
-        if tx.queue_settings(queue)?.has_keys
+        if tx.queue(queue)?.keyed
             && let Some((_, body)) = choice.jobs.last()
         {
             turns::served(tx, queue, body.options.fair_key.as_deref().unwrap_or_default())?;
@@ -73,7 +73,7 @@ pub(super) fn claim(tx: &mut Tx<'_>, request: &ClaimRequest) -> DbResult<Vec<Cla
 
 /// How many jobs this queue may give.
 fn room(tx: &mut Tx<'_>, queue: &str, limit: usize) -> DbResult<usize> {
-    let settings = tx.queue_settings(queue)?;
+    let settings = tx.queue(queue)?.settings;
     if settings.paused || limit == 0 {
         return Ok(0);
     }
@@ -110,7 +110,7 @@ pub(super) struct Choice {
 /// ones, which is rare, is repeated further until it is filled or has met enough of them: a backlog of expired jobs is
 /// the promoter's to clear, and a short answer is asked again after the commit.
 fn choose(tx: &mut Tx<'_>, queue: &str, request: &ClaimRequest, wanted: Look) -> DbResult<Choice> {
-    let settings = tx.queue_settings(queue)?;
+    let known = tx.queue(queue)?;
     let ready;
     let kinds = match request.kinds.as_deref() {
         Some(kinds) => kinds,
@@ -119,8 +119,8 @@ fn choose(tx: &mut Tx<'_>, queue: &str, request: &ClaimRequest, wanted: Look) ->
             &ready
         }
     };
-    if settings.has_keys || settings.ageing.is_some() {
-        return turns::choose(tx, &Ask { queue, kinds, wanted, now: request.now }, settings);
+    if known.in_lines() {
+        return turns::choose(tx, &Ask { queue, kinds, wanted, now: request.now }, known);
     }
     let mut choice = Choice::default();
     loop {

@@ -12,7 +12,7 @@ use super::read::{all, detail, read_ledger_row};
 use super::rows::{
     JobRow, from_text, job_columns, read_on_failure, read_optional_state, read_wake, state_number, to_text,
 };
-use super::settings::{QueueSettings, settings_columns};
+use super::settings::{queue_columns, read_queue, whole_queue};
 
 /// Bytes of values on one page, at about which it ends.
 const PAGE_BYTES: usize = 8_000_000;
@@ -139,23 +139,14 @@ impl Page<'_> {
         let after = if let Place::Queue(name) = place { name } else { "" };
         let sql = concat!(
             "SELECT ",
-            settings_columns!(),
+            queue_columns!(),
             ", name, last_key FROM lh_queues WHERE name > ?1 ORDER BY name LIMIT ?2"
         );
-        let read = |row: &Row<'_>| Ok((QueueSettings::read(row)?, row.get(6)?, row.get(7)?));
+        let read = |row: &Row<'_>| Ok((read_queue(row)?, row.get(6)?, row.get(7)?));
         let rows = all(self.connection, sql, (after, self.rows()), read)?;
         self.fill(rows, |_, (columns, name, last_key)| {
-            let QueueSettings { paused, max_running, max_running_per_key, ageing, retention, has_keys: _ } =
-                QueueSettings::from_columns(columns)?;
-            Ok(Some(Piece::Queue(QueuePiece {
-                name,
-                paused,
-                max_running,
-                max_running_per_key,
-                ageing,
-                retention,
-                last_key,
-            })))
+            let settings = whole_queue(columns)?.settings;
+            Ok(Some(Piece::Queue(QueuePiece { name, settings, last_key })))
         })
     }
 

@@ -7,11 +7,12 @@ use rusqlite::params;
 
 use super::error::{DbError, DbResult};
 use super::rows::{flag, on_failure_number, options_text, state_number, to_text};
-use super::settings::{QueueSettings, put_schedule, write_queue};
+use super::settings::{put_schedule, write_queue};
 use super::tx::Tx;
 use super::{sweep, turns};
 use crate::changes::Subject;
 use crate::history::{Newest, with_newest};
+use crate::queue_row::QueueRow;
 
 /// The place of a parent that is gone: no job has it.
 const GONE: i64 = 0;
@@ -51,14 +52,16 @@ fn put(tx: &mut Tx<'_>, piece: Piece) -> DbResult<()> {
 }
 
 fn put_queue(tx: &mut Tx<'_>, piece: QueuePiece) -> DbResult<()> {
-    let QueuePiece { name, paused, max_running, max_running_per_key, ageing, retention, last_key } = piece;
+    let QueuePiece { name, settings, last_key } = piece;
     if let Some(last_key) = last_key {
         turns::expect_keys(tx, &name)?;
         turns::served(tx, &name, &last_key)?;
     }
-    let has_keys = tx.queue_settings(&name)?.has_keys;
-    let settings = QueueSettings { paused, max_running, max_running_per_key, ageing, retention, has_keys };
-    if settings.is_default() { Ok(()) } else { write_queue(tx, &name, &settings) }
+    if settings.is_default() {
+        return Ok(());
+    }
+    let queue = QueueRow { settings, ..tx.queue(&name)? };
+    write_queue(tx, &name, queue)
 }
 
 fn open_process(tx: &mut Tx<'_>, id: &ProcessId) -> DbResult<()> {

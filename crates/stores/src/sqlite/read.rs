@@ -17,7 +17,7 @@ use super::rows::{
     Body, JobRow, flag, from_text, job_by_id, read_data, read_on_failure, read_optional_state, read_result,
     read_state,
 };
-use super::settings::{QueueSettings, settings_columns};
+use super::settings::{queue_columns, read_queue, whole_queue};
 
 pub(super) fn all<T>(
     connection: &Connection,
@@ -169,27 +169,20 @@ pub(super) fn counts(connection: &Connection) -> DbResult<Vec<Count>> {
 
 /// Queues with jobs or settings.
 pub(super) fn queues(connection: &Connection) -> DbResult<Vec<QueueInfo>> {
-    let sql = concat!("SELECT ", settings_columns!(), ", name FROM lh_queues");
-    let rows = all(connection, sql, [], |row| Ok((row.get::<_, String>(6)?, QueueSettings::read(row)?)))?;
+    let sql = concat!("SELECT ", queue_columns!(), ", name FROM lh_queues");
+    let rows = all(connection, sql, [], |row| Ok((row.get::<_, String>(6)?, read_queue(row)?)))?;
     let mut queues = BTreeMap::new();
     for (name, columns) in rows {
-        let settings = QueueSettings::from_columns(columns)?;
+        let settings = whole_queue(columns)?.settings;
         if !settings.is_default() {
-            queues.insert(name.clone(), queue_info(name, &settings));
+            queues.insert(name.clone(), QueueInfo { settings, ..QueueInfo::bare(name) });
         }
     }
     for count in counts(connection)? {
-        let name = count.queue;
-        let info = queues.entry(name.clone()).or_insert_with(|| queue_info(name, &QueueSettings::default()));
+        let info = queues.entry(count.queue.clone()).or_insert_with(|| QueueInfo::bare(count.queue));
         info.counts[count.state as usize] += count.jobs;
     }
     Ok(queues.into_values().collect())
-}
-
-fn queue_info(name: String, settings: &QueueSettings) -> QueueInfo {
-    let &QueueSettings { paused, max_running, max_running_per_key, ageing, retention, has_keys: _ } =
-        settings;
-    QueueInfo { name, paused, max_running, max_running_per_key, ageing, retention, counts: [0; 8] }
 }
 
 /// Processes by id.

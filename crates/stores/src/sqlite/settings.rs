@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use longhaul_queue::job::Retention;
-use longhaul_queue::store::{Firing, QueueChange, Record, Schedule, WorkerInfo};
+use longhaul_queue::store::{Firing, QueueChange, QueueSettings, Record, Schedule, WorkerInfo};
 use longhaul_queue::{Json, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row};
 
@@ -11,74 +10,48 @@ use super::error::DbResult;
 use super::insert;
 use super::rows::{from_text, to_text};
 use super::tx::Tx;
+use crate::queue_row::QueueRow;
 
-/// A queue's settings as a transaction needs them.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct QueueSettings {
-    pub(super) paused: bool,
-    pub(super) max_running: Option<u32>,
-    pub(super) max_running_per_key: Option<u32>,
-    pub(super) ageing: Option<Duration>,
-    pub(super) retention: Option<Retention>,
-    /// Whether it ever had a job with a fair key. Not a setting, but known by the same look.
-    pub(super) has_keys: bool,
-}
-
-/// The columns of [`QueueSettings`].
-macro_rules! settings_columns {
+/// The columns of [`read_queue`].
+macro_rules! queue_columns {
     () => {
         "paused, max_running, max_running_per_key, ageing_ms, last_key IS NOT NULL, retention"
     };
 }
-pub(super) use settings_columns;
+pub(super) use queue_columns;
 
-impl QueueSettings {
-    /// Reads the columns of `settings_columns!` from the start of a row; the retention is text yet.
-    pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<(Self, Option<String>)> {
-        let settings = Self {
-            paused: row.get(0)?,
-            max_running: row.get(1)?,
-            max_running_per_key: row.get(2)?,
-            ageing: row.get::<_, Option<u64>>(3)?.map(Duration::from_millis),
-            has_keys: row.get(4)?,
-            retention: None,
-        };
-        Ok((settings, row.get(5)?))
-    }
+/// Reads the columns of `queue_columns!` from the start of a row; the retention is text yet.
+pub(super) fn read_queue(row: &Row<'_>) -> rusqlite::Result<(QueueRow, Option<String>)> {
+    let settings = QueueSettings {
+        paused: row.get(0)?,
+        max_running: row.get(1)?,
+        max_running_per_key: row.get(2)?,
+        ageing: row.get::<_, Option<u64>>(3)?.map(Duration::from_millis),
+        retention: None,
+    };
+    Ok((QueueRow { settings, keyed: row.get(4)? }, row.get(5)?))
+}
 
-    pub(super) fn from_columns((settings, retention): (Self, Option<String>)) -> DbResult<Self> {
-        Ok(Self { retention: from_text("a queue's retention", retention)?, ..settings })
-    }
-
-    /// Whether it is as if nobody had set anything.
-    pub(super) fn is_default(&self) -> bool {
-        let Self { paused, max_running, max_running_per_key, ageing, retention, has_keys: _ } = self;
-        let limits = max_running.is_some() || max_running_per_key.is_some();
-        !paused && !limits && ageing.is_none() && retention.is_none()
-    }
+/// With its retention.
+pub(super) fn whole_queue((mut queue, retention): (QueueRow, Option<String>)) -> DbResult<QueueRow> {
+    queue.settings.retention = from_text("a queue's retention", retention)?;
+    Ok(queue)
 }
 
 /// Changes a queue's settings.
 pub(super) fn set_queue(tx: &mut Tx<'_>, change: &QueueChange) -> DbResult<()> {
-    let old = tx.queue_settings(&change.name)?;
-    let settings = QueueSettings {
-        paused: change.paused.unwrap_or(old.paused),
-        max_running: change.max_running.unwrap_or(old.max_running),
-        max_running_per_key: change.max_running_per_key.unwrap_or(old.max_running_per_key),
-        ageing: change.ageing.unwrap_or(old.ageing),
-        retention: change.retention.unwrap_or(old.retention),
-        has_keys: old.has_keys,
-    };
-    write_queue(tx, &change.name, &settings)?;
+    let old = tx.queue(&change.name)?;
+    write_queue(tx, &change.name, QueueRow { settings: old.settings.changed_by(change), ..old })?;
     tx.touch();
     Ok(())
 }
 
 /// Writes settings; a queue without any, and without fair keys, needs no row.
-pub(super) fn write_queue(tx: &mut Tx<'_>, name: &str, settings: &QueueSettings) -> DbResult<()> {
+pub(super) fn write_queue(tx: &mut Tx<'_>, name: &str, queue: QueueRow) -> DbResult<()> {
+    let settings = queue.settings;
     let retention =
         settings.retention.as_ref().map(|retention| to_text("a retention", retention)).transpose()?;
-    if settings.is_default() && !settings.has_keys {
+    if !queue.is_worth_a_row() {
         tx.run("DELETE FROM lh_queues WHERE name = ?1", [name])?;
     } else {
         let ageing_ms = settings.ageing.map(|ageing| i64::try_from(ageing.as_millis()).unwrap_or(i64::MAX));

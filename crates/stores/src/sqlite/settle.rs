@@ -358,7 +358,7 @@ fn removal(
     let rule = match own {
         Some(own) => own,
         None => {
-            let queue = tx.queue_settings(&row.queue)?.retention;
+            let queue = tx.queue(&row.queue)?.settings.retention;
             queue.unwrap_or_else(|| Retention::default_for(row.process.is_some()))
         }
     };

@@ -9,13 +9,14 @@ use std::collections::{HashMap, VecDeque};
 
 use longhaul_queue::Timestamp;
 use longhaul_queue::limits::CLAIM_MAX;
+use longhaul_queue::store::QueueSettings;
 use longhaul_queue::turns::{Rank, rank, take_turns};
 
 use super::claim::{Choice, EXPIRED_MET_MAX, Look, running_in};
 use super::error::DbResult;
 use super::rows::{Body, JobRow, job_with_body};
-use super::settings::QueueSettings;
 use super::tx::Tx;
+use crate::queue_row::QueueRow;
 
 /// The next key of a lane. Index lh_jobs_turns.
 pub(super) const NEXT_KEY: &str = "SELECT fair_key FROM lh_jobs
@@ -71,10 +72,11 @@ pub(super) struct Ask<'a> {
 }
 
 /// The first jobs of a queue, by turns, as it stands now.
-pub(super) fn choose(tx: &Tx<'_>, ask: &Ask<'_>, settings: QueueSettings) -> DbResult<Choice> {
-    let last = if settings.has_keys { last_key(tx, ask.queue)? } else { String::new() };
-    let running = if settings.has_keys { running(tx, ask.queue)? } else { HashMap::new() };
-    let mut ring = Ring::new(ask, settings.has_keys, last);
+pub(super) fn choose(tx: &Tx<'_>, ask: &Ask<'_>, queue: QueueRow) -> DbResult<Choice> {
+    let QueueRow { settings, keyed } = queue;
+    let last = if keyed { last_key(tx, ask.queue)? } else { String::new() };
+    let running = if keyed { running(tx, ask.queue)? } else { HashMap::new() };
+    let mut ring = Ring::new(ask, keyed, last);
     let mut taker = Taker { tx, ask, settings, suspects_left: ask.wanted.suspects, expired: Vec::new() };
     let (mut given, mut lines, mut served) = (Vec::new(), Vec::new(), Vec::new());
     // Keys of which nothing runs come first, and give as they are found.
@@ -124,7 +126,7 @@ pub(super) fn served(tx: &Tx<'_>, queue: &str, key: &str) -> DbResult<()> {
 
 /// From now on claims of this queue look for keys.
 pub(super) fn expect_keys(tx: &mut Tx<'_>, queue: &str) -> DbResult<()> {
-    if tx.queue_settings(queue)?.has_keys {
+    if tx.queue(queue)?.keyed {
         return Ok(());
     }
     tx.run(

@@ -12,8 +12,9 @@ use super::error::{DbError, DbResult, corrupt};
 use super::news::Story;
 use super::process;
 use super::rows::state_number;
-use super::settings::{QueueSettings, settings_columns};
+use super::settings::{queue_columns, read_queue, whole_queue};
 use crate::changes::{Changes, ProcessDelta, Subject};
+use crate::queue_row::QueueRow;
 
 /// The transaction that a command runs in.
 pub(super) struct Tx<'a> {
@@ -21,7 +22,7 @@ pub(super) struct Tx<'a> {
     statements: RefCell<Vec<(&'static str, CachedStatement<'a>)>>,
     locked_at: Timestamp,
     next_seq: Option<i64>,
-    settings: HashMap<String, QueueSettings>,
+    queues: HashMap<String, QueueRow>,
     standings: HashMap<String, Standing>,
     /// Of the command that runs now; forgotten when it fails.
     own: Changes,
@@ -54,7 +55,7 @@ impl<'a> Tx<'a> {
             statements: RefCell::new(Vec::with_capacity(16)),
             locked_at,
             next_seq: None,
-            settings: HashMap::new(),
+            queues: HashMap::new(),
             standings: HashMap::new(),
             own: Changes::default(),
             kept: Changes::default(),
@@ -166,20 +167,20 @@ impl<'a> Tx<'a> {
     }
 
     /// A queue's settings, read once a transaction.
-    pub(super) fn queue_settings(&mut self, queue: &str) -> DbResult<QueueSettings> {
-        if let Some(settings) = self.settings.get(queue) {
-            return Ok(*settings);
+    pub(super) fn queue(&mut self, name: &str) -> DbResult<QueueRow> {
+        if let Some(queue) = self.queues.get(name) {
+            return Ok(*queue);
         }
-        let sql = concat!("SELECT ", settings_columns!(), " FROM lh_queues WHERE name = ?1");
-        let row = self.one(sql, [queue], QueueSettings::read)?;
-        let settings = row.map_or_else(|| Ok(QueueSettings::default()), QueueSettings::from_columns)?;
-        self.settings.insert(queue.to_owned(), settings);
-        Ok(settings)
+        let sql = concat!("SELECT ", queue_columns!(), " FROM lh_queues WHERE name = ?1");
+        let row = self.one(sql, [name], read_queue)?;
+        let queue = row.map_or_else(|| Ok(QueueRow::default()), whole_queue)?;
+        self.queues.insert(name.to_owned(), queue);
+        Ok(queue)
     }
 
     /// Forgets settings that this transaction has changed.
     pub(super) fn forget_settings(&mut self) {
-        self.settings.clear();
+        self.queues.clear();
     }
 
     /// Books a job's move: `None` is "not stored".
@@ -233,7 +234,7 @@ impl<'a> Tx<'a> {
     /// What was read since may have been undone: places of jobs are free again, settings and seals as they were.
     fn rolled_back(&mut self) {
         self.next_seq = None;
-        self.settings.clear();
+        self.queues.clear();
         self.standings.clear();
     }
 

@@ -74,7 +74,10 @@ async fn a_file_of_version_1_goes_on() {
     check_sound(&store).await;
     bench.expect(&[(1, State::Ready), (3, State::Running), (4, State::Succeeded)]).await;
     let queue = store.queues().await.expect("queues answers").remove(0);
-    assert_eq!((queue.max_running, queue.max_running_per_key, queue.ageing), (Some(7), None, None));
+    assert_eq!(
+        (queue.settings.max_running, queue.settings.max_running_per_key, queue.settings.ageing),
+        (Some(7), None, None)
+    );
 
     // What was ready runs, also beside jobs with keys; what ran is rescued when its lease ends.
     bench.add([job(6).fair_key("a"), job(7).fair_key("a")]).await;

@@ -146,14 +146,17 @@ pub(super) async fn queues_show_settings_and_counts(bench: &Bench) {
     let queues = bench.store.queues().await.expect("queues answers");
     assert_eq!(queues.iter().map(|queue| queue.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
     assert_eq!(
-        (queues[0].paused, queues[0].max_running, queues[0].retention),
+        (queues[0].settings.paused, queues[0].settings.max_running, queues[0].settings.retention),
         (true, Some(3), Some(retention))
     );
     assert_eq!((queues[0].counts, queues[1].counts[State::Ready as usize]), ([0; 8], 2));
     let lift = QueueChange { name: "a".to_owned(), max_running: Some(None), ..QueueChange::default() };
     bench.store.set_queue(lift).await.expect("set_queue answers");
     let queue = bench.store.queues().await.expect("queues answers").remove(0);
-    assert_eq!((queue.paused, queue.max_running, queue.retention), (true, None, Some(retention)));
+    assert_eq!(
+        (queue.settings.paused, queue.settings.max_running, queue.settings.retention),
+        (true, None, Some(retention))
+    );
 }
 
 pub(super) async fn a_queue_with_neither_jobs_nor_settings_is_none(bench: &Bench) {

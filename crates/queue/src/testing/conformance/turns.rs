@@ -122,7 +122,7 @@ pub(super) async fn a_keys_limit_holds_over_all_workers(bench: &Bench) {
     bench.promote().await;
     assert_eq!(bench.claim(9).await.len(), 4, "what was rescued runs no more");
     let queue = bench.store.queues().await.expect("queues answers").remove(0);
-    assert_eq!((queue.max_running, queue.max_running_per_key), (None, Some(2)));
+    assert_eq!((queue.settings.max_running, queue.settings.max_running_per_key), (None, Some(2)));
 }
 
 pub(super) async fn a_key_at_its_limit_keeps_nobody_else_waiting(bench: &Bench) {
@@ -210,7 +210,7 @@ pub(super) async fn with_ageing_a_long_wait_makes_up_for_priority(bench: &Bench)
     assert_eq!(claim(bench, 2).await, ids(&[5, 2]));
     assert_eq!(claim(bench, 9).await, ids(&[3, 1, 4]));
     let queue = bench.store.queues().await.expect("queues answers").remove(0);
-    assert_eq!(queue.ageing, Some(secs(10)));
+    assert_eq!(queue.settings.ageing, Some(secs(10)));
 }
 
 pub(super) async fn ageing_ranks_within_each_key(bench: &Bench) {

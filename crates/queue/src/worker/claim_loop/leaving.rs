@@ -92,7 +92,7 @@ impl ClaimLoop {
     async fn nothing_left(&mut self) -> bool {
         let store = self.identity.services.queue.store();
         let (Ok(counts), Ok(queues)) = tokio::join!(store.counts(), store.queues()) else { return false };
-        let is_paused = |name: &str| queues.iter().any(|queue| queue.name == name && queue.paused);
+        let is_paused = |name: &str| queues.iter().any(|queue| queue.name == name && queue.settings.paused);
         let served = |name: &str| self.queues.borrow().iter().any(|share| share.name == name);
         let known = |kind: &String| self.identity.kinds.as_ref().is_none_or(|kinds| kinds.contains(kind));
         let left = |state: State, queue: &str| match state {
