@@ -193,7 +193,7 @@ async fn stores_of_one_name_see_each_others_jobs_and_others_do_not() {
 async fn a_missing_or_wrong_password_is_told_when_the_store_opens() {
     let server = RedisServer::start(&[]);
     ask(&mut server.connection().await, &["CONFIG", "SET", "requirepass", "sesame"]).await;
-    let port = server.port();
+    let port = server.port;
     let try_with = async |password: &str| {
         let url = format!("redis://{password}127.0.0.1:{port}").parse().expect("a URL");
         RedisStore::connect(&url).await.map(|_| ())
@@ -279,6 +279,26 @@ async fn the_pending_list_tells_what_is_delivered_to_whom() {
     store.settle(items[2..].to_vec(), SystemClock.now()).await.expect("settle answers");
     assert_eq!(pending(&mut connection, &stream).await, 0);
     assert_eq!(ask(&mut connection, &["XLEN", &stream]).await, Value::Int(0));
+}
+
+#[tokio::test]
+async fn leases_of_nothing_do_not_keep_others_from_being_rescued() {
+    let (_server, store, mut connection, _) = with_stream().await;
+    let (leases, deliveries) = ("{longhaul:s}:leases", "{longhaul:s}:deliveries");
+    store.insert(vec![job(1)], SystemClock.now()).await.expect("insert answers");
+    let claimed = store.claim(request("w", 1)).await.expect("claim answers");
+    // One without a delivery, and one whose jobs are another delivery's.
+    ask(&mut connection, &["ZADD", leases, "1", "998", "2", "999"]).await;
+    let mut copy = redis::cmd("HVALS");
+    let known: Vec<Vec<u8>> = copy.arg(deliveries).query_async(&mut connection).await.expect("a delivery");
+    let mut put = redis::cmd("HSET");
+    put.arg(deliveries).arg("999").arg(&known[0]);
+    put.query_async::<()>(&mut connection).await.expect("it is stored");
+    let later = claimed[0].lease.until + Duration::from_millis(1);
+    assert_eq!(store.rescue_expired(later, 10).await.expect("rescue answers").changed, 1);
+    let found = store.get(vec![claimed[0].job.id]).await.expect("get answers");
+    assert_eq!((found[0].job.state, found[0].job.spent.crashes), (State::Scheduled, 1));
+    assert_eq!(ask(&mut connection, &["ZCARD", leases]).await, Value::Int(0));
 }
 
 #[tokio::test]

@@ -58,10 +58,16 @@ verb('expired_leases', {'allow-oom'}, function()
   local due = call('ZRANGEBYSCORE', T .. ':leases', '-inf', NOW, 'LIMIT', 0, DELIVERIES_MAX)
   for i = 1, #due do
     if #passed > PASSED_MAX then break end
-    local any, first = look_at(tonumber(due[i]), passed)
+    local any, first = false, nil
+    if call('HEXISTS', T .. ':deliveries', due[i]) == 1 then any, first = look_at(tonumber(due[i]), passed) end
     if first then sooner(first) end
-    -- A delivery stands by its earliest lease, or by one that was renewed since; that is put right on the way.
-    if first and not any then call('ZADD', T .. ':leases', whole(first), due[i]) end
+    -- A delivery stands by its earliest lease, or by one that was renewed since; that is put right on the way. One without
+    -- a lease was left by hand, or by a server that evicts, and would be looked at for ever.
+    if first and not any then
+      call('ZADD', T .. ':leases', whole(first), due[i])
+    elseif not any then
+      call('ZREM', T .. ':leases', due[i])
+    end
   end
   table.sort(passed, function(a, b)
     if a[TILL] ~= b[TILL] then return a[TILL] < b[TILL] end

@@ -62,11 +62,6 @@ impl RedisServer {
         url.parse().expect("a Redis URL")
     }
 
-    /// Where it listens on loopback.
-    pub(crate) fn port(&self) -> u16 {
-        self.port
-    }
-
     /// A connection beside the store's.
     pub(crate) async fn connection(&self) -> redis::aio::MultiplexedConnection {
         let client = redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).expect("a URL");
