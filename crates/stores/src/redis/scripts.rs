@@ -192,4 +192,16 @@ mod tests {
             "\nlocal T, NOW = KEYS[1], 5\nif r[2] == 'READY' then \n  call('>c16', READY_AT, T)\nend\n";
         assert_eq!(folded, expected);
     }
+
+    /// A constant is put in place from its line on, also in the files that follow.
+    #[test]
+    fn no_constant_means_two_things() {
+        let files = SHARED.into_iter().chain(FUNCTIONS.iter().map(|(_, _, file)| *file));
+        let mut known = limits();
+        for (name, value) in files.flat_map(str::lines).filter_map(constants_of).flatten() {
+            let before = known.insert(name.to_owned(), value.to_owned());
+            assert!(before.as_deref().is_none_or(|before| before == value), "{name}: {before:?} and {value}");
+        }
+        assert!(known.len() > limits().len(), "{known:?}");
+    }
 }

@@ -2,7 +2,7 @@
 -- when their values are large.
 
 -- Bytes of one answer, but for its last job.
-local BYTES_MAX = 8000000
+local EXPORT_BYTES_MAX = 8000000
 
 local function bytes_of(reply)
   local bytes = #reply[2]
@@ -25,7 +25,7 @@ verb('export_jobs', {'no-writes'}, function()
     reply[6] = parents
     replies[i] = reply
     bytes = bytes + bytes_of(reply)
-    if bytes > BYTES_MAX then break end
+    if bytes > EXPORT_BYTES_MAX then break end
   end
   return replies
 end)

@@ -5,7 +5,7 @@
 local choose
 do
 
-local STEP_MIN, STEP_MAX = 16, 1000
+local KEYS_STEP_MIN, KEYS_STEP_MAX = 16, 1000
 
 -- By bytes, whatever the server's locale.
 local function precedes(a, b)
@@ -24,7 +24,7 @@ local function stretch(queue, known, from, to)
     if not seen[kind] then
       seen[kind] = true
       rings[#rings + 1] = {name = T .. ':ring:' .. queue .. '\31' .. kind, from = from, to = to, keys = {}, i = 1,
-        step = STEP_MIN, over = false}
+        step = KEYS_STEP_MIN, over = false}
     end
   end
   return rings
@@ -35,7 +35,7 @@ local function head(ring)
   if ring.over then return nil end
   ring.keys, ring.i = call('ZRANGEBYLEX', ring.name, ring.from, ring.to, 'LIMIT', 0, ring.step), 1
   ring.over = #ring.keys < ring.step
-  ring.step = min(ring.step * 4, STEP_MAX)
+  ring.step = min(ring.step * 4, KEYS_STEP_MAX)
   if #ring.keys > 0 then ring.from = '(' .. ring.keys[#ring.keys] end
   return ring.keys[1]
 end
