@@ -166,7 +166,8 @@ pub trait Store: Send + Sync + 'static {
     async fn export(&self, after: Option<String>, limit: usize) -> Result<ExportPage>;
 
     /// Writes pieces as they are into a store that had nothing of them, all or none; a running job is `Invalid`. Pieces
-    /// come in the order of an export, in any number of calls; a call that is repeated changes nothing.
+    /// come in the order of an export, in any number of calls; a call that is repeated changes nothing. What comes so is no
+    /// event, because nothing has happened to it.
     async fn import(&self, pieces: Vec<Piece>) -> Result<()>;
 }
 

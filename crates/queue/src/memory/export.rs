@@ -92,6 +92,7 @@ impl Tables {
         for piece in pieces {
             self.put(piece);
         }
+        self.forget_news();
         Ok(())
     }
 

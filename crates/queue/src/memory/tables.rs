@@ -246,6 +246,11 @@ impl Tables {
         }
     }
 
+    /// What the call has changed is no event.
+    pub(super) fn forget_news(&mut self) {
+        self.news = News::default();
+    }
+
     /// Turns what a call has changed into one event. Says whether anything was written at all: a claim that finds
     /// nothing must not wake the others, or they would wake each other for ever.
     pub(super) fn publish(&mut self, now: Timestamp) -> bool {

@@ -293,6 +293,7 @@ macro_rules! conformance_list {
             export {
                 everything_that_lasts_is_exported_once_in_pages_of_any_size,
                 an_import_gives_back_what_was_exported,
+                an_import_is_no_event,
                 a_repeated_import_changes_nothing,
                 a_job_that_comes_twice_in_one_import_is_stored_once,
                 a_running_job_is_not_imported,

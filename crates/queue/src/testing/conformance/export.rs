@@ -140,6 +140,15 @@ pub(super) async fn an_import_gives_back_what_was_exported(bench: &Bench) {
     assert_eq!(bench.snapshot().await, original.snapshot().await);
 }
 
+pub(super) async fn an_import_is_no_event(bench: &Bench) {
+    let original = original(bench).await;
+    let mut changes = bench.store.watch();
+    changes.mark_unchanged();
+    import_all(bench.store.as_ref(), export_all(original.store.as_ref()).await).await;
+    assert_eq!(bench.store.events(None, 100).await.expect("events answers").events, []);
+    assert!(changes.has_changed().expect("the store lives"), "but there is something to claim");
+}
+
 pub(super) async fn a_repeated_import_changes_nothing(bench: &Bench) {
     let original = original(bench).await;
     let pieces = export_all(original.store.as_ref()).await;

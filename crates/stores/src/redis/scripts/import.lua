@@ -121,7 +121,8 @@ verb('import', {}, function()
   for i = 1, #pieces do
     if not pieces[i].skip then pieces[i][1](unpack(pieces[i], 2)) end
   end
-  touched = true
+  -- Nothing has happened to what comes from elsewhere.
+  touched, silent = true, true
   finish()
   return {'ok'}
 end)

@@ -45,7 +45,7 @@ local DAY = 86400000
 -- from their delivery's note.
 local order, puts, drops, writes, closed, fresh, prunes, unnoted = {}, {}, {}, {}, {}, {}, {}, {}
 local rows, lanes, processes, settings, deliveries, scores, shared, news = {}, {}, {}, {}, {}, {}, {}, {}
-local touched, shared_end, more
+local touched, shared_end, more, silent
 
 -- What is to be written, once it is, or when a call before this one failed.
 local function forget_changes()
@@ -65,7 +65,7 @@ local function begin(keys, args)
     floor, min, pack, read = math.floor, math.min, struct.pack, struct.unpack
     sub, byte, concat, format = string.sub, string.byte, table.concat, string.format
   end
-  T, NOW, ARGV, at, touched, shared_end, more = keys[1], tonumber(args[1]), args, 1, false, 0, 0
+  T, NOW, ARGV, at, touched, shared_end, more, silent = keys[1], tonumber(args[1]), args, 1, false, 0, 0, false
   -- A new table costs far more than a look whether the old one was used.
   rows = next(rows) == nil and rows or {}
   lanes = next(lanes) == nil and lanes or {}
