@@ -8,6 +8,7 @@ use std::sync::Arc;
 use longhaul_queue::memory::MemoryStore;
 use longhaul_queue::{Error, Result, Store};
 
+mod address;
 mod changes;
 mod history;
 mod io;

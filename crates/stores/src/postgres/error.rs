@@ -80,8 +80,13 @@ pub(super) fn from_sql(error: &tokio_postgres::Error) -> Error {
         ),
         SqlState::INSUFFICIENT_PRIVILEGE
         | SqlState::INVALID_PASSWORD
-        | SqlState::INVALID_AUTHORIZATION_SPECIFICATION => Error::Denied(refused(error)),
-        SqlState::INVALID_CATALOG_NAME => Error::invalid(refused(error)),
+        | SqlState::INVALID_AUTHORIZATION_SPECIFICATION => Error::Denied(format!(
+            "Postgres refuses: {}; check the store URL and the role's rights",
+            told(error)
+        )),
+        SqlState::INVALID_CATALOG_NAME => {
+            Error::Denied(format!("Postgres refuses: {}; create it, or correct the store URL", told(error)))
+        }
         SqlState::CHARACTER_NOT_IN_REPERTOIRE | SqlState::UNTRANSLATABLE_CHARACTER => {
             Error::invalid(format!("a text has a character that Postgres does not store: {}", told(error)))
         }
@@ -91,10 +96,6 @@ pub(super) fn from_sql(error: &tokio_postgres::Error) -> Error {
         }
         _ => Error::Corrupt(format!("unexpected error from Postgres: {} ({})", told(error), code.code())),
     }
-}
-
-fn refused(error: &tokio_postgres::Error) -> String {
-    format!("Postgres refuses: {}; check the store URL and the role's rights", told(error))
 }
 
 /// The server's own words, where there are any.

@@ -13,7 +13,7 @@ use tracing::debug;
 
 use super::error::{is_connection_lost, told};
 use super::tls::{Tls, TlsStream};
-use super::url::PostgresUrl;
+use super::url::{CONNECT_WAIT, PostgresUrl};
 
 /// How long a call waits for a free connection.
 const CONNECTION_WAIT: Duration = Duration::from_secs(30);
@@ -146,7 +146,13 @@ pub(super) async fn open(door: &Door) -> Result<(Client, Connection<Socket, TlsS
         config.tcp_user_timeout(PEER_SILENT);
     }
     config.keepalives_idle(PEER_SILENT);
-    config.connect(door.tls.clone()).await.map_err(|error| match super::error::from_sql(&error) {
+    // For all of it: the library counts only until the socket is open, and what listens there may be mute.
+    let wait = config.get_connect_timeout().copied().unwrap_or(CONNECT_WAIT);
+    let connected = tokio::time::timeout(wait, config.connect(door.tls.clone())).await.map_err(|_| {
+        let (place, seconds) = (url.place(), wait.as_secs());
+        Error::Unavailable(format!("{place} does not answer within {seconds} s; is it a Postgres server?"))
+    })?;
+    connected.map_err(|error| match super::error::from_sql(&error) {
         Error::Invalid(text) => Error::Invalid(format!("{}: {text}", url.place())),
         Error::Denied(text) => Error::Denied(format!("{}: {text}", url.place())),
         // Neither the server's word nor a broken socket: what the URL gives is not enough to log in, and time does not

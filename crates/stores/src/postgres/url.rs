@@ -10,6 +10,8 @@ use longhaul_queue::{Error, Result};
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 
+use crate::address::check_escaped;
+
 /// The schema of an installation that names none.
 const SCHEMA_DEFAULT: &str = "longhaul";
 /// Postgres cuts longer names off.
@@ -20,7 +22,7 @@ const CONNECTIONS_MAX: usize = 1_000;
 /// Those of libpq that need no proof; it also has `allow`, which would rather not encrypt.
 const SSL_MODES: [&str; 3] = ["disable", "prefer", "require"];
 /// How long a connection may take to come about, unless the URL says otherwise.
-const CONNECT_WAIT: Duration = Duration::from_secs(10);
+pub(super) const CONNECT_WAIT: Duration = Duration::from_secs(10);
 
 /// A Postgres database and the schema in it. Its debug form hides the password.
 #[derive(Clone, PartialEq, Eq)]
@@ -101,6 +103,7 @@ impl FromStr for PostgresUrl {
     type Err = Error;
 
     fn from_str(url: &str) -> Result<Self> {
+        check_escaped(url)?;
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
         let (mut schema, mut connections) = (SCHEMA_DEFAULT.to_owned(), CONNECTIONS_DEFAULT);
         let mut tls = TlsOptions::default();

@@ -7,6 +7,8 @@ use std::sync::Once;
 use longhaul_queue::limits::check_name;
 use longhaul_queue::{Error, Result};
 
+use crate::address::check_escaped;
+
 /// The installation of a URL that names none.
 const DEFAULT_NAME: &str = "default";
 
@@ -77,6 +79,7 @@ impl std::str::FromStr for RedisUrl {
     type Err = Error;
 
     fn from_str(url: &str) -> Result<Self> {
+        check_escaped(url)?;
         let (server, parameters) = url.split_once('?').unwrap_or((url, ""));
         let name = DEFAULT_NAME.to_owned();
         let mut parsed = Self { server: server.to_owned(), name, allow_eviction: false, ca: None };
@@ -86,9 +89,14 @@ impl std::str::FromStr for RedisUrl {
                 ("allow_eviction", "true") => parsed.allow_eviction = true,
                 ("allow_eviction", "false") => parsed.allow_eviction = false,
                 ("ca", file) if !file.is_empty() => parsed.ca = Some(PathBuf::from(file)),
-                (other, value) => {
+                ("allow_eviction", _) => {
+                    return Err(Error::invalid("allow_eviction in a store URL is true or false"));
+                }
+                ("ca", _) => return Err(Error::invalid("ca= in a store URL names no file")),
+                // Without its value: it may be a password.
+                (other, _) => {
                     return Err(Error::invalid(format!(
-                        "store URL parameter {other}={value} is not known; use name=NAME, allow_eviction=true or ca=FILE"
+                        "store URL parameter {other} is not known; use name=NAME, allow_eviction=true or ca=FILE"
                     )));
                 }
             }
@@ -127,12 +135,14 @@ mod tests {
     #[test]
     fn what_cannot_be_meant_is_refused() {
         for (url, part) in [
-            ("redis://host?nme=x", "nme=x is not known"),
+            ("redis://host?nme=x", "nme is not known"),
+            ("redis://host?allow_eviction=perhaps", "true or false"),
             ("redis://host?name=", "name is empty"),
             ("redis://host?name=a{b", "braces"),
             ("redis://host:port", "no Redis URL"),
             ("redis://host?ca=file.pem", "rediss://"),
-            ("rediss://host?ca=", "ca= is not known"),
+            ("rediss://host?ca=", "names no file"),
+            ("redis://:pa/ss@host", "%2F"),
         ] {
             let error = url.parse::<RedisUrl>().expect_err(part).to_string();
             assert!(error.contains(part), "{error}");

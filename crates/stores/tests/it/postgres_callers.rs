@@ -55,6 +55,17 @@ async fn a_missing_or_wrong_password_is_told_when_the_store_opens() {
     try_with("guarded:right").await.expect("it opens");
 }
 
+/// Another program's port, or a server that is stopped: the system takes the connection, and nobody answers.
+#[tokio::test]
+async fn what_listens_and_does_not_answer_is_given_up() {
+    let mute = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = mute.local_addr().expect("an address").port();
+    let url = format!("postgres://u@127.0.0.1:{port}/d?connect_timeout=1").parse().expect("a URL");
+    let error =
+        PostgresStore::open(&url, PostgresOptions::default()).await.map(|_| ()).expect_err("no answer");
+    assert!(matches!(&error, Error::Unavailable(text) if text.contains("does not answer")), "{error:?}");
+}
+
 #[tokio::test]
 async fn a_schema_may_be_called_like_a_word_of_sql() {
     let server = Server::start("fsync=off");
