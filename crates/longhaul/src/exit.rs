@@ -173,7 +173,7 @@ pub(crate) fn hint_of(error: &anyhow::Error) -> Option<String> {
         };
         match queue {
             Some(QueueError::Unavailable(_)) => {
-                return Some("try again, or see what is wrong with the store: longhaul doctor".to_owned());
+                return Some("try again; where the store is, longhaul doctor looks closer".to_owned());
             }
             Some(QueueError::NotFound(text)) if text.contains("no process") => {
                 return Some("list what there is: longhaul process ls".to_owned());

@@ -10,6 +10,7 @@ use longhaul_stores::sqlite::{Db, Durability, SqliteOptions, SqliteStore};
 use reqwest::Url;
 use rusqlite::{Connection, OpenFlags};
 
+use crate::commands::move_store;
 use crate::config::{Settings, environment};
 use crate::exit::{Code, Failure};
 use crate::remote::{Server, TOKEN_NAME};
@@ -63,7 +64,9 @@ pub(crate) async fn open(settings: &Settings, missing: Missing) -> Result<Arc<dy
     let url = location(settings)?;
     if let StoreUrl::Redis(_) | StoreUrl::Postgres(_) = &url {
         // A mere question leaves no file beside the server.
-        return connect(settings, &url).await.with_context(|| source(settings));
+        let store = connect(settings, &url).await.with_context(|| source(settings))?;
+        move_store::check_whole(store.as_ref()).await.with_context(|| source(settings))?;
+        return Ok(store);
     }
     Ok(open_with_data(settings, missing).await?.0)
 }
@@ -97,7 +100,9 @@ pub(crate) async fn open_with_data(
         }
         StoreUrl::Memory => longhaul_stores::connect(&url, options).await.map(|store| (store, None)),
     };
-    opened.with_context(|| source(settings))
+    let (store, data) = opened.with_context(|| source(settings))?;
+    move_store::check_whole(store.as_ref()).await.with_context(|| source(settings))?;
+    Ok((store, data))
 }
 
 /// Opens another store than that of `settings`, made if need be, and otherwise as they say.
@@ -138,7 +143,14 @@ fn options(settings: &Settings) -> Result<SqliteOptions> {
 
 /// A URL without the passwords that may stand in it: before the host, or as a parameter.
 pub(crate) fn shown(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let hidden = |pair: &str| match pair.split_once('=') {
+        Some((name, _)) if name.to_ascii_lowercase().contains("pass") => format!("{name}=***"),
+        _ => pair.to_owned(),
+    };
+    let Some((scheme, rest)) = url.split_once("://") else {
+        // The other form that libpq reads, which is no URL.
+        return url.split(' ').map(hidden).collect::<Vec<_>>().join(" ");
+    };
     let (place, parameters) = rest.split_once('?').map_or((rest, None), |(place, rest)| (place, Some(rest)));
     let place = match place.rsplit_once('@') {
         Some((user, host)) => match user.split_once(':') {
@@ -146,10 +158,6 @@ pub(crate) fn shown(url: &str) -> String {
             None => format!("{user}@{host}"),
         },
         None => place.to_owned(),
-    };
-    let hidden = |pair: &str| match pair.split_once('=') {
-        Some((name, _)) if name.to_ascii_lowercase().contains("pass") => format!("{name}=***"),
-        _ => pair.to_owned(),
     };
     let parameters: Option<Vec<String>> = parameters.map(|all| all.split('&').map(hidden).collect());
     let parameters = parameters.map(|all| format!("?{}", all.join("&"))).unwrap_or_default();
@@ -188,7 +196,7 @@ fn refuse_missing(settings: &Settings, path: &Path) -> Result<()> {
 pub(crate) fn open_sqlite(settings: &Settings) -> Result<SqliteStore> {
     let StoreUrl::Sqlite(path) = location(settings)? else {
         return Err(Failure::new(Code::Usage, "this works with SQLite stores only")
-            .hint("name one with --store sqlite://PATH")
+            .hint("a server has backups of its own; longhaul move --to sqlite://PATH makes a file of what it holds")
             .into());
     };
     refuse_missing(settings, &path)?;

@@ -133,6 +133,20 @@ async fn begin(to: &dyn Store, args: &MoveArgs) -> Result<bool> {
         .into())
 }
 
+/// Refuses a store into which a move has not come to its end: what is done there would be done again from the old one, or come
+/// back.
+pub(crate) async fn check_whole(store: &dyn Store) -> Result<()> {
+    let Some(record) = store.record(RECORD.to_owned()).await? else { return Ok(()) };
+    match record.value.to::<Begun>() {
+        Ok(Begun { from, finished: false }) => {
+            let text = format!("a move from {from} into this store is not finished");
+            let hint = "repeat it, or name another store: longhaul move --from OLD --to THIS";
+            Err(Failure::new(Code::Failure, text).hint(hint).into())
+        }
+        Ok(Begun { finished: true, .. }) | Err(_) => Ok(()),
+    }
+}
+
 async fn finish(to: &dyn Store, args: &MoveArgs) -> Result<()> {
     let mark = Begun { from: store::shown(&args.from), finished: true };
     if let Some(record) = to.record(RECORD.to_owned()).await? {

@@ -24,6 +24,7 @@ mod follow;
 mod outage;
 mod settings;
 
+use finish::Took;
 pub(crate) use finish::{Answers, print_summary, spending, way_out, write_answers};
 pub(crate) use follow::{Shown, code_of, show};
 
@@ -51,7 +52,8 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
     drop(reading);
     let submission = Submission::begin(&bulk, wanted).await?;
     settings::introduce(app, &submission, max_cost);
-    if submission.is_resumed() {
+    let resumed = submission.is_resumed();
+    if resumed {
         // Whatever held it may be gone: a key was set, more money allowed. If not, it is held again.
         gate::open(&bulk, &id, &[Held::Budget, Held::Auth, Held::Quota]).await?;
     }
@@ -79,7 +81,8 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
     sharing.end().await;
     match ended? {
         Shown::Ended(progress) => {
-            finish::finish(app, args, &bulk, (&run, &prompts), &progress, started).await
+            let took = Took { time: started.elapsed(), all: !resumed };
+            finish::finish(app, args, &bulk, (&run, &prompts), &progress, took).await
         }
         Shown::Interrupted => Ok(interrupted(app, &id, unstored)),
         Shown::WorkerEnded => Err(worker_ended(&id).into()),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rusqlite::{Connection, OpenFlags};
 use serde_json::Value;
 
 use crate::place::Place;
@@ -116,4 +117,30 @@ fn a_move_that_was_killed_is_finished_by_the_next() {
     assert!(finished, "{ran:?}");
     let counts = place.json(&["queues", "ls", "--store", &new]);
     assert_eq!(counts["items"][0]["counts"]["ready"], 4_000, "{counts}");
+}
+
+/// What is done in half a store would be done again from the old one.
+#[test]
+fn a_store_that_is_half_moved_is_not_worked_on() {
+    let place = Place::new();
+    let lines: String = (0..20_000).map(|n| format!("{{\"kind\":\"echo\",\"payload\":{n}}}\n")).collect();
+    assert_eq!(place.feed(&["enqueue", "-"], &lines).code, Some(0));
+    let (old, new) = (url_of(&place, ".longhaul/longhaul.db"), url_of(&place, "new.db"));
+    let args = ["move", "--from", &old, "--to", &new];
+    let moving = Process::start(&place, &args);
+    // As soon as something has arrived.
+    until("the first jobs", || {
+        let db = Connection::open_with_flags(place.path("new.db"), OpenFlags::SQLITE_OPEN_READ_ONLY);
+        let jobs =
+            db.and_then(|db| db.query_row("SELECT count(*) FROM lh_jobs", [], |row| row.get::<_, u64>(0)));
+        jobs.is_ok_and(|jobs| jobs > 0)
+    });
+    drop(moving);
+    for command in [&["enqueue", "echo", "1"][..], &["work", "--drain"], &["queues", "ls"]] {
+        let ran = place.run(&[command, &["--store", &new]].concat());
+        assert_eq!(ran.code, Some(1), "{ran:?}");
+        assert!(ran.stderr.contains("is not finished") && ran.stderr.contains("longhaul move"), "{ran:?}");
+    }
+    assert_eq!(place.run(&args).code, Some(0));
+    assert_eq!(place.json(&["queues", "ls", "--store", &new])["items"][0]["counts"]["ready"], 20_000);
 }

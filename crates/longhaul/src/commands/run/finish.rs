@@ -1,7 +1,7 @@
 //! The end of a run: its answers in order, and what they cost.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 use longhaul_llm::{Class, SIM_MODEL_PREFIX};
@@ -48,7 +48,7 @@ pub(super) async fn finish(
     bulk: &Bulk,
     (run, prompts): (&Run, &Prompts),
     progress: &Progress,
-    started: Instant,
+    took: Took,
 ) -> Result<Code> {
     let ended = matches!(progress.status, Status::Completed | Status::Failed);
     let answers =
@@ -68,7 +68,7 @@ pub(super) async fn finish(
             ));
         }
     }
-    print_summary(app, run, progress, Some(started.elapsed()))?;
+    print_summary(app, run, progress, Some(took))?;
     if ended && args.consume {
         manage::consume(bulk, &run.id).await?;
         app.out.note(format_args!("{} is consumed", run.id));
@@ -163,8 +163,16 @@ struct Named {
     custom_id: Option<String>,
 }
 
+/// How long a command took for a run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Took {
+    pub(super) time: Duration,
+    /// For all of it; otherwise a part was done before.
+    pub(super) all: bool,
+}
+
 /// What a run did and cost, on stderr; as an object on stdout where answers went to a file.
-pub(crate) fn print_summary(app: &App, run: &Run, progress: &Progress, took: Option<Duration>) -> Result<()> {
+pub(crate) fn print_summary(app: &App, run: &Run, progress: &Progress, took: Option<Took>) -> Result<()> {
     let mut parts = vec![format!("{} answered", grouped(progress.completed))];
     let open = progress.total - progress.ended().min(progress.total);
     for (count, word) in [(progress.failed, "failed"), (progress.cancelled, "cancelled"), (open, "open")] {
@@ -172,9 +180,10 @@ pub(crate) fn print_summary(app: &App, run: &Run, progress: &Progress, took: Opt
             parts.push(format!("{} {word}", grouped(count)));
         }
     }
-    if let Some(took) = took {
-        let rate = progress.ended() as f64 / took.as_secs_f64().max(0.001);
-        parts.push(format!("{:.1} s, {rate:.0} a second", took.as_secs_f64()));
+    if let Some(Took { time, all }) = took {
+        let seconds = time.as_secs_f64();
+        let rate = all.then(|| format!(", {:.0} a second", progress.ended() as f64 / seconds.max(0.001)));
+        parts.push(format!("{seconds:.1} s{}", rate.unwrap_or_default()));
     }
     app.out.note(format_args!("{}: {}", run.id, parts.join(" · ")));
     for line in spending(progress) {
