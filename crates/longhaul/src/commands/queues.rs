@@ -15,7 +15,11 @@ use crate::parse::retention_text;
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, command: &QueuesCommand) -> Result<Code> {
-    let queue = app.queue().await?;
+    // Limits are best set before the first job comes.
+    let queue = match command {
+        QueuesCommand::Pause { .. } | QueuesCommand::Set(_) => app.queue_or_new().await?,
+        QueuesCommand::Ls | QueuesCommand::Resume { .. } => app.queue().await?,
+    };
     if let QueuesCommand::Resume { name } = command
         && !queue.store().queues().await?.iter().any(|info| info.name == *name)
     {

@@ -64,8 +64,10 @@ fn a_change_that_is_refused_says_why() {
 #[test]
 fn a_queue_is_paused_limited_and_resumed() {
     let place = Place::new();
-    let id = place.enqueue(&["echo", "--queue", "q"]);
+    place.run(&["queues", "ls"]).fails(6, &["there is no store"]);
+    // Also before the first job.
     place.ok(&["queues", "pause", "q"]);
+    let id = place.enqueue(&["echo", "--queue", "q"]);
     assert!(place.ok(&["jobs", "explain", &id]).contains("paused"));
     place.drain(&["--queue", "q"]);
     assert_eq!(place.show(&id)["state"], "ready");

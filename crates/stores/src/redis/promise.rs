@@ -62,7 +62,9 @@ pub(super) async fn durability(link: &Link, allow_eviction: bool) -> Result<Stri
             "a crash of the server loses nothing; a crash of its machine can lose what the system had not written \
              (appendfsync no)"
         }
-        _ => "a crash of the server loses everything since its last snapshot (appendonly no)",
+        _ => {
+            "a crash of the server loses everything since its last snapshot (appendonly no): set appendonly yes"
+        }
     };
     if evicts {
         return Ok(format!("{survives}; and full memory can drop anything (maxmemory-policy {policy})"));
