@@ -12,6 +12,7 @@ use crate::app::{App, resolve_all};
 use crate::args::{EnqueueArgs, JobFlags};
 use crate::exit::{Code, Failure};
 use crate::jobspec::{JobSpec, Refs};
+use crate::output::{Format, Table, counted, write_stdout};
 use crate::parse;
 
 /// Text of one submission; more is sent in several.
@@ -128,15 +129,12 @@ async fn many(app: &App, queue: &Queue, defaults: &NewJob) -> Result<Code> {
         all.extend(batch);
     }
     print_many(app, &all)?;
-    app.out.note(format_args!(
-        "{} jobs enqueued",
-        all.iter().filter(|enqueued| enqueued.how == How::Inserted).count()
-    ));
+    let new = all.iter().filter(|enqueued| enqueued.how == How::Inserted).count();
+    app.out.note(format_args!("{} enqueued", counted(new as u64, "job")));
     Ok(if all.is_empty() { Code::NothingMatched } else { Code::Ok })
 }
 
 fn print_many(app: &App, all: &[Enqueued]) -> Result<()> {
-    use crate::output::{Format, Table, write_stdout};
     if app.out.format == Format::Text {
         return write_stdout(&all.iter().map(|enqueued| format!("{}\n", enqueued.id)).collect::<String>());
     }

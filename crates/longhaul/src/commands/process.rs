@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::app::App;
 use crate::args::ProcessCommand;
 use crate::exit::{Code, Failure};
-use crate::output::{Cell, Table, state_style};
+use crate::output::{Cell, Table, counted, state_style};
 
 /// Counts by the name of the state, as programs want them.
 #[derive(Debug, Serialize)]
@@ -135,7 +135,7 @@ async fn cancel(app: &App, queue: &Queue, id: &ProcessId) -> Result<Code> {
         return Err(Failure::new(Code::NothingMatched, format!("process {id} has no unfinished jobs")).into());
     }
     refuse_run_with_batches(queue, id).await?;
-    app.confirm(&format!("cancel {count} unfinished jobs of process {id}"))?;
+    app.confirm(&format!("cancel {} of process {id}", counted(count, "unfinished job")))?;
     let cancelled = queue.cancel_process(id.clone()).await?;
     app.out.one(&serde_json::json!({ "cancelled": cancelled }), || format!("{cancelled} cancelled"))?;
     Ok(Code::Ok)
@@ -167,7 +167,7 @@ pub(crate) async fn consume(app: &App, id: &str) -> Result<Code> {
     queue.process(&id).await?;
     let deleted = queue.consume_process(&id).await?;
     app.out.one(&serde_json::json!({ "deleted": deleted }), || {
-        format!("{deleted} jobs of process {id} deleted for good")
+        format!("{} of process {id} deleted for good", counted(deleted, "job"))
     })?;
     Ok(Code::Ok)
 }

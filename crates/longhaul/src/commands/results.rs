@@ -15,7 +15,7 @@ use serde::Deserialize;
 use crate::app::App;
 use crate::args::ResultsArgs;
 use crate::exit::{Code, Failure};
-use crate::output::{Format, write_stdout};
+use crate::output::{Format, counted, write_stdout};
 
 /// How a line that we wrote begins; only such a torn line may be cut off.
 const LINE_START: &str = "{\"id\":\"";
@@ -69,10 +69,11 @@ async fn consume(queue: &Queue, items: &[JobResult]) -> Result<()> {
 
 async fn report(app: &App, queue: &Queue, process: &ProcessId, count: usize) -> Result<()> {
     let left = queue.store().process(process.clone()).await?.map_or(0, |info| info.unfinished());
+    let found = format!("{} of process {process}", counted(count as u64, "result"));
     if left == 0 {
-        app.out.note(format_args!("{count} results of process {process}"));
+        app.out.note(found);
     } else {
-        app.out.note(format_args!("{count} results of process {process}; {left} jobs are unfinished"));
+        app.out.note(format_args!("{found}; {} unfinished", counted(left, "job")));
         app.out.hint("wait for all of them: add --wait");
     }
     Ok(())
