@@ -198,7 +198,7 @@ impl Play<'_> {
         Ok((took, starts.max().unwrap_or(enqueued_at).since(enqueued_at)))
     }
 
-    /// The large tenant's backlog, once it is under way in all slots.
+    /// The large tenant's backlog, once twice as many of its jobs have started as there are slots.
     async fn large(&self, round: u32, slots: u32) -> Result<ProcessId> {
         let process = format!("large-{round}");
         self.queue.enqueue_many(self.jobs("large", &process, self.args.jobs * TIMES)?).await?;
