@@ -20,6 +20,8 @@ use super::{audit, insert};
 /// Forward migrations, in order. A new one is a new file; old ones are never edited.
 const MIGRATIONS: [&str; 2] =
     [include_str!("migrations/0001_jobs.sql"), include_str!("migrations/0002_turns.sql")];
+#[expect(clippy::cast_possible_wrap, reason = "they are few")]
+const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
 /// Read-only connections kept open; more are opened for a moment when needed.
 const READERS_KEPT_MAX: usize = 4;
 /// How long opening waits for other processes that open the same file.
@@ -329,6 +331,7 @@ fn open_writer(path: &Path, create: bool) -> DbResult<Connection> {
 fn try_open_writer(path: &Path, create: bool) -> DbResult<Connection> {
     let mut connection = Connection::open(path)?;
     prepare_connection(&mut connection)?;
+    check_form(&connection)?;
     // A question must not make a store of somebody else's database.
     if !create && schema_version(&connection)?.is_none() {
         return Err(Error::invalid("it is a SQLite file, but no Longhaul store").into());
@@ -398,9 +401,30 @@ fn schema_version(connection: &Connection) -> DbResult<Option<i64>> {
         .optional()?)
 }
 
+/// Refuses a file of an early build before anything is written to it: the tables of version 1 changed until the first
+/// release under the same number. Every form before the last lacks these columns.
+fn check_form(connection: &Connection) -> DbResult<()> {
+    if !matches!(schema_version(connection)?, Some(1..=SCHEMA_VERSION)) {
+        return Ok(());
+    }
+    let found: i64 = connection.query_row(
+        "SELECT count(*) FROM pragma_table_info('lh_jobs') WHERE name IN ('options', 'payload')",
+        [],
+        |row| row.get(0),
+    )?;
+    if found == 2 {
+        return Ok(());
+    }
+    Err(DbError::Queue(Error::invalid(
+        "an early build wrote this file, before the first release, in a form that this longhaul cannot read; nothing in \
+         it was changed. Finish and consume its jobs with the build that wrote it, or move the file away, or name \
+         another with --store sqlite://PATH",
+    )))
+}
+
 /// Applies what is missing, under the write lock, so that two processes starting together do it once.
 fn migrate(connection: &mut Connection) -> DbResult<()> {
-    let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
+    let known = SCHEMA_VERSION;
     if schema_version(connection)? == Some(known) {
         return Ok(());
     }

@@ -1,7 +1,8 @@
-//! A file from before fair keys opens and goes on.
+//! A file from before fair keys opens and goes on; one from before the first release is refused and left alone.
 
 use longhaul_queue::testing::bench::{LEASE_FOR, START, done, id, job};
-use longhaul_queue::{JobId, State, Store};
+use longhaul_queue::{Error, JobId, State, Store};
+use longhaul_stores::sqlite::{SqliteOptions, SqliteStore};
 use rusqlite::Connection;
 
 use crate::stage::{Stage, check_sound};
@@ -48,7 +49,8 @@ fn put(file: &Connection, number: u64, state: State) {
     .expect("version 1 has these columns");
 }
 
-fn version_1() -> Stage {
+/// A file that says it is of version 1, with these tables.
+fn file_with(tables: &str) -> Stage {
     let stage = Stage::new();
     let file = stage.connection();
     file.execute_batch(
@@ -56,7 +58,24 @@ fn version_1() -> Stage {
          INSERT INTO lh_meta (key, value) VALUES ('schema_version', 1);",
     )
     .expect("a table");
-    file.execute_batch(FIRST_TABLES).expect("the first tables");
+    file.execute_batch(tables).expect("the first tables");
+    stage
+}
+
+/// The tables of version 1 as the last build before payloads stood in the job's row made them.
+fn early_tables() -> String {
+    let payload = "VIRTUAL,
+    -- Last, so that nothing else is read past them. Both are NULL when they are in lh_bodies.
+    options     TEXT,                       -- JobOptions as JSON; NULL when all are at their default
+    payload     TEXT
+)";
+    assert!(FIRST_TABLES.contains(payload), "the file that this is made of never changes");
+    FIRST_TABLES.replacen(payload, "VIRTUAL\n)", 1)
+}
+
+fn version_1() -> Stage {
+    let stage = file_with(FIRST_TABLES);
+    let file = stage.connection();
     for (number, state) in (1..).zip([State::Ready, State::Ready, State::Running, State::Succeeded]) {
         put(&file, number, state);
     }
@@ -106,4 +125,29 @@ fn a_file_of_version_1_may_be_opened_by_many_at_once() {
             });
         }
     });
+}
+
+#[test]
+fn a_file_of_an_early_build_is_refused_and_left_alone() {
+    // A build in between may have marked such a file as version 2.
+    for version in [1, 2] {
+        let stage = file_with(&early_tables());
+        stage
+            .connection()
+            .execute("UPDATE lh_meta SET value = ?1 WHERE key = 'schema_version'", [version])
+            .expect("it is updated");
+        let before = std::fs::read(stage.path()).expect("it can be read");
+        for create in [true, false] {
+            let options = SqliteOptions { create, ..stage.options() };
+            let error = SqliteStore::open(&stage.path(), options).err().expect("it is refused");
+            assert!(matches!(error, Error::Invalid(_)), "{error:?}");
+            let text = error.to_string();
+            let path = stage.path().display().to_string();
+            for words in [path.as_str(), "an early build wrote", "nothing in it was changed", "--store"] {
+                assert!(text.contains(words), "{words:?} is missing in {text:?}");
+            }
+        }
+        assert_eq!(std::fs::read(stage.path()).expect("it can be read"), before, "version {version}");
+        assert_eq!(std::fs::read_dir(&stage.folder).expect("a folder").count(), 1, "no file beside it");
+    }
 }
