@@ -3,6 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use longhaul_llm::file::FileError;
 use longhaul_llm::{Class, Error as LlmError};
 use longhaul_pipelines::scoring::Error as ScoringError;
 use longhaul_pipelines::scoring::places::SinkError;
@@ -23,7 +24,7 @@ pub(crate) enum Code {
     NothingMatched = 4,
     /// A setting or a credential is wrong.
     Config = 5,
-    /// The store or server cannot be reached.
+    /// The store, the file beside it or the server cannot be reached or written.
     Unreachable = 6,
     /// A limit on spending would be exceeded.
     Budget = 7,
@@ -111,6 +112,9 @@ pub(crate) fn code_of(error: &anyhow::Error) -> Code {
         if let Some(error) = cause.downcast_ref::<LlmError>() {
             return of_llm(error);
         }
+        if let Some(error) = cause.downcast_ref::<FileError>() {
+            return if error.is_transient() { Code::Unreachable } else { Code::Failure };
+        }
         if let Some(error) = cause.downcast_ref::<QueueError>() {
             return of_queue(error);
         }
@@ -161,17 +165,29 @@ const fn of_queue(error: &QueueError) -> Code {
     }
 }
 
+/// The store's part of a cause; what is told as it is hides it from the chain.
+fn queue_error<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a QueueError> {
+    match cause.downcast_ref::<ScoringError>() {
+        Some(ScoringError::Queue(error)) => Some(error),
+        _ => cause.downcast_ref::<QueueError>(),
+    }
+}
+
+/// Whether the store could not be reached or written.
+pub(crate) fn is_outage(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| matches!(queue_error(cause), Some(QueueError::Unavailable(_))))
+}
+
 /// What to do about an error, from the first cause that knows.
 pub(crate) fn hint_of(error: &anyhow::Error) -> Option<String> {
     for cause in error.chain() {
         if let Some(hint) = cause.downcast_ref::<Failure>().and_then(|failure| failure.hint.clone()) {
             return Some(hint);
         }
-        let queue = match cause.downcast_ref::<ScoringError>() {
-            Some(ScoringError::Queue(error)) => Some(error),
-            _ => cause.downcast_ref::<QueueError>(),
-        };
-        match queue {
+        if cause.downcast_ref::<FileError>().is_some_and(FileError::is_transient) {
+            return Some("or keep that file in another place, which the setting llm.file names".to_owned());
+        }
+        match queue_error(cause) {
             Some(QueueError::Unavailable(_)) => {
                 return Some("try again; where the store is, longhaul doctor looks closer".to_owned());
             }

@@ -71,7 +71,11 @@ fn start(cli: &Cli) -> Result<Code> {
     // Tasks go, and with the last of them the store comes to rest. A read of stdin that nobody waits for any more must
     // not keep the program alive, so this is bounded.
     runtime.shutdown_timeout(SHUTDOWN_MAX);
-    ended
+    // These work on stores of their own, or on two.
+    if let Command::Move(_) | Command::Demo(_) | Command::Verify(_) | Command::Bench(_) = &cli.command {
+        return ended;
+    }
+    ended.map_err(|error| store::named(error, &app.settings))
 }
 
 async fn until_end(app: &App, command: &Command) -> Result<Code> {

@@ -134,8 +134,7 @@ impl Setup {
 
     /// The models, with what they remember in a file of the caller's.
     pub(crate) fn llm_at(&self, app: &App, path: &Path) -> Result<Llm> {
-        let file = LlmFile::open(path).with_context(|| format!("opening {}", path.display()))?;
-        self.with_file(app, file)
+        self.with_file(app, LlmFile::open(path)?)
     }
 
     /// The models without a memory, for commands that ask nothing.

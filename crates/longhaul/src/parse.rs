@@ -1,11 +1,13 @@
 //! Durations, sizes, times and small policies as people write them. Every error says what was expected.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use jiff::civil;
 use jiff::tz::TimeZone;
 use longhaul_llm::MicroUsd;
 use longhaul_queue::job::{OnFailure, Retention};
+use longhaul_queue::limits::check_name;
 use longhaul_queue::{RetryPolicy, Timestamp};
 
 /// Longest duration that is taken: a hundred years, so that adding it to a date cannot overflow.
@@ -43,6 +45,27 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         rest = tail.trim_start();
     }
     Ok(total)
+}
+
+/// A name of a queue, a kind, a process, a tag and the like.
+pub(crate) fn name(text: &str) -> Result<String, String> {
+    check_name("the name", text).map(|()| text.to_owned()).map_err(|error| error.to_string())
+}
+
+/// A number of things, of which at least one is needed.
+pub(crate) fn positive<T: FromStr + PartialOrd + From<u8>>(text: &str) -> Result<T, String> {
+    text.parse()
+        .ok()
+        .filter(|number| *number >= T::from(1))
+        .ok_or_else(|| "expected a whole number, 1 or more".to_owned())
+}
+
+/// A number that is neither negative nor infinite.
+pub(crate) fn not_negative(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|number: &f64| number.is_finite() && *number >= 0.0)
+        .ok_or_else(|| "expected a number, 0 or more".to_owned())
 }
 
 /// A size in bytes: `64KB` and `10MB` are decimal, `64KiB` is binary, a bare number is bytes.

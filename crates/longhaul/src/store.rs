@@ -12,7 +12,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::commands::move_store;
 use crate::config::{Settings, environment};
-use crate::exit::{Code, Failure};
+use crate::exit::{Code, Failure, is_outage};
 use crate::remote::{Server, TOKEN_NAME};
 
 /// Reads a store URL.
@@ -175,6 +175,15 @@ pub(crate) fn source(settings: &Settings) -> String {
         |error| error.to_string(),
         |setting| format!("the store {} (store.url from {})", shown(&setting.value), setting.origin),
     )
+}
+
+/// An error of the store that happened after it was opened, with the store's name.
+pub(crate) fn named(error: anyhow::Error, settings: &Settings) -> anyhow::Error {
+    let source = source(settings);
+    if !is_outage(&error) || format!("{error:#}").contains(&source) || !matches!(server(settings), Ok(None)) {
+        return error;
+    }
+    error.context(source)
 }
 
 fn refuse_missing(settings: &Settings, path: &Path) -> Result<()> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use longhaul_queue::job::Retention;
+use longhaul_queue::limits::AGEING_MAX;
 use longhaul_queue::store::Missed;
 
 use crate::parse;
@@ -19,12 +20,14 @@ pub(crate) enum QueuesCommand {
     #[command(after_help = "Example:\n  longhaul queues pause mail")]
     Pause {
         /// The queue.
+        #[arg(value_parser = parse::name)]
         name: String,
     },
     /// Lets claims from a queue go on.
     #[command(after_help = "Example:\n  longhaul queues resume mail")]
     Resume {
         /// The queue.
+        #[arg(value_parser = parse::name)]
         name: String,
     },
     /// Changes a queue's settings.
@@ -40,6 +43,7 @@ pub(crate) enum QueuesCommand {
     .args(["max_running", "max_running_per_key", "ageing", "retention"])))]
 pub(crate) struct QueueSetArgs {
     /// The queue.
+    #[arg(value_parser = parse::name)]
     pub(crate) name: String,
     /// At most so many of its jobs run at once over all workers, or `none`.
     #[arg(long, value_name = "N|none", value_parser = number_or_none)]
@@ -48,7 +52,7 @@ pub(crate) struct QueueSetArgs {
     #[arg(long, value_name = "N|none", value_parser = number_or_none)]
     pub(crate) max_running_per_key: Option<Change<u32>>,
     /// Waiting this long makes up for one level of priority, or `none`: then priority decides alone.
-    #[arg(long, value_name = "DURATION|none", value_parser = duration_or_none)]
+    #[arg(long, value_name = "DURATION|none", value_parser = ageing_or_none)]
     pub(crate) ageing: Option<Change<Duration>>,
     /// For jobs that name none: until-consumed, keep:24h,7d, delete-on-success or `none`.
     #[arg(long, value_name = "RULE|none", value_parser = retention_or_none)]
@@ -66,8 +70,15 @@ fn number_or_none(text: &str) -> Result<Change<u32>, String> {
     text.parse().map(|number| Change(Some(number))).map_err(|_| "expected a number or `none`".to_owned())
 }
 
-fn duration_or_none(text: &str) -> Result<Change<Duration>, String> {
-    if text == "none" { Ok(Change(None)) } else { parse::duration(text).map(|time| Change(Some(time))) }
+fn ageing_or_none(text: &str) -> Result<Change<Duration>, String> {
+    if text == "none" {
+        return Ok(Change(None));
+    }
+    let ageing = parse::duration(text)?;
+    if ageing < Duration::from_millis(1) || ageing > AGEING_MAX {
+        return Err("expected 1ms to 365d, or `none`".to_owned());
+    }
+    Ok(Change(Some(ageing)))
 }
 
 fn retention_or_none(text: &str) -> Result<Change<Retention>, String> {
@@ -115,12 +126,14 @@ pub(crate) enum ProcessCommand {
     #[command(after_help = "Example:\n  longhaul process seal nightly")]
     Seal {
         /// The process.
+        #[arg(value_parser = parse::name)]
         id: String,
     },
     /// Leaves a process open for more jobs: what waits for it waits for the seal too.
     #[command(after_help = "Example:\n  longhaul process open nightly")]
     Open {
         /// The process.
+        #[arg(value_parser = parse::name)]
         id: String,
     },
 }
@@ -170,6 +183,7 @@ pub(crate) enum ScheduleCommand {
 #[derive(Debug, Args)]
 pub(crate) struct ScheduleAddArgs {
     /// Its name.
+    #[arg(value_parser = parse::name)]
     pub(crate) name: String,
     /// Five fields, or six with seconds first.
     #[arg(long, value_name = "EXPR")]
@@ -178,7 +192,7 @@ pub(crate) struct ScheduleAddArgs {
     #[arg(long, value_name = "ZONE")]
     pub(crate) tz: Option<String>,
     /// The kind of the job.
-    #[arg(long, value_name = "KIND")]
+    #[arg(long, value_name = "KIND", value_parser = parse::name)]
     pub(crate) kind: String,
     /// The input as JSON; `-` reads stdin, `@FILE` a file. Default null.
     #[arg(value_name = "JSON")]
@@ -187,7 +201,7 @@ pub(crate) struct ScheduleAddArgs {
     #[arg(long, value_name = "POLICY", default_value = "once", value_parser = missed)]
     pub(crate) missed: Missed,
     /// The lane of the job.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = parse::name)]
     pub(crate) queue: Option<String>,
     /// The job's priority; lower runs first.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
@@ -196,7 +210,7 @@ pub(crate) struct ScheduleAddArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_attempts: Option<u32>,
     /// A label; may be repeated.
-    #[arg(long = "tag", value_name = "TAG")]
+    #[arg(long = "tag", value_name = "TAG", value_parser = parse::name)]
     pub(crate) tags: Vec<String>,
 }
 

@@ -21,6 +21,7 @@ Examples:
 #[derive(Debug, Args)]
 pub(crate) struct EnqueueArgs {
     /// The kind of the job, which chooses its handler; `-` reads jobs as JSONL from stdin.
+    #[arg(value_parser = parse::name)]
     pub(crate) kind: String,
     /// The input as JSON; `-` reads it from stdin, `@FILE` from a file. Default null.
     #[arg(value_name = "JSON")]
@@ -37,10 +38,10 @@ pub(crate) struct JobFlags {
     #[arg(long, value_name = "UUID")]
     pub(crate) id: Option<JobId>,
     /// The group that the job belongs to.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = parse::name)]
     pub(crate) process: Option<String>,
     /// The lane. Default `default`.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = parse::name)]
     pub(crate) queue: Option<String>,
     /// Lower runs first. Default 0.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
@@ -61,13 +62,13 @@ pub(crate) struct JobFlags {
     #[arg(long, value_name = "POLICY", value_parser = parse::on_failure, requires = "after")]
     pub(crate) on_failure: Option<OnFailure>,
     /// Wait until this process is sealed and finished.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = parse::name)]
     pub(crate) after_process: Option<String>,
     /// Whose job it is: keys of a queue take turns, so that nobody waits behind another's backlog.
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", value_parser = parse::name)]
     pub(crate) fair_key: Option<String>,
     /// At most one unfinished job per key, within queue and kind.
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", value_parser = parse::name)]
     pub(crate) unique: Option<String>,
     /// Keep the unique key taken for this long after the enqueue.
     #[arg(long, value_name = "DURATION", value_parser = parse::duration, requires = "unique")]
@@ -79,16 +80,16 @@ pub(crate) struct JobFlags {
     #[arg(long, value_name = "POLICY", value_parser = parse::retry)]
     pub(crate) retry: Option<RetryPolicy>,
     /// A label; may be repeated.
-    #[arg(long = "tag", value_name = "TAG")]
+    #[arg(long = "tag", value_name = "TAG", value_parser = parse::name)]
     pub(crate) tags: Vec<String>,
     /// A name for people.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = parse::name)]
     pub(crate) title: Option<String>,
     /// Who asked.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = parse::name)]
     pub(crate) owner: Option<String>,
     /// W3C traceparent of the caller.
-    #[arg(long, value_name = "TRACEPARENT")]
+    #[arg(long, value_name = "TRACEPARENT", value_parser = parse::name)]
     pub(crate) trace: Option<String>,
     /// Hard time for one run. Default 1h.
     #[arg(long, value_name = "DURATION", value_parser = parse::duration)]

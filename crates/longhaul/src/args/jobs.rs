@@ -178,7 +178,7 @@ pub(crate) struct RetryArgs {
 #[derive(Debug, Args)]
 pub(crate) struct UnparkArgs {
     /// Tell whoever waits for this key, now or later.
-    #[arg(long, value_name = "KEY", required_unless_present = "ids")]
+    #[arg(long, value_name = "KEY", required_unless_present = "ids", value_parser = parse::name)]
     pub(crate) key: Option<String>,
     /// Tell this parked job; may be repeated.
     #[arg(long = "id", value_name = "ID", conflicts_with = "key")]

@@ -34,7 +34,7 @@ pub(crate) struct PromptArgs {
     #[arg(long)]
     pub(crate) embed: bool,
     /// Length of the vectors, where the model can choose.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse::positive::<u32>)]
     pub(crate) dimensions: Option<u32>,
     /// Model for prompts that name none; default the profile's.
     #[arg(long, short, value_name = "MODEL")]
@@ -46,13 +46,13 @@ pub(crate) struct PromptArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) schema: Option<PathBuf>,
     /// Most tokens of an answer.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse::positive::<u32>)]
     pub(crate) max_tokens: Option<u32>,
     /// Sampling temperature.
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", value_parser = parse::not_negative)]
     pub(crate) temperature: Option<f64>,
     /// Only the first prompts.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse::positive::<u64>)]
     pub(crate) limit: Option<u64>,
     /// Address of an OpenAI-compatible server, instead of the profile's.
     #[arg(long, value_name = "URL")]
@@ -84,7 +84,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "USE", default_value = "auto")]
     pub(crate) cache: CacheUse,
     /// Requests under way at once, at most; the rate control stays below.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse::positive::<u32>)]
     pub(crate) concurrency: Option<u32>,
     /// Label; spending is counted by it too. May be repeated.
     #[arg(long = "tag", value_name = "TAG")]
@@ -126,7 +126,7 @@ pub(crate) enum RunsCommand {
     /// Lists runs, newest first.
     Ls {
         /// At most this many.
-        #[arg(long, default_value_t = 20, value_name = "N")]
+        #[arg(long, default_value_t = 20, value_name = "N", value_parser = parse::positive::<usize>)]
         limit: usize,
     },
     /// Shows a run: settings, progress, spending, batches.
@@ -256,7 +256,7 @@ pub(crate) struct SimServeArgs {
     #[arg(long, value_name = "N")]
     pub(crate) tpm: Option<u64>,
     /// Requests answered at once, as a local engine does.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse::positive::<usize>)]
     pub(crate) slots: Option<usize>,
     /// Share of requests answered with 429.
     #[arg(long, default_value = "0", value_name = "SHARE", value_parser = parse::share)]
@@ -271,7 +271,7 @@ pub(crate) struct SimServeArgs {
     #[arg(long, default_value = "0", value_name = "SHARE", value_parser = parse::share)]
     pub(crate) rate_drop: f64,
     /// How much faster the batches' 24 hours pass.
-    #[arg(long, default_value_t = 1000.0, value_name = "FACTOR")]
+    #[arg(long, default_value_t = 1000.0, value_name = "FACTOR", value_parser = parse::not_negative)]
     pub(crate) time_scale: f64,
     /// Accept only this key.
     #[arg(long, value_name = "KEY")]

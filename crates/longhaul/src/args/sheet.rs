@@ -28,7 +28,7 @@ pub(crate) enum SheetCommand {
     /// Lists sheets, newest first.
     Ls {
         /// At most this many.
-        #[arg(long, default_value_t = 20, value_name = "N")]
+        #[arg(long, default_value_t = 20, value_name = "N", value_parser = parse::positive::<usize>)]
         limit: usize,
     },
     /// Shows a sheet: units, spending, its chunks, and why cells are blank.
@@ -139,16 +139,16 @@ pub(crate) struct SheetScoreArgs {
     #[arg(long, value_name = "LOW..HIGH", default_value = "0..1", allow_hyphen_values = true)]
     pub(crate) range: String,
     /// Most tokens of an answer; default by what is asked for, with room for a model that thinks first.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse::positive::<u32>)]
     pub(crate) max_tokens: Option<u32>,
     /// Score cells again that have a value; by default only blanks are filled and paid for.
     #[arg(long)]
     pub(crate) overwrite: bool,
     /// Only the first rows that have a text.
-    #[arg(long, value_name = "N", conflicts_with = "sample")]
+    #[arg(long, value_name = "N", conflicts_with = "sample", value_parser = parse::positive::<u64>)]
     pub(crate) limit: Option<u64>,
     /// Score only so many rows, show them, and write nothing. They are not paid for again.
-    #[arg(long, value_name = "N", conflicts_with_all = ["out", "in_place", "detach"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["out", "in_place", "detach"], value_parser = parse::positive::<u64>)]
     pub(crate) sample: Option<u64>,
     /// Stop before more than this is spent, in dollars.
     #[arg(long, value_name = "USD")]

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use crate::parse;
+
 pub(super) const EXAMPLES: &str = "\
 Examples:
   longhaul work --queue mail --concurrency 8
@@ -106,6 +108,7 @@ pub(crate) enum TokensCommand {
     #[command(after_help = "Example:\n  longhaul tokens add ci --scope enqueue --scope read")]
     Add {
         /// Whose it is.
+        #[arg(value_parser = parse::name)]
         name: String,
         /// What it may do: read, enqueue, work or admin; may be repeated. Default read and enqueue.
         #[arg(long = "scope", value_name = "SCOPE", value_parser = ["read", "enqueue", "work", "admin"])]
@@ -140,6 +143,10 @@ pub(crate) struct DemoArgs {
     pub(crate) prompts: Option<u32>,
 }
 
+/// The benchmarks, in the order in which they run.
+pub(crate) const BENCHMARKS: [&str; 8] =
+    ["disk", "enqueue", "drain", "pickup", "depth", "large", "lists", "http"];
+
 /// `bench`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
@@ -149,8 +156,8 @@ pub(crate) struct BenchArgs {
     /// Fewer jobs, for a first impression.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Only this benchmark: disk, enqueue, drain, pickup, depth, large, lists or http.
-    #[arg(long, value_name = "NAME")]
+    /// Only this benchmark.
+    #[arg(long, value_name = "NAME", value_parser = BENCHMARKS)]
     pub(crate) only: Option<String>,
     /// Be a worker process of a benchmark.
     #[arg(long, value_name = "ROLE", hide = true)]

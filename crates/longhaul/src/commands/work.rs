@@ -8,7 +8,9 @@ use longhaul_llm::Llm;
 use longhaul_pipelines::bulk::run::RUN_PREFIX;
 use longhaul_pipelines::scoring::sheet::SHEET_PREFIX;
 use longhaul_pipelines::serve::{self, Served};
-use longhaul_queue::{KindOptions, Queue, QueueShare, Shutdown, State, Worker, WorkerOptions, WorkerReport};
+use longhaul_queue::{
+    Error, KindOptions, Queue, QueueShare, Shutdown, State, Worker, WorkerOptions, WorkerReport,
+};
 use longhaul_server::{Ctx, ServerOptions, batches, webhooks};
 use longhaul_stores::sqlite::Db;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -60,7 +62,7 @@ pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
     if let Some(bulk) = bulk {
         bulk.stop().await;
     }
-    let report = report?;
+    let report = report.map_err(|error| name_kinds(error, args))?;
     summarise(app, &report)?;
     if args.drain {
         tell_what_is_left(app, &queue).await?;
@@ -70,6 +72,16 @@ pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
         (_, 1..) if args.drain => Code::JobsFailed,
         _ => Code::Ok,
     })
+}
+
+/// A worker refuses to run with nothing to do; the kinds that it was to serve stood on the command line.
+fn name_kinds(error: Error, args: &WorkArgs) -> anyhow::Error {
+    if args.kinds.is_empty() || !matches!(error, Error::Invalid(_)) {
+        return error.into();
+    }
+    Failure::new(Code::Usage, format!("--kind {}: {error}", args.kinds.join(", ")))
+        .hint(format_args!("built in are {}; for others name what to run: --exec CMD", builtin::KINDS))
+        .into()
 }
 
 /// What a worker for runs of prompts and sheets has beside its handlers.

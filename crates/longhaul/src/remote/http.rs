@@ -31,6 +31,14 @@ struct Problem {
 
 impl Api {
     pub(super) fn new(base: Url, token: Option<String>) -> Result<Self> {
+        if let Some(token) = &token
+            && HeaderValue::from_str(token).is_err()
+        {
+            return Err(Error::Denied(format!(
+                "{TOKEN_NAME} has a line break or another control character, which no token has; set it again as \
+                 longhaul tokens add printed it"
+            )));
+        }
         let client = plain_client(base.as_str(), ANSWER_WAIT).map_err(Error::invalid)?;
         Ok(Self { client, base, token })
     }

@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::process::Stdio;
 
-use crate::place::Place;
+use crate::place::{Place, Ran};
 
 #[test]
 fn every_command_has_help_with_an_example() {
@@ -76,9 +76,50 @@ fn a_wrong_command_line_is_a_usage_error() {
         &["jobs", "ls", "--limit", "0"],
         &["work", "--lease", "5ms"],
         &["jobs", "ls", "--state", "done"],
+        &["queues", "set", "mail", "--ageing", "0"],
+        &["queues", "set", "", "--max-running", "1"],
+        &["enqueue", "echo", "1", "--queue", ""],
+        &["enqueue", "echo", "1", "--tag", "a\nb"],
+        &["enqueue", ""],
+        &["schedule", "add", "", "--cron", "0 8 * * *", "--kind", "echo"],
+        &["process", "open", ""],
+        &["jobs", "unpark", "--key", ""],
+        &["bench", "--only", "bogus"],
+        &["tokens", "add", ""],
+        &["runs", "ls", "--limit", "0"],
+        &["run", "prompts.txt", "--limit", "0"],
+        &["run", "prompts.txt", "--concurrency", "0"],
+        &["run", "prompts.txt", "--temperature", "-1"],
+        &["run", "prompts.txt", "--temperature", "nan"],
     ] {
-        assert_eq!(place.run(args).code, Some(2), "{args:?}");
+        let ran = place.run(args);
+        assert_eq!(ran.code, Some(2), "{args:?}: {ran:?}");
+        assert!(!place.path(".longhaul").exists(), "{args:?} is refused before a store is made");
     }
+}
+
+#[test]
+fn a_kind_without_a_handler_is_a_usage_error() {
+    let place = Place::new();
+    let ran = place.run(&["work", "--drain", "--kind", "bogus"]);
+    ran.fails(2, &["--kind bogus", "no handler", "echo, sleep, fail", "--exec CMD"]);
+}
+
+#[test]
+fn a_token_that_no_header_takes_is_a_wrong_setting() {
+    let place = Place::new();
+    let mut command = place.command(&["jobs", "ls", "--server", "http://127.0.0.1:1"]);
+    let ran: Ran = command.env("LONGHAUL_TOKEN", "lh_a\nb").output().expect("it runs").into();
+    ran.fails(5, &["LONGHAUL_TOKEN", "line break"]);
+    assert!(!ran.stderr.contains("lh_a"), "it is not shown: {ran:?}");
+}
+
+#[test]
+fn a_file_of_the_models_that_cannot_be_written_is_told_like_such_a_store() {
+    let place = Place::new();
+    place.enqueue(&["echo"]);
+    std::fs::create_dir(place.path(".longhaul/llm.db")).expect("a folder");
+    place.run(&["work", "--drain"]).fails(6, &["error: .longhaul/llm.db: ", "llm.file"]);
 }
 
 #[test]

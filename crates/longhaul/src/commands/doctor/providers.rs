@@ -94,7 +94,7 @@ async fn look(path: &Path) -> Result<Option<String>> {
         return Ok(None);
     }
     let bytes = path.metadata().with_context(|| format!("reading {}", path.display()))?.len();
-    let file = LlmFile::open(path).with_context(|| format!("opening {}", path.display()))?;
+    let file = LlmFile::open(path)?;
     let totals = Ledger::new(file).totals(&Scope::all()).await.context("reading what was spent")?;
     let unknown = match totals.unknown_calls {
         0 => String::new(),
