@@ -17,11 +17,16 @@ pub(crate) enum QueuesCommand {
     #[command(after_help = "Example:\n  longhaul queues ls -o json")]
     Ls,
     /// Stops claims from a queue; what runs goes on.
-    #[command(after_help = "Example:\n  longhaul queues pause mail")]
+    #[command(
+        after_help = "Examples:\n  longhaul queues pause mail\n  longhaul queues pause reports --create   (before its first job)"
+    )]
     Pause {
         /// The queue.
         #[arg(value_parser = parse::name)]
         name: String,
+        /// Also if there is no such queue yet: its first jobs then wait.
+        #[arg(long)]
+        create: bool,
     },
     /// Lets claims from a queue go on.
     #[command(after_help = "Example:\n  longhaul queues resume mail")]

@@ -1,15 +1,16 @@
 //! `queues …`.
 
 use anyhow::Result;
-use longhaul_queue::State;
-use longhaul_queue::job::Retention;
+use longhaul_queue::job::{DEFAULT_QUEUE, Retention};
 use longhaul_queue::store::{QueueChange, QueueInfo};
+use longhaul_queue::{Queue, State};
 use serde::Serialize;
 
 use super::process::Counts;
 use crate::app::App;
 use crate::args::{QueueSetArgs, QueuesCommand};
-use crate::exit::Code;
+use crate::exit::{Code, Failure};
+use crate::nearest::nearest;
 use crate::output::{Cell, Table, duration, state_style};
 use crate::parse::retention_text;
 
@@ -17,22 +18,24 @@ use crate::parse::retention_text;
 pub(crate) async fn run(app: &App, command: &QueuesCommand) -> Result<Code> {
     // Limits are best set before the first job comes.
     let queue = match command {
-        QueuesCommand::Pause { .. } | QueuesCommand::Set(_) => app.queue_or_new().await?,
-        QueuesCommand::Ls | QueuesCommand::Resume { .. } => app.queue().await?,
+        QueuesCommand::Pause { create: true, .. } | QueuesCommand::Set(_) => app.queue_or_new().await?,
+        QueuesCommand::Ls | QueuesCommand::Pause { .. } | QueuesCommand::Resume { .. } => app.queue().await?,
     };
-    if let QueuesCommand::Resume { name } = command
-        && !queue.store().queues().await?.iter().any(|info| info.name == *name)
-    {
-        app.out.note(format_args!("there is no queue {name}; longhaul queues ls shows those there are"));
-        return Ok(Code::NothingMatched);
-    }
     match command {
         QueuesCommand::Ls => return ls(app, &queue.store().queues().await?),
-        QueuesCommand::Pause { name } => queue.pause(name).await?,
-        QueuesCommand::Resume { name } => queue.resume(name).await?,
+        QueuesCommand::Pause { name, create } => {
+            if !create {
+                check_known(&queue, name, "; for one that is to come, add --create").await?;
+            }
+            queue.pause(name).await?;
+        }
+        QueuesCommand::Resume { name } => {
+            check_known(&queue, name, "").await?;
+            queue.resume(name).await?;
+        }
         QueuesCommand::Set(args) => queue.set_queue(change(args)).await?,
     }
-    let (QueuesCommand::Pause { name }
+    let (QueuesCommand::Pause { name, .. }
     | QueuesCommand::Resume { name }
     | QueuesCommand::Set(QueueSetArgs { name, .. })) = command
     else {
@@ -45,6 +48,21 @@ pub(crate) async fn run(app: &App, command: &QueuesCommand) -> Result<Code> {
         return Ok(Code::Ok);
     }
     ls(app, &changed)
+}
+
+/// Refuses a queue without jobs and settings, which is mostly a misspelt one: nobody would notice that the right one goes on.
+async fn check_known(queue: &Queue, name: &str, else_do: &str) -> Result<()> {
+    let queues = queue.store().queues().await?;
+    if name == DEFAULT_QUEUE || queues.iter().any(|info| info.name == name) {
+        return Ok(());
+    }
+    let meant = nearest(name, queues.iter().map(|info| info.name.as_str()));
+    let see = meant.map_or_else(
+        || "list what there is: longhaul queues ls".to_owned(),
+        |meant| format!("did you mean {meant}?"),
+    );
+    let text = format!("there is no queue {name}: it has no jobs and no settings");
+    Err(Failure::new(Code::NothingMatched, text).hint(format_args!("{see}{else_do}")).into())
 }
 
 fn change(args: &QueueSetArgs) -> QueueChange {

@@ -62,11 +62,27 @@ fn a_change_that_is_refused_says_why() {
 }
 
 #[test]
+fn a_misspelt_queue_is_neither_paused_nor_resumed() {
+    let place = Place::new();
+    place.run(&["queues", "pause", "mail"]).fails(6, &["there is no store"]);
+    place.enqueue(&["echo", "--queue", "mail"]);
+    let before = place.json(&["queues", "ls"]);
+    let paused = place.run(&["queues", "pause", "mial"]);
+    paused.fails(4, &["there is no queue mial", "did you mean mail?", "--create"]);
+    let resumed = place.run(&["queues", "resume", "invoices"]);
+    resumed.fails(4, &["there is no queue invoices", "longhaul queues ls"]);
+    assert!(!resumed.stderr.contains("--create") && !resumed.stderr.contains("did you mean"), "{resumed:?}");
+    assert_eq!(place.json(&["queues", "ls"]), before, "no queue was made");
+    // A worker serves this one before its first job.
+    assert_eq!(place.json(&["queues", "pause", "default"])["items"][0]["paused"], true);
+}
+
+#[test]
 fn a_queue_is_paused_limited_and_resumed() {
     let place = Place::new();
     place.run(&["queues", "ls"]).fails(6, &["there is no store"]);
     // Also before the first job.
-    place.ok(&["queues", "pause", "q"]);
+    place.ok(&["queues", "pause", "q", "--create"]);
     let id = place.enqueue(&["echo", "--queue", "q"]);
     assert!(place.ok(&["jobs", "explain", &id]).contains("paused"));
     place.drain(&["--queue", "q"]);

@@ -20,7 +20,7 @@ fn furnish(place: &Place) {
     place.enqueue(&["echo", "5", "--delay", "2h", "--unique", "daily", "--unique-window", "1d"]);
     place.enqueue(&["echo", &format!("{:?}", "long ".repeat(5_000))]);
     place.ok(&["queues", "set", "default", "--max-running-per-key", "2", "--ageing", "10m"]);
-    place.ok(&["queues", "pause", "quiet"]);
+    place.ok(&["queues", "pause", "quiet", "--create"]);
     place.ok(&[
         "schedule",
         "add",
