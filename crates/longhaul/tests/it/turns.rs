@@ -75,3 +75,20 @@ fn a_pause_and_a_cancel_reach_every_process() {
     until("work goes on", || count("succeeded") == 1);
     drop(workers);
 }
+
+#[test]
+fn a_worker_is_a_line_of_a_list_and_whole_as_json() {
+    let place = Place::new();
+    place.enqueue(&["echo"]);
+    let _worker = Process::start(&place, &["work"]);
+    let list = || place.json(&["workers", "ls"])["items"].clone();
+    until("the worker is known", || list()[0].is_object());
+    let kinds = list()[0]["kinds"].as_array().expect("a list").len();
+    let text = place.ok(&["workers", "ls"]);
+    let line = text.lines().nth(1).expect("a line below the header");
+    assert!(line.contains(&format!("echo,fail,sleep +{}", kinds - 3)), "{text}");
+    assert!(line.contains("default +2"), "{text}");
+    // The machine's name may be long.
+    let host = list()[0]["host"].as_str().expect("a name").len();
+    assert!(line.chars().count() <= 90 + host, "{text}");
+}
