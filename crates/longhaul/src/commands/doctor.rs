@@ -1,6 +1,6 @@
 //! `doctor`: is everything in order? Each check is a line; exit code 8 when one of them found a problem.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -10,11 +10,13 @@ use longhaul_queue::{Queue, State, Timestamp};
 use serde::Serialize;
 
 mod providers;
+mod server;
 
 use super::workers::SILENT_AFTER;
 use crate::app::App;
-use crate::exit::Code;
-use crate::output::{Cell, Table, duration, relative, size, state_style};
+use crate::exit::{Code, hint_of, is_outage};
+use crate::models;
+use crate::output::{Cell, Table, counted, duration, relative, size, state_style};
 use crate::store;
 use longhaul_stores::StoreUrl;
 
@@ -62,17 +64,17 @@ impl Check {
 pub(crate) async fn run(app: &App) -> Result<Code> {
     let mut checks = vec![settings(app), clock(app.now())];
     let location = store::location(&app.settings)?;
-    if let StoreUrl::Sqlite(path) = &location {
-        checks.extend(disk(path));
-    }
+    checks.extend(disks(app, &location)?);
     match app.queue().await {
         Err(error) => {
-            let hint = crate::exit::hint_of(&error).unwrap_or_default();
+            let url = &app.settings.get("store.url")?.value;
+            let away = if is_outage(&error) { server::how_to_find(&location, url) } else { None };
+            let hint = away.or_else(|| hint_of(&error)).unwrap_or_default();
             checks.push(Check::problem("store", format!("{error:#}"), hint));
         }
         Ok(queue) => {
             let caps = queue.store().caps();
-            checks.push(Check::ok("store", format!("{} opens; {}", caps.name, caps.durability)));
+            checks.push(server::promise(caps.name, &caps.durability));
             if matches!(location, StoreUrl::Sqlite(_)) {
                 checks.push(integrity(app).await);
             }
@@ -104,7 +106,11 @@ fn print(app: &App, checks: &[Check]) -> Result<Code> {
     })?;
     let problems = checks.iter().filter(|check| check.status == Status::Problem).count();
     if problems == 0 {
-        app.out.note("all is well");
+        let notes = checks.iter().filter(|check| check.status == Status::Note).count();
+        match notes {
+            0 => app.out.note("all is well"),
+            notes => app.out.note(format_args!("no problems, {}", counted(notes as u64, "note"))),
+        }
         return Ok(Code::Ok);
     }
     app.out.note(format_args!("{problems} {} found", if problems == 1 { "problem" } else { "problems" }));
@@ -128,15 +134,35 @@ fn clock(now: Timestamp) -> Check {
     Check::ok("clock", now.to_string())
 }
 
-/// Free space where the store is or would be.
-fn disk(path: &Path) -> Option<Check> {
+/// Free space for the store and for what stands beside it.
+fn disks(app: &App, location: &StoreUrl) -> Result<Vec<Check>> {
+    let mut files: Vec<(PathBuf, &str)> = Vec::new();
+    match location {
+        StoreUrl::Sqlite(path) => files.push((path.clone(), "a store that cannot grow cannot take jobs")),
+        StoreUrl::Redis(_) | StoreUrl::Postgres(_) => {
+            let data = app.settings.read("store.data", store::parse_data)?;
+            files.push((data, "sheets, uploaded files and llm.db are kept here, beside the server"));
+        }
+        StoreUrl::Memory => {}
+    }
+    if let Some(path) = models::file_of(app)?
+        && files.iter().all(|(other, _)| other.parent() != path.parent())
+    {
+        files.push((path, "calls to models are booked here before they are made"));
+    }
+    Ok(files.iter().filter_map(|(path, why)| disk(path, why)).collect())
+}
+
+/// Free space where a file is or would be.
+fn disk(path: &Path, why: &str) -> Option<Check> {
     let place = path.ancestors().skip(1).find(|place| place.exists()).unwrap_or(Path::new("."));
     let place = if place.as_os_str().is_empty() { Path::new(".") } else { place };
     let stat = rustix::fs::statvfs(place).ok()?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-    let text = format!("{} free", size(free));
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let text = format!("{} free for {}", size(free), folder.display());
     Some(if free < DISK_FREE_BYTES_MIN {
-        Check::problem("disk", text, "make room: a store that cannot grow cannot take jobs")
+        Check::problem("disk", text, format!("make room: {why}"))
     } else {
         Check::ok("disk", text)
     })

@@ -1,6 +1,7 @@
 //! Stores that are servers: everything above works as it does on a file.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::{ChildStdin, Stdio};
 
 use serde_json::json;
@@ -98,5 +99,53 @@ fn a_server_that_is_away_is_told_and_its_password_is_not() {
         assert!(!wrong.stderr.contains("secret"), "{wrong:?}");
         let shown = place.ok(&["config", "show", "--store", url]);
         assert!(!shown.contains("secret") && shown.contains("u:***@"), "{shown}");
+    }
+}
+
+fn doctor(place: &Place, url: &str) -> Vec<serde_json::Value> {
+    let ran = place.run(&["doctor", "--store", url, "-o", "json"]);
+    let found: serde_json::Value = serde_json::from_str(&ran.stdout).expect("JSON on stdout");
+    found["items"].as_array().expect("a list").clone()
+}
+
+fn check<'a>(checks: &'a [serde_json::Value], name: &str) -> &'a serde_json::Value {
+    checks.iter().find(|check| check["check"] == name).expect("the check is there")
+}
+
+#[test]
+fn doctor_warns_of_a_redis_that_keeps_nothing() {
+    let host = Host::start("redis");
+    let place = Place::new();
+    let checks = doctor(&place, &host.url);
+    assert_eq!(check(&checks, "store")["status"], "ok", "{checks:?}");
+    let disk = check(&checks, "disk")["text"].as_str().expect("a text");
+    assert!(disk.contains(" free for .longhaul"), "{disk}");
+
+    let address = host.url.trim_start_matches("redis://").trim_end_matches('/');
+    let mut connection = TcpStream::connect(address).expect("the server is there");
+    connection.write_all(b"CONFIG SET appendonly no\r\n").expect("it listens");
+    let mut answer = [0; 5];
+    connection.read_exact(&mut answer).expect("it answers");
+    assert_eq!(&answer, b"+OK\r\n");
+    let checks = doctor(&place, &host.url);
+    let store = check(&checks, "store");
+    assert_eq!(store["status"], "note", "{store}");
+    assert!(store["text"].as_str().is_some_and(|text| text.contains("loses everything")), "{store}");
+    let hint = store["hint"].as_str().expect("a hint");
+    assert!(hint.contains("appendonly yes") && hint.contains("appendfsync everysec"), "{hint}");
+}
+
+#[test]
+fn doctor_says_how_to_find_a_server_that_is_away() {
+    let place = Place::new();
+    for (url, look) in [
+        ("redis://127.0.0.1:1", "redis-cli -u redis://127.0.0.1:1 ping"),
+        ("postgres://u@127.0.0.1:1/d", "pg_isready -h 127.0.0.1 -p 1"),
+    ] {
+        let checks = doctor(&place, url);
+        let store = check(&checks, "store");
+        assert_eq!(store["status"], "problem", "{store}");
+        assert!(store["hint"].as_str().is_some_and(|hint| hint.contains(look)), "{store}");
+        check(&checks, "disk");
     }
 }
