@@ -12,6 +12,7 @@ mod address;
 mod changes;
 mod history;
 mod io;
+mod meant;
 pub mod postgres;
 mod queue_row;
 pub mod redis;
@@ -39,20 +40,30 @@ impl std::str::FromStr for StoreUrl {
     type Err = Error;
 
     fn from_str(url: &str) -> Result<Self> {
-        if let Some(path) = url.strip_prefix("sqlite://") {
-            if path.is_empty() {
-                return Err(Error::invalid("store URL sqlite:// names no file; write sqlite://PATH"));
-            }
-            return Ok(Self::Sqlite(PathBuf::from(path)));
+        match url.split_once("://") {
+            Some(("sqlite", path)) if !path.is_empty() => Ok(Self::Sqlite(PathBuf::from(path))),
+            Some(("redis" | "rediss", _)) => url.parse().map(Self::Redis),
+            Some(("postgres" | "postgresql", _)) => url.parse().map(|url| Self::Postgres(Box::new(url))),
+            Some(("memory", "")) => Ok(Self::Memory),
+            Some(("sqlite", _)) => Err(no_such_store("this store URL names no file", url)),
+            Some(("http" | "https", _)) => Err(Error::invalid(format!(
+                "this is a server's address and no store; through a running server goes --server; {FORMS}"
+            ))),
+            Some(_) => Err(no_such_store("there is no such store", url)),
+            None if url.trim().is_empty() => Err(no_such_store("the store URL is empty", url)),
+            None => Err(no_such_store("this is no store URL", url)),
         }
-        match url.split("://").next().unwrap_or_default() {
-            "redis" | "rediss" => url.parse().map(Self::Redis),
-            "postgres" | "postgresql" => url.parse().map(|url| Self::Postgres(Box::new(url))),
-            "memory" if url == "memory://" => Ok(Self::Memory),
-            _ => Err(Error::invalid(
-                "there is no such store; use sqlite://PATH, redis://HOST, postgres://USER@HOST/DATABASE or memory://",
-            )),
-        }
+    }
+}
+
+/// The forms of a store URL.
+const FORMS: &str =
+    "a store is sqlite://PATH, redis://HOST:PORT, postgres://USER:PASSWORD@HOST:PORT/DATABASE or memory://";
+
+fn no_such_store(problem: &str, url: &str) -> Error {
+    match meant::meant(url) {
+        Some(meant) => Error::invalid(format!("{problem}; did you mean {meant}? {FORMS}")),
+        None => Error::invalid(format!("{problem}; {FORMS}")),
     }
 }
 

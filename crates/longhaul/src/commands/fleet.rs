@@ -128,7 +128,9 @@ fn new_folder(path: &Path) -> Result<PathBuf> {
 }
 
 async fn open(app: &App, url: &str) -> Result<Queue> {
-    let parsed = store::parse_url(url).map_err(|problem| Failure::new(Code::Usage, problem))?;
+    let parsed = store::parse_url(url).map_err(|problem| {
+        Failure::new(Code::Usage, format!("--store is {:?}: {problem}", store::shown(url)))
+    })?;
     if parsed == StoreUrl::Memory {
         let text = "memory:// cannot be shared with worker processes";
         return Err(Failure::new(Code::Usage, text).hint("leave --store away, or name a new file").into());

@@ -76,8 +76,9 @@ pub(crate) async fn run(app: &App, args: &MoveArgs) -> Result<Code> {
 }
 
 fn url(option: &str, text: &str) -> Result<StoreUrl> {
-    let url = store::parse_url(text)
-        .map_err(|problem| Failure::new(Code::Usage, format!("{option}: {problem}")))?;
+    let url = store::parse_url(text).map_err(|problem| {
+        Failure::new(Code::Usage, format!("{option} is {:?}: {problem}", store::shown(text)))
+    })?;
     if url == StoreUrl::Memory {
         let text = format!("{option}: a store in memory belongs to one process and cannot be moved");
         return Err(Failure::new(Code::Usage, text).into());

@@ -107,3 +107,29 @@ fn doctor_looks_at_models_without_asking_any() {
     assert_eq!(broken.code, Some(8), "{broken:?}");
     assert!(broken.stdout.contains("llm.db"), "{broken:?}");
 }
+
+#[test]
+fn a_store_that_is_none_is_told_with_the_nearest_form() {
+    let place = Place::new();
+    for (store, words) in [
+        (
+            "host=localhost dbname=jobs password=secret",
+            vec!["password=***", "postgres://USER:PASSWORD@localhost/jobs?"],
+        ),
+        ("localhost:6379", vec!["\"localhost:6379\"", "did you mean redis://localhost:6379?"]),
+        ("redis:/x", vec!["\"redis:/x\"", "did you mean redis://x?"]),
+        ("sqlite", vec!["\"sqlite\"", "did you mean sqlite://.longhaul/longhaul.db?"]),
+        ("", vec!["the store URL is empty", "did you mean sqlite://.longhaul/longhaul.db?"]),
+        ("me:secret@h:5432/d", vec!["me:***@h:5432/d", "postgres://USER@h:5432/DATABASE?"]),
+        ("http://localhost:7788", vec!["--server"]),
+    ] {
+        for args in
+            [["jobs", "ls", "--store", store].as_slice(), &["move", "--to", "sqlite://a", "--from", store]]
+        {
+            let ran = place.run(args);
+            ran.fails(2, &words);
+            ran.fails(2, &["sqlite://PATH", "memory://"]);
+            assert!(!ran.stderr.contains("secret"), "{ran:?}");
+        }
+    }
+}
