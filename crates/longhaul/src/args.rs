@@ -52,40 +52,40 @@ Examples:
   longhaul work --drain
   longhaul jobs ls --state failed -o json
 
+Jobs are kept in sqlite://.longhaul/longhaul.db unless --store names another place.
 Settings come from flags, then LONGHAUL_SECTION__KEY, then longhaul.toml, then defaults: longhaul config show.";
 
-/// Options of every command.
+/// Options of every command. Each is a line of its own, and none has a longer text or a list of values: one that has makes the
+/// help of every command three times as long, and its own options are lost in it.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// Where jobs are kept: sqlite://PATH, redis://HOST, postgres://USER@HOST/DATABASE or memory://. Default
-    /// sqlite://.longhaul/longhaul.db.
+    /// Where jobs are: sqlite://PATH, redis://HOST, postgres://HOST/DB, memory://.
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) store: Option<String>,
-    /// Where sheets and the like keep what is their own, beside a store that is a server: sqlite://PATH. Default
-    /// sqlite://.longhaul/data.db.
+    /// Sheets and the like, where the store is a server: sqlite://PATH.
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) data: Option<String>,
-    /// A running server to talk to instead of opening the store; its token is taken from LONGHAUL_TOKEN.
+    /// A running server instead of a store; its token is in LONGHAUL_TOKEN.
     #[arg(long, global = true, value_name = "URL", conflicts_with = "store")]
     pub(crate) server: Option<String>,
-    /// Settings file. Default ./longhaul.toml, else ./.longhaul/config.toml.
+    /// Settings file. Default longhaul.toml, else .longhaul/config.toml.
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Provider profile: openai, anthropic, gemini, ollama, llamacpp, sim, or one of longhaul.toml.
+    /// Provider: openai, anthropic, gemini, ollama, llamacpp, sim, or your own.
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) profile: Option<String>,
-    /// Format of results on stdout.
-    #[arg(short, long, global = true, value_name = "FORMAT")]
+    /// Results on stdout: text, json, jsonl or none.
+    #[arg(short, long, global = true, value_name = "FORMAT", hide_possible_values = true)]
     pub(crate) output: Option<Format>,
-    /// When to use colours; auto honours NO_COLOR.
-    #[arg(long, global = true, value_name = "WHEN")]
+    /// Colours: auto (which honours NO_COLOR), always or never.
+    #[arg(long, global = true, value_name = "WHEN", hide_possible_values = true)]
     pub(crate) color: Option<Color>,
-    /// How progress is shown on stderr.
-    #[arg(long, global = true, value_name = "STYLE")]
+    /// Progress on stderr: auto, bar, lines or none.
+    #[arg(long, global = true, value_name = "STYLE", hide_possible_values = true)]
     pub(crate) progress: Option<ProgressStyle>,
-    /// How times are written in text.
-    #[arg(long, global = true, value_name = "STYLE")]
+    /// Times in text: auto, relative, iso or unix.
+    #[arg(long, global = true, value_name = "STYLE", hide_possible_values = true)]
     pub(crate) time: Option<TimeStyle>,
     /// Only results, warnings and errors.
     #[arg(short, long, global = true)]

@@ -55,7 +55,21 @@ fn every_command_has_help_with_an_example() {
         let help = place.ok(&args);
         assert!(help.contains("Example"), "{command} has no example");
         assert!(help.contains(&format!("longhaul {command}")), "{command} is not in its own example");
+        let short: Vec<&str> = command.split(' ').chain(["-h"]).collect();
+        check_global_options(&place.ok(&short));
     }
+    check_global_options(&place.ok(&["-h"]));
+    // Also the long help, where no option of the command itself needs more than a line.
+    check_global_options(&place.ok(&["queues", "pause", "--help"]));
+}
+
+/// They come after the command's own, a line each.
+fn check_global_options(help: &str) {
+    let (before, after) = help.split_once("\nGlobal options:\n").expect("they have a heading");
+    assert!(before.contains("--help"), "the command's own options come first: {help}");
+    let lines: Vec<&str> = after.lines().take_while(|line| !line.is_empty()).collect();
+    assert_eq!(lines.len(), 12, "{help}");
+    assert!(lines.iter().all(|line| line.trim_start().starts_with('-')), "{help}");
 }
 
 #[test]
