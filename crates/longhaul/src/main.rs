@@ -23,6 +23,7 @@ mod exit;
 mod jobspec;
 mod keys;
 mod models;
+mod moved;
 mod nearest;
 mod output;
 mod parse;

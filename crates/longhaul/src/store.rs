@@ -10,9 +10,9 @@ use longhaul_stores::sqlite::{Db, Durability, SqliteOptions, SqliteStore};
 use reqwest::Url;
 use rusqlite::{Connection, OpenFlags};
 
-use crate::commands::move_store;
 use crate::config::{Settings, environment};
 use crate::exit::{Code, Failure, is_outage};
+use crate::moved::check_whole;
 use crate::remote::{Server, TOKEN_NAME};
 
 /// Reads a store URL.
@@ -65,7 +65,7 @@ pub(crate) async fn open(settings: &Settings, missing: Missing) -> Result<Arc<dy
     if let StoreUrl::Redis(_) | StoreUrl::Postgres(_) = &url {
         // A mere question leaves no file beside the server.
         let store = connect(settings, &url).await.with_context(|| source(settings))?;
-        move_store::check_whole(store.as_ref()).await.with_context(|| source(settings))?;
+        check_whole(store.as_ref()).await.with_context(|| source(settings))?;
         return Ok(store);
     }
     Ok(open_with_data(settings, missing).await?.0)
@@ -101,7 +101,7 @@ pub(crate) async fn open_with_data(
         StoreUrl::Memory => longhaul_stores::connect(&url, options).await.map(|store| (store, None)),
     };
     let (store, data) = opened.with_context(|| source(settings))?;
-    move_store::check_whole(store.as_ref()).await.with_context(|| source(settings))?;
+    check_whole(store.as_ref()).await.with_context(|| source(settings))?;
     Ok((store, data))
 }
 

@@ -11,12 +11,12 @@ use longhaul_queue::limits::{PIECES_MAX, SWEEP_MAX};
 use longhaul_queue::store::{Filter, ListRequest, Piece};
 use longhaul_queue::{Clock as _, Json, State, Store, SystemClock};
 use longhaul_stores::StoreUrl;
-use serde::{Deserialize, Serialize};
 
 use super::workers::SILENT_AFTER;
 use crate::app::App;
 use crate::args::MoveArgs;
 use crate::exit::{Code, Failure};
+use crate::moved::{Begun, RECORD};
 use crate::output::{Cell, Table, grouped};
 use crate::store::{self, Missing};
 
@@ -24,18 +24,8 @@ mod tally;
 
 use tally::Tally;
 
-/// The record by which a store knows where its contents came from.
-const RECORD: &str = "moved_from";
-
 /// How often a long move says how far it has come.
 const TELL_EVERY: Duration = Duration::from_secs(2);
-
-/// A move that was begun.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
-struct Begun {
-    from: String,
-    finished: bool,
-}
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, args: &MoveArgs) -> Result<Code> {
@@ -132,20 +122,6 @@ async fn begin(to: &dyn Store, args: &MoveArgs) -> Result<bool> {
     Err(Failure::new(Code::Failure, text)
         .hint("name a store that does not exist yet: another file, ?name= on Redis, ?schema= on Postgres")
         .into())
-}
-
-/// Refuses a store into which a move has not come to its end: what is done there would be done again from the old one, or come
-/// back.
-pub(crate) async fn check_whole(store: &dyn Store) -> Result<()> {
-    let Some(record) = store.record(RECORD.to_owned()).await? else { return Ok(()) };
-    match record.value.to::<Begun>() {
-        Ok(Begun { from, finished: false }) => {
-            let text = format!("a move from {from} into this store is not finished");
-            let hint = "repeat it, or name another store: longhaul move --from OLD --to THIS";
-            Err(Failure::new(Code::Failure, text).hint(hint).into())
-        }
-        Ok(Begun { finished: true, .. }) | Err(_) => Ok(()),
-    }
 }
 
 async fn finish(to: &dyn Store, args: &MoveArgs) -> Result<()> {
