@@ -1,8 +1,8 @@
 //! `queues …`.
 
 use anyhow::Result;
-use longhaul_queue::job::{DEFAULT_QUEUE, Retention};
-use longhaul_queue::store::{QueueChange, QueueInfo};
+use longhaul_queue::job::DEFAULT_QUEUE;
+use longhaul_queue::store::{QueueChange, QueueInfo, QueueSettings};
 use longhaul_queue::{Queue, State};
 use serde::Serialize;
 
@@ -80,30 +80,15 @@ fn change(args: &QueueSetArgs) -> QueueChange {
 #[derive(Debug, Serialize)]
 struct QueueView<'a> {
     name: &'a str,
-    paused: bool,
-    max_running: Option<u32>,
-    max_running_per_key: Option<u32>,
-    ageing_ms: Option<u64>,
-    retention: Option<Retention>,
+    #[serde(flatten)]
+    settings: QueueSettings,
     counts: Counts,
 }
 
 fn ls(app: &App, queues: &[QueueInfo]) -> Result<Code> {
-    let view = |info: &QueueInfo| info.counts.into();
     let views: Vec<QueueView<'_>> = queues
         .iter()
-        .map(|info| QueueView {
-            name: &info.name,
-            paused: info.settings.paused,
-            max_running: info.settings.max_running,
-            max_running_per_key: info.settings.max_running_per_key,
-            ageing_ms: info
-                .settings
-                .ageing
-                .map(|ageing| u64::try_from(ageing.as_millis()).unwrap_or(u64::MAX)),
-            retention: info.settings.retention,
-            counts: view(info),
-        })
+        .map(|info| QueueView { name: &info.name, settings: info.settings, counts: info.counts.into() })
         .collect();
     app.out.list(&views, None, || table(queues))?;
     if queues.is_empty() {
