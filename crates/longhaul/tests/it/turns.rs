@@ -35,8 +35,8 @@ fn keys_and_their_limits_are_set_shown_and_explained() {
     until("the limit is lifted", || place.show(&second)["state"] == "succeeded");
     drop(worker);
     place.run(&["queues", "set", "t"]).fails(2, &["--ageing"]);
-    place.run(&["queues", "set", "t", "--ageing", "0s"]).fails(1, &["ageing"]);
-    place.run(&["enqueue", "echo", "--fair-key", ""]).fails(1, &["fair_key is empty"]);
+    place.run(&["queues", "set", "t", "--ageing", "0s"]).fails(2, &["--ageing", "1ms to 365d"]);
+    place.run(&["enqueue", "echo", "--fair-key", ""]).fails(2, &["--fair-key", "is empty"]);
 }
 
 /// Two processes with one key, each of which would take the provider's whole limit for its own.
