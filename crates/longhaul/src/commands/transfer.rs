@@ -84,20 +84,24 @@ async fn checked_copy(app: &App, file: &Path, path: &Path) -> Result<PathBuf> {
     let (raw, ready) = (sibling(path, "restoring"), sibling(path, "restored"));
     let _ = std::fs::remove_file(&ready);
     std::fs::copy(file, &raw).with_context(|| format!("copying {}", file.display()))?;
-    let store = store::open_file(&app.settings, &raw)?;
-    let found = store.db().check().await?;
-    if let Some(problem) = found.problems.first() {
-        return Err(Failure::new(Code::Failure, format!("{} is damaged: {problem}", file.display()))
-            .hint("restore an older backup")
-            .into());
-    }
-    store.db().backup_to(&ready).await?;
-    drop(store);
+    let packed = check_and_pack(app, &raw, &ready).await;
     for suffix in ["", "-wal", "-shm"] {
         // What is left of the raw copy is only litter.
         let _ = std::fs::remove_file(with_suffix(&raw, suffix));
     }
+    packed.with_context(|| format!("{} cannot be restored", file.display()))?;
     Ok(ready)
+}
+
+async fn check_and_pack(app: &App, raw: &Path, ready: &Path) -> Result<()> {
+    let store = store::open_file(&app.settings, raw)?;
+    let found = store.db().check().await?;
+    if let Some(problem) = found.problems.first() {
+        return Err(Failure::new(Code::Failure, format!("it is damaged: {problem}"))
+            .hint("restore an older backup")
+            .into());
+    }
+    Ok(store.db().backup_to(ready).await?)
 }
 
 /// The store with its write-ahead log: the log may hold what the file does not have yet.

@@ -34,3 +34,24 @@ fn a_backup_makes_a_new_store_elsewhere() {
     place.ok(&["restore", "b.db", "--store", "sqlite://new/other.db"]);
     place.ok(&["jobs", "show", &id, "--store", "sqlite://new/other.db"]);
 }
+
+#[test]
+fn a_file_of_an_early_build_is_not_restored_and_leaves_nothing_behind() {
+    let place = Place::new();
+    let kept = place.enqueue(&["echo"]);
+    rusqlite::Connection::open(place.path("early.db"))
+        .expect("a database")
+        .execute_batch(
+            "CREATE TABLE lh_meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL);
+             INSERT INTO lh_meta VALUES ('schema_version', 1);
+             CREATE TABLE lh_jobs (seq INTEGER PRIMARY KEY, id BLOB);",
+        )
+        .expect("tables");
+    let ran = place.run(&["restore", "early.db", "--yes"]);
+    ran.fails(1, &["early.db cannot be restored", "an early build wrote this file"]);
+    let names = std::fs::read_dir(place.path(".longhaul")).expect("a folder");
+    let names: Vec<_> = names.map(|entry| entry.expect("an entry").file_name()).collect();
+    let litter = |name: &std::ffi::OsString| name.to_string_lossy().contains("restor");
+    assert!(!names.iter().any(litter), "{names:?}");
+    place.ok(&["jobs", "show", &kept]);
+}
