@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use longhaul_presence::{Presence, Remains};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 use tokio::sync::watch;
@@ -17,7 +18,6 @@ mod error;
 mod events;
 mod learnt;
 mod outage;
-mod owner;
 mod writer;
 
 pub use error::{FileError, FileErrorKind, FileResult};
@@ -25,7 +25,6 @@ pub(crate) use writer::Tx;
 
 use events::Events;
 use outage::Outage;
-use owner::Owner;
 use writer::Writer;
 
 /// The tables, step by step: each version of the schema is one more. Old ones are never changed.
@@ -57,7 +56,9 @@ struct Inner {
     outage: Outage,
     writer: Writer,
     // After the writer: until then calls of this process may still be written.
-    owner: Owner,
+    /// Which process this is, to others. None in memory, and where locks are not to be had: its calls are then taken for dead when
+    /// they are very old.
+    presence: Option<Presence>,
 }
 
 impl LlmFile {
@@ -66,7 +67,9 @@ impl LlmFile {
         let place = |error: FileError| error.at(Some(path));
         create_folder(path).map_err(place)?;
         let connection = open_writer(path).map_err(place)?;
-        Self::start(connection, Some(path.to_owned()), Owner::claim(path)).map_err(place)
+        // Who holds no lock is dead, with a file or without one.
+        longhaul_presence::remains(path).into_iter().for_each(Remains::remove);
+        Self::start(connection, Some(path.to_owned()), Presence::claim(path)).map_err(place)
     }
 
     /// A file that is gone with the last clone; for tests and for runs that keep nothing.
@@ -74,10 +77,10 @@ impl LlmFile {
         let mut connection = Connection::open_in_memory()?;
         prepare(&mut connection)?;
         migrate(&mut connection)?;
-        Self::start(connection, None, Owner::alone())
+        Self::start(connection, None, None)
     }
 
-    fn start(connection: Connection, path: Option<PathBuf>, owner: Owner) -> FileResult<Self> {
+    fn start(connection: Connection, path: Option<PathBuf>, presence: Option<Presence>) -> FileResult<Self> {
         let events = Arc::new(Events::default());
         let writer = Writer::spawn(connection, Arc::clone(&events))?;
         Ok(Self {
@@ -87,7 +90,7 @@ impl LlmFile {
                 events,
                 outage: Outage::default(),
                 writer,
-                owner,
+                presence,
             }),
         })
     }
@@ -99,12 +102,12 @@ impl LlmFile {
 
     /// The name of this process to others that share the file.
     pub(crate) fn owner(&self) -> &str {
-        self.inner.owner.name()
+        self.inner.presence.as_ref().map_or("", Presence::name)
     }
 
     /// Whether another process that shared the file is gone; its file is looked at, so not from async code.
     pub(crate) fn is_dead(path: &Path, owner: &str) -> bool {
-        owner::is_dead(path, owner)
+        longhaul_presence::is_gone(path, owner)
     }
 
     /// Runs `work` in a transaction, shared with what else is queued, and answers after its commit. It may run twice.
