@@ -66,6 +66,11 @@ pub trait Store: Send + Sync + 'static {
     /// Jobs per queue, kind and state, from maintained counters.
     async fn counts(&self) -> Result<Vec<Count>>;
 
+    /// This worker lives in this process and dies with it; told once, before it claims. A store that can tell that a process is
+    /// dead takes the jobs of its workers back at once; the others, and those of workers that live elsewhere, when their leases
+    /// end.
+    async fn lives_here(&self, _worker: WorkerId) {}
+
     /// Hands out ready jobs, each under a lease of its own with a raised fence. Queues in the order given; within a queue
     /// fair keys take turns, and the jobs of one key come by priority, `run_at`, `seq`: see [`crate::turns`]. Expired
     /// jobs are cancelled on the way.
@@ -109,7 +114,8 @@ pub trait Store: Send + Sync + 'static {
     /// Moves what has become due: scheduled jobs to ready, parked ones as their park says, expired ones to cancelled.
     async fn promote_due(&self, now: Timestamp, limit: usize) -> Result<Swept>;
 
-    /// Takes expired leases away: crashes + 1, and back to the queue or failed as poison.
+    /// Takes leases away that have expired, or whose worker the store knows to be dead: crashes + 1, and back to the queue
+    /// or failed as poison.
     async fn rescue_expired(&self, now: Timestamp, limit: usize) -> Result<Swept>;
 
     /// Deletes what retention no longer keeps: ended jobs, unique keys, signals, events, workers.

@@ -27,7 +27,7 @@ pub(crate) struct WorkArgs {
     /// Run so many jobs at once.
     #[arg(long, value_name = "N")]
     pub(crate) concurrency: Option<String>,
-    /// Lease time: a worker that dies is noticed after it.
+    /// Lease time: a worker that falls silent loses its jobs after it.
     #[arg(long, value_name = "DURATION")]
     pub(crate) lease: Option<String>,
     /// Run this shell command for each job: payload on stdin, result as JSON on stdout.

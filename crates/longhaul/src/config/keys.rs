@@ -103,7 +103,7 @@ pub(crate) const KEYS: [Key; 35] = [
     Key {
         name: "worker.lease",
         default: "60s",
-        about: "a worker that dies is noticed after this time",
+        about: "a worker that falls silent loses its jobs after this time",
         check: |text| lease(text).map(drop),
     },
     Key {

@@ -2,8 +2,9 @@
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::place::Place;
 use crate::served::Served;
@@ -44,4 +45,36 @@ fn a_python_worker_dies_and_another_goes_on_from_its_checkpoint() {
     assert_eq!(counted, ["counted first.txt", "counted second.txt"], "nothing was done twice");
     assert_eq!(job["runs"][0]["outcome"], "crash", "{job}");
     assert_eq!(place.json(&["workers", "ls"])["items"].as_array().map(Vec::len), Some(2));
+}
+
+async fn post(server: &Served, path: &str, body: &Value) -> Value {
+    let url = format!("{}/api/v1/work/{path}", server.url);
+    let client = longhaul_llm::plain_client(&url, Duration::from_secs(60)).expect("a client");
+    let request = client.post(&url).header("content-type", "application/json").body(body.to_string());
+    let text = request.send().await.expect("an answer").text().await.expect("a body");
+    serde_json::from_str(&text).expect(&text)
+}
+
+/// What the server itself ran comes back at once. A worker elsewhere did not die with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_behind_http_keeps_its_job_when_the_server_is_killed() {
+    let place = Place::new();
+    // Longer than the test would wait.
+    let start = || Served::start(&place, &[], &[("LONGHAUL_WORKER__LEASE", "10m")]);
+    let (own, elsewhere) = (place.enqueue(&["sleep", r#"{"for":"600s"}"#]), place.enqueue(&["x"]));
+    let mut first = start();
+    let claimed = post(&first, "claim", &json!({"queues": ["default"], "kinds": ["x"]})).await;
+    let lease = &claimed["jobs"][0]["lease"];
+    assert_eq!(lease["job_id"], elsewhere.as_str(), "{claimed}");
+    until("the server's own run", || place.show(&own)["state"] == "running");
+    first.process.kill();
+    let second = start();
+    until("the rescue of the server's own run", || place.show(&own)["runs"][0]["outcome"] == "crash");
+    let renewed = post(&second, "extend", &json!({"leases": [lease]})).await;
+    assert!(renewed["leases"][0]["extended"].is_object(), "{renewed}");
+    let job = place.show(&elsewhere);
+    assert_eq!(
+        (&job["state"], &job["fence"], &job["spent"]["crashes"]),
+        (&"running".into(), &1.into(), &0.into())
+    );
 }

@@ -81,6 +81,10 @@ macro_rules! forward {
                 self.inner.watch()
             }
 
+            async fn lives_here(&self, worker: WorkerId) {
+                self.inner.lives_here(worker).await;
+            }
+
             $(async fn $name(&self, $($argument: $type),*) -> Result<$reply> {
                 let fault = self.count();
                 if fault == Some(Fault::Before) {

@@ -52,6 +52,10 @@ macro_rules! measured {
                 self.inner.watch()
             }
 
+            async fn lives_here(&self, worker: WorkerId) {
+                self.inner.lives_here(worker).await;
+            }
+
             $(async fn $name(&self, $($argument: $type),*) -> Result<$reply> {
                 $(let $before = $look;)?
                 let started = Instant::now();

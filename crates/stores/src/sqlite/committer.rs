@@ -101,6 +101,10 @@ impl Committer {
         })
     }
 
+    pub(super) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
     /// A number that changes when another process has written; our own commits do not change it.
     pub(super) fn foreign_version(&self) -> Option<i64> {
         let mut statement = self.connection.prepare_cached("PRAGMA data_version").ok()?;

@@ -14,6 +14,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension};
 use super::committer::{Treatment, wait_for_lock};
 use super::error::{DbError, DbResult, corrupt, is_busy, is_damage, of_caller};
 use super::tx::Tx;
+use super::workers::Workers;
 use super::writer::Writer;
 use super::{audit, insert};
 
@@ -96,6 +97,7 @@ pub struct Db {
     durability: Durability,
     clock: Arc<dyn Clock>,
     limits: Limits,
+    pub(super) workers: Arc<Workers>,
     // Fields are dropped in this order. The writer goes last: only a connection that may write can fold the log into
     // the file and remove it.
     readers: Arc<Mutex<Vec<Connection>>>,
@@ -113,13 +115,16 @@ impl Db {
         }
         let connection = open_writer(path, options.create).map_err(|error| place(error.into()))?;
         let for_checkpoints = open_checkpointer(path).map_err(|error| place(DbError::from(error).into()))?;
+        let workers = Arc::new(Workers::beside(path.to_owned()));
+        let clock = Arc::clone(&options.clock);
         let writer =
-            Writer::spawn(connection, for_checkpoints, options.durability, Arc::clone(&options.clock))?;
+            Writer::spawn(connection, for_checkpoints, options.durability, clock, Arc::clone(&workers))?;
         Ok(Self {
             path: Arc::new(path.to_owned()),
             durability: options.durability,
             clock: options.clock,
             limits: options.limits,
+            workers,
             readers: Arc::new(Mutex::new(Vec::new())),
             writer,
         })

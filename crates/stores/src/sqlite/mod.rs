@@ -1,7 +1,7 @@
 //! SQLite, the default store: one file, no server, several processes.
 //!
 //! Reading order: `migrations/0001_jobs.sql` (the tables and why) and those after it, [`db`] (the file), `writer` (one
-//! thread), `committer` (group commit) and `checkpointer` (the write-ahead log), `tx` and `changes` (bookkeeping that
+//! thread), `committer` (group commit) and `checkpointer` (the write-ahead log), `workers` (who lives), `tx` and `changes` (bookkeeping that
 //! every change carries), then a file per verb: `insert`, `claim` (with `turns`, for fair keys and ageing), `settle`,
 //! `graph`, `process`, `unique`, `admin`, `sweep`, `settings`, `read`, `list` (with `ways`, the indexes that a list may
 //! go by), `export` and `import`.
@@ -32,9 +32,11 @@ mod turns;
 mod tx;
 mod unique;
 mod ways;
+mod workers;
 mod writer;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use longhaul_queue::events::EventPage;
@@ -122,6 +124,10 @@ impl Store for SqliteStore {
         self.db.read(read::counts).await
     }
 
+    async fn lives_here(&self, worker: WorkerId) {
+        self.db.workers.lives_here(worker).await;
+    }
+
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
         let queues = request.queues.clone();
         let treatment = Treatment { reads_counts: true, ..VOLATILE };
@@ -186,8 +192,17 @@ impl Store for SqliteStore {
     }
 
     async fn rescue_expired(&self, now: Timestamp, limit: usize) -> Result<Swept> {
-        let probe = move |connection: &_| sweep::rescue_idle(connection, now);
-        self.db.writer.write_unless(DURABLE, probe, move |tx| sweep::rescue(tx, now, limit)).await
+        let dead = self.db.workers.dead(now).await;
+        let (of_probe, of_work) = (Arc::clone(&dead.names), Arc::clone(&dead.names));
+        let probe = move |connection: &_| sweep::rescue_idle(connection, &of_probe, now);
+        let work = move |tx: &mut tx::Tx<'_>| sweep::rescue(tx, &of_work, now, limit);
+        let rescued = self.db.writer.write_unless(DURABLE, probe, work).await?;
+        if rescued.cut {
+            self.db.workers.look_again();
+        } else {
+            dead.forget().await;
+        }
+        Ok(rescued.swept)
     }
 
     async fn prune(&self, now: Timestamp, limit: usize) -> Result<Swept> {

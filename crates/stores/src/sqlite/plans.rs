@@ -4,7 +4,7 @@
 use rusqlite::{Connection, OpenFlags, Row};
 
 use super::ways::Index;
-use super::{Db, SqliteOptions, claim, read, sweep, turns, ways};
+use super::{Db, SqliteOptions, claim, read, sweep, turns, ways, workers};
 
 /// A file with the tables, and a connection of its own beside the store.
 fn beside_a_store(look: impl FnOnce(&Connection)) {
@@ -74,6 +74,11 @@ fn jobs_are_looked_for_without_reading_their_rows() {
 #[test]
 fn a_sweep_finds_what_is_due_by_its_index() {
     check(sweep::DUE, "SEARCH lh_jobs USING INDEX lh_jobs_due (state=? AND due_at>? AND due_at<?)");
+}
+
+#[test]
+fn jobs_of_the_dead_are_found_among_those_that_run() {
+    check(workers::RUNNING, "SEARCH lh_jobs USING INDEX lh_jobs_due (state=? AND due_at>?)");
 }
 
 #[test]

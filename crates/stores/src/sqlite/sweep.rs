@@ -1,6 +1,7 @@
 //! What time moves: due, expired, abandoned and old rows. Each sweep has an index of its own and a limit, and asks
 //! before it takes the write lock.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use longhaul_queue::job::Wake;
@@ -18,6 +19,7 @@ use super::graph;
 use super::rows::{JobRow, flag, job_by_seq, job_columns, options_of, read_park, state_number};
 use super::settle::{JITTER_MEAN, WakeColumn, apply, cancel_waiting, forget_cancel, write_run};
 use super::tx::Tx;
+use super::workers::running_of;
 
 /// How long a removal waits that a held child forbids.
 const HELD_AGAIN: Duration = Duration::from_secs(24 * 3600);
@@ -148,14 +150,41 @@ fn park_timed_out(tx: &mut Tx<'_>, row: JobRow, now: Timestamp) -> DbResult<()> 
 }
 
 /// Whether `rescue` has anything to do.
-pub(super) fn rescue_idle(connection: &Connection, now: Timestamp) -> DbResult<Option<Swept>> {
-    Ok(nothing_due(next_due(connection, &[State::Running])?, now))
+pub(super) fn rescue_idle(
+    connection: &Connection,
+    dead: &HashSet<String>,
+    now: Timestamp,
+) -> DbResult<Option<Rescued>> {
+    if !running_of(connection, dead, 1)?.is_empty() {
+        return Ok(None);
+    }
+    let idle = nothing_due(next_due(connection, &[State::Running])?, now);
+    Ok(idle.map(|swept| Rescued { swept, cut: false }))
 }
 
-/// Takes expired leases away. The job goes back with its checkpoint, and a normal claim resumes it.
-pub(super) fn rescue(tx: &mut Tx<'_>, now: Timestamp, limit: usize) -> DbResult<Swept> {
+/// What a rescue did.
+pub(super) struct Rescued {
+    pub(super) swept: Swept,
+    /// More is left to rescue than the limit allowed.
+    pub(super) cut: bool,
+}
+
+/// Takes leases away that have expired or whose worker is known to be dead. The job goes back with its checkpoint, and a
+/// normal claim resumes it.
+pub(super) fn rescue(
+    tx: &mut Tx<'_>,
+    dead: &HashSet<String>,
+    now: Timestamp,
+    limit: usize,
+) -> DbResult<Rescued> {
     let limit = limit.min(SWEEP_MAX);
-    let rows = due(tx, State::Running, now, limit + 1)?;
+    let mut rows = due(tx, State::Running, now, limit + 1)?;
+    let expired: HashSet<i64> = rows.iter().map(|row| row.seq).collect();
+    for seq in running_of(tx.connection(), dead, limit + 1)? {
+        if !expired.contains(&seq) {
+            rows.extend(job_by_seq(tx, seq)?);
+        }
+    }
     let cut = rows.len() > limit;
     let mut changed = 0;
     for mut row in rows.into_iter().take(limit) {
@@ -170,7 +199,7 @@ pub(super) fn rescue(tx: &mut Tx<'_>, now: Timestamp, limit: usize) -> DbResult<
         apply(tx, row, &settlement, WakeColumn::Keep, now)?;
     }
     let next_at = if cut { Some(now) } else { next_due(tx.connection(), &[State::Running])? };
-    Ok(Swept { changed, next_at })
+    Ok(Rescued { swept: Swept { changed, next_at }, cut })
 }
 
 /// Whether `prune` has anything to do that cannot wait.

@@ -22,6 +22,7 @@ use super::error::{DbError, DbResult};
 use super::gathering::{Gathering, Part};
 use super::news::WRITTEN_EVERY;
 use super::tx::Tx;
+use super::workers::Workers;
 
 /// Commands that share one commit at most: bounds how long a reply waits for its neighbours.
 const GROUP_MAX: usize = 256;
@@ -143,6 +144,7 @@ impl Writer {
         for_checkpoints: Connection,
         durability: Durability,
         clock: Arc<dyn Clock>,
+        workers: Arc<Workers>,
     ) -> Result<Self> {
         let changed = Arc::new(watch::Sender::new(0));
         let committer =
@@ -157,6 +159,7 @@ impl Writer {
             checkpointer: Arc::clone(&checkpointer),
             inbox,
             changed: Arc::clone(&changed),
+            workers,
         };
         let thread = std::thread::Builder::new()
             .name("longhaul-writer".to_owned())
@@ -300,6 +303,7 @@ struct WriterThread {
     inbox: Receiver<Queued>,
     changed: Arc<watch::Sender<u64>>,
     waits: Arc<AtomicBool>,
+    workers: Arc<Workers>,
 }
 
 impl WriterThread {
@@ -338,7 +342,10 @@ impl WriterThread {
                 }
             }
         }
-        self.committer().write_news();
+        let mut committer = self.committer();
+        committer.write_news();
+        // No handle is left, so no worker can claim any more.
+        self.workers.leave(committer.connection());
         debug!("writer thread ends");
     }
 

@@ -5,6 +5,7 @@ mod bounds;
 mod child;
 mod clocks;
 mod damage;
+mod dead_workers;
 mod durability;
 mod export;
 mod full_disk;

@@ -79,6 +79,42 @@ fn kills_in_the_middle_lose_nothing_and_ask_nothing_finished_again() {
 }
 
 #[test]
+fn a_run_after_a_kill_does_not_wait_for_the_leases_of_the_dead() {
+    const REQUESTS: usize = 4;
+    const LEASE_MS: u64 = 2 * 60 * 1_000;
+    let sim = Sim::with(r#"{"faults":{"rate_timeout":1.0}}"#);
+    let mut desk = Desk::at(&sim, REQUESTS as u64);
+    desk.set("LONGHAUL_WORKER__LEASE", "2m");
+    let args = ["run", "prompts.txt", "--sync", "--concurrency", "4", "--out", "answers.jsonl"];
+    let mut first = under_way(&desk, &sim, &args);
+    assert_eq!(locks(&desk), 1);
+    first.kill();
+    assert_eq!(locks(&desk), 1, "the dead one's, which nobody holds");
+    sim.set_faults(r#"{"rate_timeout":0.0}"#);
+    desk.ok(&args);
+    all_answered(&desk.answers("answers.jsonl"), REQUESTS as u64);
+    assert_eq!(locks(&desk), 0, "who ends in order leaves nothing");
+    let jobs = desk.json(&["jobs", "ls", "--kind", "llm.request"]);
+    let jobs = jobs["items"].as_array().expect("a list").clone();
+    assert_eq!(jobs.len(), REQUESTS);
+    for job in jobs {
+        let job = desk.json(&["jobs", "show", job["id"].as_str().expect("an id")]);
+        let runs = job["runs"].as_array().expect("runs");
+        let outcomes: Vec<_> = runs.iter().map(|run| run["outcome"].as_str()).collect();
+        assert_eq!(outcomes, [Some("crash"), Some("done")], "{job}");
+        let at = |name: &str| runs[0][name].as_u64().unwrap_or_else(|| panic!("no {name} in {job}"));
+        assert!(at("ended_at") - at("started_at") < LEASE_MS / 2, "{job}");
+        assert_eq!(job["spent"]["crashes"], 1, "{job}");
+    }
+}
+
+/// Files of locks beside the store.
+fn locks(desk: &Desk) -> usize {
+    let entries = std::fs::read_dir(desk.place.path(".longhaul")).expect("the folder").flatten();
+    entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("longhaul.db-process-")).count()
+}
+
+#[test]
 fn one_interrupt_drains_and_the_same_command_goes_on() {
     let sim = Sim::start(&["--latency", "100ms"]);
     let desk = Desk::at(&sim, 60);
