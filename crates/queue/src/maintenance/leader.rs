@@ -138,7 +138,7 @@ impl Patience {
         Self { gap: GAP_MIN }
     }
 
-    /// After a sweep: when to come back, and the least time before a change is a reason to.
+    /// After a sweep: when to come back, and how long after a change.
     pub(super) fn after(
         &mut self,
         swept: Swept,

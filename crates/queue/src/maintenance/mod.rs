@@ -10,7 +10,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::backoff::Backoff;
@@ -54,7 +53,7 @@ pub trait Duty: Send + Sync + 'static {
 pub struct Pace {
     /// Longest time between two sweeps.
     pub interval: Duration,
-    /// Least real time between two sweeps that only a change in the store suggests; `None` ignores changes.
+    /// Real time between a change in the store and the sweep that it suggests; `None` ignores changes.
     pub change_gap: Option<Duration>,
     /// Rows that one sweep changes.
     pub batch_max: usize,
@@ -137,7 +136,6 @@ async fn run(duty: &dyn Duty, mut leads: watch::Receiver<bool>, shutdown: Shutdo
     let mut backoff = Backoff::new();
     while !shutdown.is_requested() {
         changes.mark_unchanged();
-        let looked_at = Instant::now();
         let swept = match duty.run_once().await {
             Ok(swept) => {
                 backoff.reset();
@@ -170,19 +168,82 @@ async fn run(duty: &dyn Duty, mut leads: watch::Receiver<bool>, shutdown: Shutdo
         let until = if until <= now { now + Duration::from_millis(1) } else { until };
         tokio::select! {
             () = queue.clock().sleep_until(until) => {}
-            () = changed(&mut changes, looked_at, change_gap) => {}
+            () = changed(&mut changes, change_gap) => {}
             Ok(()) = leads.changed() => {}
             () = shutdown.requested() => {}
         }
     }
 }
 
-async fn changed(changes: &mut watch::Receiver<u64>, looked_at: Instant, gap: Option<Duration>) {
-    if let Some(gap) = gap {
-        tokio::time::sleep_until(looked_at + gap).await;
-        if changes.changed().await.is_ok() {
-            return;
-        }
+/// Returns a while after something has changed: more may come, and whoever the change was for goes first.
+async fn changed(changes: &mut watch::Receiver<u64>, gap: Option<Duration>) {
+    if let Some(gap) = gap
+        && changes.changed().await.is_ok()
+    {
+        return tokio::time::sleep(gap).await;
     }
     std::future::pending::<()>().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::memory::MemoryStore;
+    use crate::{Json, NewJob};
+
+    const GAP: Duration = Duration::from_millis(5);
+
+    struct Counted {
+        queue: Queue,
+        sweeps: AtomicUsize,
+    }
+
+    #[async_trait]
+    impl Duty for Counted {
+        fn name(&self) -> &'static str {
+            "counted"
+        }
+
+        fn queue(&self) -> &Queue {
+            &self.queue
+        }
+
+        fn pace(&self) -> Pace {
+            Pace { interval: Duration::from_secs(3600), change_gap: Some(GAP), batch_max: 1 }
+        }
+
+        async fn run_once(&self) -> Result<Swept> {
+            self.sweeps.fetch_add(1, Ordering::Relaxed);
+            Ok(Swept::default())
+        }
+    }
+
+    /// Whoever waits for a new job is not behind a sweep, and a burst of changes is one reason to look.
+    #[tokio::test(start_paused = true)]
+    async fn a_sweep_follows_a_change_and_those_that_come_with_it() {
+        let queue = Queue::new(Arc::new(MemoryStore::new()));
+        let duty = Arc::new(Counted { queue: queue.clone(), sweeps: AtomicUsize::new(0) });
+        let sweeps = || duty.sweeps.load(Ordering::Relaxed);
+        let (leads, shutdown) = (watch::Sender::new(true), Shutdown::new());
+        let running = tokio::spawn({
+            let (duty, leads, shutdown) = (Arc::clone(&duty), leads.subscribe(), shutdown.clone());
+            async move { run(duty.as_ref(), leads, shutdown).await }
+        });
+        let tick = Duration::from_millis(1);
+        tokio::time::sleep(tick).await;
+        assert_eq!(sweeps(), 1, "at its start");
+        for _ in 0..3 {
+            queue.enqueue(NewJob::new("k", Json::null())).await.expect("enqueued");
+            tokio::time::sleep(tick).await;
+            assert_eq!(sweeps(), 1, "not at once");
+        }
+        tokio::time::sleep(GAP).await;
+        assert_eq!(sweeps(), 2, "one for the three");
+        tokio::time::sleep(GAP * 100).await;
+        assert_eq!(sweeps(), 2, "and none without a reason");
+        shutdown.drain();
+        running.await.expect("it ends");
+    }
 }
