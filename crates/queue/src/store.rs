@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde::Serialize;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::clock::{Clock, Timestamp};
@@ -48,8 +49,14 @@ pub trait Store: Send + Sync + 'static {
         None
     }
 
-    /// Changes whenever something in the store may have changed: a reason to look, never proof.
+    /// Counts up whenever something in the store may have changed: a reason to look, never proof.
     fn watch(&self) -> watch::Receiver<u64>;
+
+    /// Where [`Store::watch`] hears of changes, if that is a runtime of the store's own. A claim that waits there for a change goes
+    /// out without the way from thread to thread and back.
+    fn runtime(&self) -> Option<Handle> {
+        None
+    }
 
     /// Stores jobs, all or none. Every job has an id; one that is stored already with equal content is left alone,
     /// with other content it is `Invalid`.

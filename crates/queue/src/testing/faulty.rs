@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::clock::{Clock, Timestamp};
@@ -32,6 +33,7 @@ pub enum Fault {
 pub struct FaultyStore {
     inner: Arc<dyn Store>,
     plan: Mutex<Plan>,
+    runtime: Option<Handle>,
 }
 
 #[derive(Default)]
@@ -43,7 +45,14 @@ struct Plan {
 impl FaultyStore {
     /// A store that works until told otherwise.
     pub fn new(inner: Arc<dyn Store>) -> Self {
-        Self { inner, plan: Mutex::default() }
+        let runtime = inner.runtime();
+        Self { inner, plan: Mutex::default(), runtime }
+    }
+
+    /// One that hears of changes on a runtime of its own, as a server's store does.
+    #[must_use]
+    pub fn hearing_on(self, runtime: Handle) -> Self {
+        Self { runtime: Some(runtime), ..self }
     }
 
     /// Lets call `number` fail with `Unavailable`, counted from 1 over all async methods.
@@ -83,6 +92,10 @@ macro_rules! forward {
 
             async fn lives_here(&self, worker: WorkerId) {
                 self.inner.lives_here(worker).await;
+            }
+
+            fn runtime(&self) -> Option<Handle> {
+                self.runtime.clone()
             }
 
             $(async fn $name(&self, $($argument: $type),*) -> Result<$reply> {

@@ -29,6 +29,7 @@ use super::options::{QueueShare, WorkerReport, queue_order};
 use super::settling::Settling;
 
 mod calls;
+mod idle;
 mod leaving;
 
 use calls::{Answer, Calls};
@@ -180,8 +181,13 @@ impl ClaimLoop {
         self.changes.mark_unchanged();
         self.looked_at = Instant::now();
         self.look = false;
+        Some(self.request(now))
+    }
+
+    /// A claim for the free slots.
+    fn request(&self, now: Timestamp) -> ClaimRequest {
         let identity = &self.identity;
-        Some(ClaimRequest {
+        ClaimRequest {
             queues: queue_order(&self.queues.borrow(), fastrand::f64),
             kinds: identity.kinds.clone(),
             worker: identity.id.clone(),
@@ -189,7 +195,7 @@ impl ClaimLoop {
             suspects_max: identity.options.suspects_max.saturating_sub(self.suspects),
             lease_for: identity.options.lease,
             now,
-        })
+        }
     }
 
     /// Starts what was claimed; jobs of batch kinds are gathered first, except suspects, which run alone.
@@ -298,9 +304,10 @@ impl ClaimLoop {
 
     /// Waits for a reason for the next turn.
     async fn wait(&mut self) {
-        let can_claim = self.may_claim();
         let next_level = if self.phase == Phase::Serving { Level::Drain } else { Level::Stop };
         let can_rise = matches!(self.phase, Phase::Serving | Phase::Draining(_)) && !self.calls.claims();
+        let waiting = self.wait_with_claim();
+        let can_claim = self.may_claim();
         let clock = Arc::clone(self.identity.services.queue.clock());
         let wake_at = self.wake_at();
         let (real_deadline, look_after) = (self.real_deadline(), self.looked_at + LOOK_GAP);
@@ -315,6 +322,10 @@ impl ClaimLoop {
             () = changed_after(changes, look_after), if can_claim => { self.look = true; None }
             () = clock.sleep_until(wake_at) => { self.look = true; None }
             () = tokio::time::sleep_until(real_deadline.unwrap_or_else(Instant::now)), if real_deadline.is_some() => None,
+        };
+        let answer = match (answer, waiting) {
+            (answer, None) => answer,
+            (answer, Some(waiting)) => Some(self.end_wait(answer, waiting).await),
         };
         if let Some(answer) = answer {
             self.answered(answer);

@@ -9,6 +9,7 @@ mod ending;
 mod faults;
 mod faulty;
 mod handlers;
+mod idle;
 mod leases;
 mod logs;
 mod maintenance;

@@ -13,6 +13,7 @@ use longhaul_queue::store::{
     Schedule, SettleItem, Settled, Swept, UnparkRequest, Unparked, WorkerInfo,
 };
 use longhaul_queue::{Clock, Result, State, Store, Timestamp};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::Meters;
@@ -54,6 +55,10 @@ macro_rules! measured {
 
             async fn lives_here(&self, worker: WorkerId) {
                 self.inner.lives_here(worker).await;
+            }
+
+            fn runtime(&self) -> Option<Handle> {
+                self.inner.runtime()
             }
 
             $(async fn $name(&self, $($argument: $type),*) -> Result<$reply> {

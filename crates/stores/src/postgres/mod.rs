@@ -59,6 +59,7 @@ use longhaul_queue::store::{
     Schedule, SettleItem, Settled, Swept, UnparkRequest, Unparked, WorkerInfo,
 };
 use longhaul_queue::{Clock, Json, Result, State, Store, Timestamp};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 pub use db::PostgresOptions;
@@ -109,6 +110,10 @@ impl Store for PostgresStore {
 
     fn watch(&self) -> watch::Receiver<u64> {
         self.db.watch()
+    }
+
+    fn runtime(&self) -> Option<Handle> {
+        Some(self.db.pool.io().clone())
     }
 
     async fn insert(&self, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {

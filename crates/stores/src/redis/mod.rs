@@ -83,6 +83,7 @@ use longhaul_queue::store::{
     Schedule, SettleItem, Settled, Swept, UnparkRequest, Unparked, WorkerInfo,
 };
 use longhaul_queue::{Clock, Json, Result, State, Store, Timestamp};
+use tokio::runtime::Handle;
 
 pub use address::RedisUrl;
 use link::Link;
@@ -98,7 +99,7 @@ pub struct RedisStore {
     time: ServerTime,
     durability: String,
     // Last, so that everything it serves has gone before.
-    _io: Io,
+    io: Io,
 }
 
 impl RedisStore {
@@ -111,7 +112,7 @@ impl RedisStore {
         let durability = promise::durability(&link, url.allow_eviction).await?;
         let watcher = Watcher::start(client, link.key("changed"), &io.handle()?).await?;
         let time = ServerTime::start(&link, &io.handle()?).await?;
-        Ok(Self { link, watcher, time, durability, _io: io })
+        Ok(Self { link, watcher, time, durability, io })
     }
 }
 
@@ -132,6 +133,10 @@ impl Store for RedisStore {
 
     fn watch(&self) -> tokio::sync::watch::Receiver<u64> {
         self.watcher.receiver()
+    }
+
+    fn runtime(&self) -> Option<Handle> {
+        self.io.handle().ok()
     }
 
     async fn insert(&self, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {

@@ -40,6 +40,15 @@ impl Calls {
         self.claim = Some((request.limit, Box::pin(claim(Arc::clone(store), request))));
     }
 
+    /// A claim for so many that somebody else makes, when it is time.
+    pub(super) fn claim_later(
+        &mut self,
+        limit: usize,
+        claiming: impl Future<Output = Result<Vec<Claimed>>> + Send + 'static,
+    ) {
+        self.claim = Some((limit, Box::pin(claiming)));
+    }
+
     pub(super) fn settles(&self) -> bool {
         self.settle.is_some()
     }
@@ -80,7 +89,8 @@ async fn settle(store: Arc<dyn Store>, items: Vec<SettleItem>, now: Timestamp) -
     settled
 }
 
-async fn claim(store: Arc<dyn Store>, request: ClaimRequest) -> Result<Vec<Claimed>> {
+/// Asks the store.
+pub(super) async fn claim(store: Arc<dyn Store>, request: ClaimRequest) -> Result<Vec<Claimed>> {
     let (limit, started) = (request.limit, Instant::now());
     debug!(slice = SLICE, worker = %request.worker, limit, "ENTER claim");
     let claimed = store.claim(request).await;
