@@ -26,6 +26,7 @@ mod models;
 mod moved;
 mod nearest;
 mod output;
+mod own_server;
 mod parse;
 mod progress;
 mod prompts;

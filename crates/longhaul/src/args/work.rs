@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::OwnServer;
 use crate::parse;
 
 pub(super) const EXAMPLES: &str = "\
@@ -156,6 +157,9 @@ pub(crate) struct BenchArgs {
     /// Fewer jobs, for a first impression.
     #[arg(long)]
     pub(crate) quick: bool,
+    /// Measure a server that is started for it in a temporary folder, instead of SQLite or the server of --store.
+    #[arg(long, value_name = "SERVER", conflicts_with = "store")]
+    pub(crate) own: Option<OwnServer>,
     /// Only this benchmark.
     #[arg(long, value_name = "NAME", value_parser = BENCHMARKS)]
     pub(crate) only: Option<String>,

@@ -1,14 +1,15 @@
-//! `bench`: how fast the engine is on this machine, beside the raw limit of the same disk and the same SQLite measured
-//! in the same run. Read the ratios: the machine's own speed changes from minute to minute.
+//! `bench`: how fast the engine is on this machine and store, beside the raw limit of the same disk and the same SQLite, or of the
+//! same server, measured in the same run. Read the ratios: the machine's own speed changes from minute to minute.
 
 use anyhow::{Context as _, Result};
-use longhaul_stores::sqlite::Durability;
 use tempfile::TempDir;
 
 use crate::app::App;
 use crate::args::{BENCHMARKS, BenchArgs};
 use crate::exit::Code;
 use crate::output::{Cell, Table};
+use crate::own_server::{Purpose, Server};
+use crate::store;
 
 mod child;
 mod depth;
@@ -18,9 +19,15 @@ mod http;
 mod lists;
 mod measure;
 mod pickup;
+mod place;
 mod raw;
 
 use measure::{Measurement, Unit};
+use place::Target;
+
+/// Those of a server, unless others are asked for.
+const SERVER_NAMES: [&str; 4] = ["enqueue", "drain", "pickup", "depth"];
+const PAYLOAD_BYTES: usize = 200;
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +40,8 @@ pub(crate) struct Scale {
     pickups: usize,
     /// Queued jobs at which the drain is measured.
     depths: &'static [usize],
+    /// The same of a server, where the first thousand are over before the worker has begun.
+    server_depths: &'static [usize],
     /// Jobs with a payload of 16 KB.
     large_jobs: usize,
     /// Jobs in the store whose lists are measured.
@@ -50,6 +59,7 @@ const FULL: Scale = Scale {
     repetitions: 3,
     pickups: 300,
     depths: &[1_000, 100_000, 1_000_000, 10_000_000],
+    server_depths: &[20_000, 1_000_000],
     large_jobs: 100_000,
     listed_jobs: 1_000_000,
     pages: 40,
@@ -61,6 +71,7 @@ const QUICK: Scale = Scale {
     repetitions: 1,
     pickups: 60,
     depths: &[1_000, 100_000],
+    server_depths: &[20_000, 100_000],
     large_jobs: 2_000,
     listed_jobs: 20_000,
     pages: 20,
@@ -71,6 +82,7 @@ const QUICK: Scale = Scale {
 /// What every benchmark gets.
 struct Bench {
     scale: Scale,
+    target: Target,
     /// On the disk of the working directory: a temporary folder in memory would flatter.
     folder: TempDir,
 }
@@ -87,14 +99,31 @@ pub(crate) async fn run(app: &App, args: &BenchArgs) -> Result<Code> {
         .prefix(".longhaul-bench-")
         .tempdir_in(".")
         .context("making a folder in the working directory")?;
-    let bench = Bench { scale: if args.quick { QUICK } else { FULL }, folder };
+    let own = match args.own {
+        Some(kind) => Some(Server::start(kind, Purpose::Speed).await?),
+        None => None,
+    };
+    let url = match &own {
+        Some(server) => server.url(),
+        None => {
+            // Not of a store behind a server, which only that server may open.
+            store::location(&app.settings)?;
+            app.settings.get("store.url")?.value.clone()
+        }
+    };
+    let bench = Bench { scale: if args.quick { QUICK } else { FULL }, target: Target::of(&url)?, folder };
+    let names = match (&args.only, &bench.target) {
+        (Some(only), _) => vec![only.as_str()],
+        (None, Target::Files) => BENCHMARKS.to_vec(),
+        (None, Target::Redis(_) | Target::Postgres(_)) => SERVER_NAMES.to_vec(),
+    };
     let mut measurements = Vec::new();
-    for name in BENCHMARKS.into_iter().filter(|name| args.only.as_deref().is_none_or(|only| only == *name)) {
+    for name in names {
         app.out.note(format_args!("measuring {name} …"));
         measurements.extend(match name {
             "disk" => vec![raw::fdatasync(&bench)?],
             "enqueue" => enqueue::measure(&bench).await?,
-            "drain" => drain::measure(&bench)?,
+            "drain" => drain::measure(&bench).await?,
             "pickup" => pickup::measure(&bench).await?,
             "depth" => depth::measure(&bench).await?,
             "large" => drain::large(&bench).await?,
@@ -149,26 +178,9 @@ fn row(measurement: &Measurement) -> Vec<Cell> {
     ]
 }
 
-/// Both levels, with the word that the table shows.
-const LEVELS: [(Durability, &str); 2] = [(Durability::Relaxed, "relaxed"), (Durability::Fsync, "fsync")];
-
 /// A payload of so many bytes.
 fn payload(bytes: usize) -> Result<longhaul_queue::Json> {
     Ok(longhaul_queue::Json::of(&"x".repeat(bytes.saturating_sub(2)))?)
-}
-
-impl Bench {
-    /// A fresh database file.
-    fn file(&self) -> Result<std::path::PathBuf> {
-        let folder = tempfile::tempdir_in(self.folder.path()).context("making a folder")?.keep();
-        Ok(folder.join("bench.db"))
-    }
-
-    /// Frees the disk between measurements.
-    fn discard(file: &std::path::Path) {
-        // A leftover is removed with the whole folder at the end.
-        let _ = file.parent().map(std::fs::remove_dir_all);
-    }
 }
 
 /// What a number of jobs in so many seconds is.

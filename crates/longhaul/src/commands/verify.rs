@@ -10,6 +10,7 @@ use longhaul_queue::Worker;
 use crate::app::App;
 use crate::args::{FairArgs, LeaseArgs, SharingArgs, VerifyArgs, VerifyCommand};
 use crate::exit::Code;
+use crate::own_server;
 
 mod check;
 mod crash;
@@ -21,7 +22,6 @@ mod plan;
 mod proxy;
 mod report;
 mod rows;
-mod server;
 mod sharing;
 mod step;
 mod submit;
@@ -44,7 +44,7 @@ pub(crate) async fn run(app: &App, args: &VerifyArgs) -> Result<Code> {
         Some(VerifyCommand::Step) => step::run_as_command(),
         Some(VerifyCommand::Submit(args)) => submit::run(app, args).await,
         Some(VerifyCommand::Share(args)) => sharing::share(app, args).await,
-        Some(VerifyCommand::Host(args)) => server::host(app, args).await,
+        Some(VerifyCommand::Host(args)) => own_server::host(app, args).await,
         Some(VerifyCommand::Hold(args)) => lease::hold(app, args).await,
     }
 }

@@ -1,5 +1,6 @@
 //! The real binary in temporary directories. Nothing sleeps to wait: `jobs wait` and `work --drain` do.
 
+mod bench;
 mod bulk;
 mod crash;
 mod demo;

@@ -1,7 +1,6 @@
 //! A worker process of a benchmark: says that it is ready, waits for the word, works, and reports in one line.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,10 +8,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
 use longhaul_queue::{Failure, JobContext, Json, Queue, Shutdown, Worker, WorkerOptions};
-use longhaul_stores::sqlite::Durability;
 use serde::{Deserialize, Serialize};
 
-use super::enqueue::open;
+use super::place::Place;
 use crate::exit::Code;
 
 /// Slots of a worker that is measured.
@@ -21,8 +19,7 @@ pub(super) const CONCURRENCY: usize = 500;
 /// What a worker process is to do.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Role {
-    pub(super) file: PathBuf,
-    pub(super) fsync: bool,
+    pub(super) place: Place,
     /// End after so many jobs; `None` when nothing is left.
     pub(super) jobs: Option<usize>,
     /// Report when each job started.
@@ -87,7 +84,7 @@ impl Running {
 /// The other side: runs as the worker process.
 pub(super) async fn run(role: &str) -> Result<Code> {
     let role: Role = serde_json::from_str(role).context("--child")?;
-    let queue = open(&role.file, if role.fsync { Durability::Fsync } else { Durability::Relaxed })?;
+    let queue = role.place.queue().await?;
     println!("ready");
     tokio::task::spawn_blocking(|| std::io::stdin().lock().read_line(&mut String::new())).await??;
     let report = work(&queue, &role).await?;

@@ -1,34 +1,41 @@
 //! Drain: claim, run a no-op, settle with the result stored; in worker processes of their own.
 
-use std::path::Path;
-
 use anyhow::Result;
-use longhaul_stores::sqlite::Durability;
+use longhaul_queue::job::Retention;
 
 use super::child::{Report, Role, Running};
-use super::enqueue::{in_bulk, open};
+use super::enqueue::in_bulk;
 use super::measure::{Goal, Measurement, Unit};
-use super::raw::Raw;
-use super::{Bench, LEVELS, RATE, payload, per_second};
+use super::place::{Level, Place};
+use super::{Bench, PAYLOAD_BYTES, RATE, payload, per_second};
 
-const PAYLOAD_BYTES: usize = 200;
 const LARGE_BYTES: usize = 16_000;
 
-pub(super) fn measure(bench: &Bench) -> Result<Vec<Measurement>> {
+pub(super) async fn measure(bench: &Bench) -> Result<Vec<Measurement>> {
     let mut all = Vec::new();
-    for (durability, level) in LEVELS {
-        let goal = if durability == Durability::Relaxed { 0.3 } else { 0.5 };
-        let mut one = Measurement::new("drain, 1 process", level, RATE, Some(Goal::Ratio(goal)));
-        let mut two =
-            Measurement::new("drain, 2 processes / 1", level, Unit::Ratio, Some(Goal::AtLeast(0.9)));
+    for &level in bench.target.levels() {
+        let goal = Some(Goal::Ratio(match level {
+            Level::Relaxed => 0.3,
+            Level::Redis => 0.35,
+            Level::Fsync | Level::Postgres => 0.5,
+        }));
+        let new = |name, unit, goal| Measurement::new(name, level.name(), unit, goal);
+        let mut one = new("drain, 1 process", RATE, goal);
+        let mut two = new("drain, 2 processes / 1", Unit::Ratio, Some(Goal::AtLeast(0.9)));
+        // As raw does it.
+        let mut deleted = new("drain, deleted on success", RATE, goal);
         for _ in 0..bench.scale.repetitions {
-            let raw = raw_drain(bench, durability, bench.scale.jobs, PAYLOAD_BYTES)?.1;
-            let one_rate = rate(&drained(bench, durability, bench.scale.jobs, 1)?);
-            let two_rate = rate(&drained(bench, durability, bench.scale.jobs, 2)?);
+            let raw = raw_drain(bench, level, bench.scale.jobs, PAYLOAD_BYTES).await?.1;
+            let one_rate = drained(bench, level, None, 1).await?;
             one.add(one_rate, Some(raw));
-            two.add(two_rate / one_rate, None);
+            two.add(drained(bench, level, None, 2).await? / one_rate, None);
+            if level.is_server() {
+                let rate = drained(bench, level, Some(Retention::DeleteOnSuccess), 1).await?;
+                deleted.add(rate, Some(raw));
+            }
         }
         all.extend([one, two]);
+        all.extend(level.is_server().then_some(deleted));
     }
     Ok(all)
 }
@@ -36,51 +43,47 @@ pub(super) fn measure(bench: &Bench) -> Result<Vec<Measurement>> {
 /// Payloads of 16 KB.
 pub(super) async fn large(bench: &Bench) -> Result<Vec<Measurement>> {
     let mut all = Vec::new();
-    for (durability, level) in LEVELS {
+    for &level in bench.target.levels() {
         let jobs = bench.scale.large_jobs;
-        let (raw_bulk, raw_drain) = raw_drain(bench, durability, jobs, LARGE_BYTES)?;
-        let file = bench.file()?;
-        let queue = open(&file, durability)?;
-        let bulk = in_bulk(&queue, jobs, &payload(LARGE_BYTES)?).await?;
-        drop(queue);
-        let report = run_workers(&file, durability, 1)?;
-        Bench::discard(&file);
-        all.push(
-            Measurement::new("enqueue of 16 KB, 1000 a call", level, RATE, None).once(bulk, Some(raw_bulk)),
-        );
-        all.push(Measurement::new("drain of 16 KB", level, RATE, None).once(rate(&report), Some(raw_drain)));
+        let (raw_bulk, raw_drain) = raw_drain(bench, level, jobs, LARGE_BYTES).await?;
+        let place = bench.place(level)?;
+        let bulk = in_bulk(&place.queue().await?, jobs, &payload(LARGE_BYTES)?, None).await?;
+        let report = run_workers(&place, 1).await?;
+        place.discard().await?;
+        let new = |name, rate, raw| Measurement::new(name, level.name(), RATE, None).once(rate, Some(raw));
+        all.push(new("enqueue of 16 KB, 1000 a call", bulk, raw_bulk));
+        all.push(new("drain of 16 KB", rate(&report), raw_drain));
     }
     Ok(all)
 }
 
-/// Raw bulk insert and drain in a file of their own; jobs per second each.
-fn raw_drain(bench: &Bench, durability: Durability, jobs: usize, bytes: usize) -> Result<(f64, f64)> {
-    let file = bench.file()?;
-    let raw = Raw::open(&file, durability)?;
-    let rates = (raw.bulk(jobs, payload(bytes)?.as_str())?, raw.drain(jobs)?);
-    Bench::discard(&file);
+/// Raw bulk insert and drain in a place of their own; jobs per second each.
+async fn raw_drain(bench: &Bench, level: Level, jobs: usize, bytes: usize) -> Result<(f64, f64)> {
+    let place = bench.place(level)?;
+    let mut raw = place.raw().await?;
+    let rates = (raw.bulk(jobs, payload(bytes)?.as_str()).await?, raw.drain(jobs).await?);
+    drop(raw);
+    place.discard().await?;
     Ok(rates)
 }
 
-fn drained(bench: &Bench, durability: Durability, jobs: usize, processes: usize) -> Result<Vec<Report>> {
-    let file = bench.file()?;
-    let payload = payload(PAYLOAD_BYTES)?;
-    let filled = tokio::task::block_in_place(|| {
-        let queue = open(&file, durability)?;
-        tokio::runtime::Handle::current().block_on(in_bulk(&queue, jobs, &payload))
-    });
-    filled?;
-    let reports = run_workers(&file, durability, processes)?;
-    Bench::discard(&file);
-    Ok(reports)
+async fn drained(bench: &Bench, level: Level, retention: Option<Retention>, processes: usize) -> Result<f64> {
+    let place = bench.place(level)?;
+    in_bulk(&place.queue().await?, bench.scale.jobs, &payload(PAYLOAD_BYTES)?, retention).await?;
+    place.rest().await?;
+    let reports = run_workers(&place, processes).await?;
+    place.discard().await?;
+    Ok(rate(&reports))
 }
 
-fn run_workers(file: &Path, durability: Durability, processes: usize) -> Result<Vec<Report>> {
-    let role =
-        Role { file: file.to_owned(), fsync: durability == Durability::Fsync, jobs: None, starts: false };
-    let mut workers = (0..processes).map(|_| Running::start(&role)).collect::<Result<Vec<_>>>()?;
-    workers.iter_mut().try_for_each(Running::go)?;
-    workers.into_iter().map(Running::report).collect()
+async fn run_workers(place: &Place, processes: usize) -> Result<Vec<Report>> {
+    let role = Role { place: place.clone(), jobs: None, starts: false };
+    tokio::task::spawn_blocking(move || {
+        let mut workers = (0..processes).map(|_| Running::start(&role)).collect::<Result<Vec<_>>>()?;
+        workers.iter_mut().try_for_each(Running::go)?;
+        workers.into_iter().map(Running::report).collect()
+    })
+    .await?
 }
 
 /// Jobs per second from the first start to the last settlement.

@@ -1,20 +1,18 @@
 //! HTTP: what the server adds to the engine. Enqueues over many connections beside the library's own; then a million jobs
 //! behind a server that also runs jobs: its pages, and what a crowd of slow clients does to everybody else and to its memory.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use longhaul_queue::NewJob;
-use longhaul_stores::sqlite::Durability;
 use tokio::task::JoinSet;
 
 use self::client::{Connection, get, post};
 use self::served::{Served, Workers};
-use super::enqueue::open;
 use super::lists::{GOAL_MS, PAGE, millis, stock};
 use super::measure::{Goal, Measurement, Unit, percentile};
-use super::{Bench, LEVELS, RATE, payload, per_second};
+use super::place::{Level, Place};
+use super::{Bench, PAYLOAD_BYTES, RATE, payload, per_second};
 
 mod client;
 mod crowd;
@@ -22,7 +20,6 @@ mod crowded;
 mod served;
 
 const CALLERS: usize = 64;
-const PAYLOAD_BYTES: usize = 200;
 /// What of the library's rate the server keeps.
 const ENQUEUE_RATIO: f64 = 0.5;
 
@@ -39,8 +36,8 @@ const PAGES: [(&str, &str); 7] = [
 
 pub(super) async fn measure(bench: &Bench) -> Result<Vec<Measurement>> {
     let mut all = Vec::new();
-    for (durability, level) in LEVELS {
-        all.extend(enqueues(bench, durability, level).await?);
+    for &level in bench.target.levels() {
+        all.extend(enqueues(bench, level).await?);
     }
     all.extend(million(bench).await?);
     Ok(all)
@@ -48,29 +45,31 @@ pub(super) async fn measure(bench: &Bench) -> Result<Vec<Measurement>> {
 
 /// The library's callers and the server's connections, each on a fresh store. Raw is the library. Beside them what the
 /// server, the client and the system between them reach when there is nothing to do.
-async fn enqueues(bench: &Bench, durability: Durability, level: &'static str) -> Result<[Measurement; 2]> {
+async fn enqueues(bench: &Bench, level: Level) -> Result<[Measurement; 2]> {
     let payload = payload(PAYLOAD_BYTES)?;
     let request = post("/api/v1/jobs", &format!(r#"{{"kind":"noop","payload":{}}}"#, payload.as_str()));
-    let mut nothing = Measurement::new(format!("HTTP nothing, {CALLERS} connections"), level, RATE, None);
-    let name = format!("HTTP enqueue, {CALLERS} connections");
-    let mut measurement = Measurement::new(name, level, RATE, Some(Goal::Ratio(ENQUEUE_RATIO)));
+    let new = |what, goal| {
+        Measurement::new(format!("HTTP {what}, {CALLERS} connections"), level.name(), RATE, goal)
+    };
+    let mut nothing = new("nothing", None);
+    let mut measurement = new("enqueue", Some(Goal::Ratio(ENQUEUE_RATIO)));
     let time = Duration::from_secs(bench.scale.served_seconds) / 2;
     for _ in 0..bench.scale.repetitions {
-        let file = bench.file()?;
-        let library = library_rate(&file, durability, time).await?;
-        Bench::discard(&file);
-        let file = bench.file()?;
-        let served = Served::start(&file, level, Workers::None).await?;
+        let place = bench.place(level)?;
+        let library = library_rate(&place, time).await?;
+        place.discard().await?;
+        let place = bench.place(level)?;
+        let served = Served::start(&place, level, Workers::None).await?;
         measurement.add(http_rate(&served, &request, time).await?, Some(library));
         nothing.add(http_rate(&served, &get("/healthz"), time / 2).await?, Some(library));
         drop(served);
-        Bench::discard(&file);
+        place.discard().await?;
     }
     Ok([measurement, nothing])
 }
 
-async fn library_rate(file: &Path, durability: Durability, time: Duration) -> Result<f64> {
-    let queue = open(file, durability)?;
+async fn library_rate(place: &Place, time: Duration) -> Result<f64> {
+    let queue = place.queue().await?;
     let payload = payload(PAYLOAD_BYTES)?;
     rate(time, |until| {
         let (queue, payload) = (queue.clone(), payload.clone());
@@ -126,16 +125,13 @@ where
 
 /// A server with workers on a store with many jobs.
 async fn million(bench: &Bench) -> Result<Vec<Measurement>> {
-    let file = bench.file()?;
-    let ids = {
-        let queue = open(&file, Durability::Relaxed)?;
-        stock(&queue, bench.scale.listed_jobs).await?
-    };
-    let served = Served::start(&file, "fsync", Workers::Some).await?;
+    let place = bench.first_place()?;
+    let ids = stock(&place.queue().await?, bench.scale.listed_jobs).await?;
+    let served = Served::start(&place, Level::Fsync, Workers::Some).await?;
     let mut all = pages(bench, &served).await?;
     all.extend(crowded::measure(bench, &served, &ids).await?);
     drop(served);
-    Bench::discard(&file);
+    place.discard().await?;
     Ok(all)
 }
 

@@ -7,11 +7,9 @@ use anyhow::{Context as _, Result};
 use longhaul_queue::state::{Event, JobError, OnTimeout, Outcome, Park, Policy, Reason, settle};
 use longhaul_queue::store::{ClaimRequest, Filter, ListRequest, SettleItem};
 use longhaul_queue::{Claimed, Clock as _, JobId, Json, NewJob, Queue, SystemClock};
-use longhaul_stores::sqlite::Durability;
 use serde::Deserialize;
 
 use super::Bench;
-use super::enqueue::open;
 use super::measure::{Goal, Measurement, Unit, percentile};
 
 /// Jobs on a page, as a person sees them.
@@ -49,8 +47,8 @@ const SEARCHES: [(&str, &str); 21] = [
 ];
 
 pub(super) async fn measure(bench: &Bench) -> Result<Vec<Measurement>> {
-    let file = bench.file()?;
-    let queue = open(&file, Durability::Relaxed)?;
+    let place = bench.first_place()?;
+    let queue = place.queue().await?;
     let jobs = bench.scale.listed_jobs;
     let ids = stock(&queue, jobs).await?;
     let middle = ids.get(jobs / 2).context("a store without jobs")?;
@@ -80,7 +78,7 @@ pub(super) async fn measure(bench: &Bench) -> Result<Vec<Measurement>> {
         all.push(Measurement::new(name, "", Unit::Millis, None).once(millis(started), None));
     }
     drop(queue);
-    Bench::discard(&file);
+    place.discard().await?;
     Ok(all)
 }
 

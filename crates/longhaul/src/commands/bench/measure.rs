@@ -37,6 +37,8 @@ impl Unit {
 pub(super) enum Goal {
     /// Ours over raw, at least.
     Ratio(f64),
+    /// Ours over raw, at most.
+    RatioAtMost(f64),
     /// Ours itself, at least.
     AtLeast(f64),
     /// Ours itself, at most.
@@ -47,6 +49,7 @@ impl Goal {
     pub(super) fn text(self, unit: Unit) -> String {
         match self {
             Self::Ratio(ratio) => format!("≥ {ratio:.2} raw"),
+            Self::RatioAtMost(ratio) => format!("≤ {ratio:.2} raw"),
             Self::AtLeast(value) => format!("≥ {}", unit.text(value)),
             Self::AtMost(value) => format!("≤ {}", unit.text(value)),
         }
@@ -55,6 +58,7 @@ impl Goal {
     pub(super) fn is_met(self, measurement: &Measurement) -> bool {
         match self {
             Self::Ratio(goal) => measurement.ratio().is_some_and(|ratio| ratio >= goal),
+            Self::RatioAtMost(goal) => measurement.ratio().is_some_and(|ratio| ratio <= goal),
             Self::AtLeast(goal) => measurement.ours() >= goal,
             Self::AtMost(goal) => measurement.ours() <= goal,
         }

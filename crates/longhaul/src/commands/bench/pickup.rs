@@ -4,68 +4,82 @@ use std::time::Duration;
 
 use anyhow::Result;
 use longhaul_queue::{Json, NewJob, Queue};
-use longhaul_stores::sqlite::Durability;
 
+use super::Bench;
 use super::child::{Report, Role, Running, micros, work};
-use super::enqueue::open;
 use super::measure::{Goal, Measurement, Unit, percentile};
-use super::{Bench, LEVELS};
+use super::place::Level;
 
 /// Between two jobs: long enough that the queue is idle again.
-const GAP: Duration = Duration::from_millis(20);
+pub(super) const GAP: Duration = Duration::from_millis(20);
 
 pub(super) async fn measure(bench: &Bench) -> Result<Vec<Measurement>> {
     let mut all = Vec::new();
-    for (durability, level) in LEVELS {
-        let goals = (durability == Durability::Relaxed).then_some(());
-        let goal = |millis| goals.map(|()| Goal::AtMost(millis));
-        let inside = in_process(bench, durability).await?;
-        let across = across_processes(bench, durability).await?;
-        for (name, waits, goals) in
+    for &level in bench.target.levels() {
+        let raw = raw(bench, level).await?;
+        let same_way = raw.first().map(|(_, waits)| waits.as_slice());
+        let inside = in_process(bench, level).await?;
+        let across = across_processes(bench, level).await?;
+        for (name, waits, limits) in
             [("pickup in process", inside, (1.0, 5.0)), ("pickup across processes", across, (2.0, 10.0))]
         {
-            let result = |percent, millis| {
-                Measurement::new(format!("{name}, p{percent}"), level, Unit::Millis, goal(millis))
-                    .once(percentile(&waits, percent), None)
-            };
-            all.extend([result(50, goals.0), result(99, goals.1)]);
+            let [half, most] = goals(level, limits);
+            for (percent, goal) in [(50, half), (99, most)] {
+                let raw = same_way.map(|waits| percentile(waits, percent));
+                let name = format!("{name}, p{percent}");
+                let measurement = Measurement::new(name, level.name(), Unit::Millis, goal);
+                all.push(measurement.once(percentile(&waits, percent), raw));
+            }
+        }
+        for (name, waits) in raw.iter().skip(1) {
+            let name = format!("raw {name}, p50");
+            let measurement = Measurement::new(name, level.name(), Unit::Millis, None);
+            all.push(measurement.once(percentile(waits, 50), None));
         }
     }
     Ok(all)
 }
 
-async fn in_process(bench: &Bench, durability: Durability) -> Result<Vec<f64>> {
-    let file = bench.file()?;
-    let queue = open(&file, durability)?;
-    let role = role(bench, &file, durability);
+/// What half of all and nearly all must reach. At level `fsync` the disk decides.
+fn goals(level: Level, (half, most): (f64, f64)) -> [Option<Goal>; 2] {
+    match level {
+        Level::Relaxed => [Some(Goal::AtMost(half)), Some(Goal::AtMost(most))],
+        Level::Fsync => [None, None],
+        Level::Redis | Level::Postgres => [Some(Goal::RatioAtMost(2.0)), Some(Goal::AtMost(10.0))],
+    }
+}
+
+async fn raw(bench: &Bench, level: Level) -> Result<Vec<(&'static str, Vec<f64>)>> {
+    let place = bench.place(level)?;
+    let waits = place.raw().await?.pickups(bench.scale.pickups).await?;
+    place.discard().await?;
+    Ok(waits)
+}
+
+async fn in_process(bench: &Bench, level: Level) -> Result<Vec<f64>> {
+    let place = bench.place(level)?;
+    let queue = place.queue().await?;
+    let role = Role { place: place.clone(), jobs: Some(bench.scale.pickups), starts: true };
     let worker = tokio::spawn({
         let queue = queue.clone();
         async move { work(&queue, &role).await }
     });
     let stamps = enqueue_slowly(&queue, bench.scale.pickups).await?;
     let report = worker.await??;
-    Bench::discard(&file);
+    place.discard().await?;
     Ok(waits(&stamps, &report))
 }
 
-async fn across_processes(bench: &Bench, durability: Durability) -> Result<Vec<f64>> {
-    let file = bench.file()?;
-    let queue = open(&file, durability)?;
-    let mut worker = Running::start(&role(bench, &file, durability))?;
+async fn across_processes(bench: &Bench, level: Level) -> Result<Vec<f64>> {
+    let place = bench.place(level)?;
+    let queue = place.queue().await?;
+    let role = Role { place: place.clone(), jobs: Some(bench.scale.pickups), starts: true };
+    let mut worker = tokio::task::spawn_blocking(move || Running::start(&role)).await??;
     worker.go()?;
     let stamps = enqueue_slowly(&queue, bench.scale.pickups).await?;
     let report = tokio::task::spawn_blocking(|| worker.report()).await??;
-    Bench::discard(&file);
+    place.discard().await?;
     Ok(waits(&stamps, &report))
-}
-
-fn role(bench: &Bench, file: &std::path::Path, durability: Durability) -> Role {
-    Role {
-        file: file.to_owned(),
-        fsync: durability == Durability::Fsync,
-        jobs: Some(bench.scale.pickups),
-        starts: true,
-    }
 }
 
 /// One job at a time; the time just before each enqueue.

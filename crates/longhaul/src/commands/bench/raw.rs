@@ -1,108 +1,33 @@
-//! The raw limit: one connection, one table, one index, no engine. What SQLite itself can do on this disk.
-
-use std::io::{Seek, SeekFrom, Write};
-use std::path::Path;
-use std::time::Instant;
+//! The raw limit: what a store can do without an engine. One table and one index, or one stream; nothing is kept of a job that is
+//! done.
 
 use anyhow::Result;
-use longhaul_stores::sqlite::Durability;
-use rusqlite::Connection;
+use async_trait::async_trait;
 
-use super::measure::{Measurement, Unit};
-use super::{Bench, per_second};
+mod postgres;
+mod redis;
+mod sqlite;
 
-const SYNCS: usize = 200;
-const INSERT: &str = "INSERT INTO jobs (queue, priority, run_at, state, payload) VALUES (?1, 0, 1, 0, ?2)";
-/// Index jobs_ready holds the order, as ours does.
-const CLAIM: &str = "UPDATE jobs SET state = 1 WHERE id IN (
-         SELECT id FROM jobs WHERE queue = ?1 AND state = 0 ORDER BY priority, run_at, id LIMIT 100)
-     RETURNING id, payload";
+pub(super) use postgres::Postgres;
+pub(super) use redis::Redis;
+pub(super) use sqlite::{Sqlite, fdatasync};
 
-/// How often the disk can make 4 KB durable.
-pub(super) fn fdatasync(bench: &Bench) -> Result<Measurement> {
-    let mut measurement = Measurement::new("fdatasync of 4 KB", "", Unit::PerSecond, None);
-    let mut file = std::fs::File::create(bench.folder.path().join("sync"))?;
-    let block = [7_u8; 4096];
-    file.write_all(&block)?;
-    for _ in 0..bench.scale.repetitions {
-        let started = Instant::now();
-        for _ in 0..SYNCS {
-            file.seek(SeekFrom::Start(0))?;
-            file.write_all(&block)?;
-            file.sync_data()?;
-        }
-        measurement.add(per_second(SYNCS, started.elapsed().as_secs_f64()), None);
-    }
-    Ok(measurement)
-}
+/// Jobs of a bulk insert.
+const BULK: usize = 1_000;
 
-/// A bare queue.
-pub(super) struct Raw {
-    connection: Connection,
-}
+/// A bare queue. Rates are jobs per second.
+#[async_trait]
+pub(super) trait Raw: Send {
+    /// Inserts jobs, a thousand a call.
+    async fn bulk(&mut self, jobs: usize, payload: &str) -> Result<f64>;
 
-impl Raw {
-    pub(super) fn open(file: &Path, durability: Durability) -> Result<Self> {
-        let connection = Connection::open(file)?;
-        let synchronous = if durability == Durability::Fsync { "FULL" } else { "NORMAL" };
-        connection.execute_batch(&format!(
-            "PRAGMA journal_mode = WAL; PRAGMA synchronous = {synchronous}; PRAGMA cache_size = -65536;
-             CREATE TABLE jobs (id INTEGER PRIMARY KEY, queue TEXT, priority INTEGER, run_at INTEGER, state INTEGER,
-                 payload TEXT);
-             CREATE INDEX jobs_ready ON jobs (queue, priority, run_at, id) WHERE state = 0;"
-        ))?;
-        Ok(Self { connection })
-    }
+    /// Inserts jobs, one a call, by so many callers at once where the store serves more than one.
+    async fn singles(&mut self, callers: usize, jobs: usize, payload: &str) -> Result<f64>;
 
-    /// Inserts jobs, a thousand a transaction; jobs per second.
-    pub(super) fn bulk(&self, jobs: usize, payload: &str) -> Result<f64> {
-        let started = Instant::now();
-        for first in (0..jobs).step_by(1000) {
-            self.connection.execute_batch("BEGIN IMMEDIATE")?;
-            let mut insert = self.connection.prepare_cached(INSERT)?;
-            for _ in first..jobs.min(first + 1000) {
-                insert.execute(("bulk", payload))?;
-            }
-            self.connection.execute_batch("COMMIT")?;
-        }
-        Ok(per_second(jobs, started.elapsed().as_secs_f64()))
-    }
+    /// Claims as many at a time as is good for the store, and deletes them, up to `jobs` of those that came in bulk.
+    async fn drain(&mut self, jobs: usize) -> Result<f64>;
 
-    /// Inserts jobs, one a transaction; jobs per second.
-    pub(super) fn one_by_one(&self, jobs: usize, payload: &str) -> Result<f64> {
-        let started = Instant::now();
-        for _ in 0..jobs {
-            self.connection.execute_batch("BEGIN IMMEDIATE")?;
-            self.connection.prepare_cached(INSERT)?.execute(("single", payload))?;
-            self.connection.execute_batch("COMMIT")?;
-        }
-        Ok(per_second(jobs, started.elapsed().as_secs_f64()))
-    }
-
-    /// Claims a hundred, deletes them, up to `jobs`; jobs per second.
-    pub(super) fn drain(&self, jobs: usize) -> Result<f64> {
-        let started = Instant::now();
-        let mut drained = 0;
-        while drained < jobs {
-            self.connection.execute_batch("BEGIN IMMEDIATE")?;
-            let claimed: Vec<i64> = {
-                let mut claim = self.connection.prepare_cached(CLAIM)?;
-                let rows =
-                    claim.query_map(["bulk"], |row| row.get::<_, String>(1).and_then(|_| row.get(0)))?;
-                rows.collect::<rusqlite::Result<_>>()?
-            };
-            self.connection.execute_batch("COMMIT")?;
-            if claimed.is_empty() {
-                break;
-            }
-            self.connection.execute_batch("BEGIN IMMEDIATE")?;
-            let mut delete = self.connection.prepare_cached("DELETE FROM jobs WHERE id = ?1")?;
-            for id in &claimed {
-                delete.execute([id])?;
-            }
-            self.connection.execute_batch("COMMIT")?;
-            drained += claimed.len();
-        }
-        Ok(per_second(drained, started.elapsed().as_secs_f64()))
-    }
+    /// From just before an insert to the claim by who waits for it, on an idle queue, in milliseconds: the way that the engine
+    /// takes as well, then others, by name.
+    async fn pickups(&mut self, jobs: usize) -> Result<Vec<(&'static str, Vec<f64>)>>;
 }

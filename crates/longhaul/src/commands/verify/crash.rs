@@ -8,20 +8,20 @@ use super::check::{self, Evidence};
 use super::faults::Faults;
 use super::plan::Plan;
 use super::report::Report;
-use super::server::Server;
 use super::supervisor::{Supervisor, Toll};
 use super::{journal, submit};
 use crate::app::App;
 use crate::args::CrashArgs;
 use crate::commands::fleet::Stage;
 use crate::exit::Code;
+use crate::own_server::{Purpose, Server};
 use crate::store;
 
 /// Runs the command.
 pub(super) async fn run(app: &App, args: &CrashArgs) -> Result<Code> {
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     let server = match args.own {
-        Some(kind) => Some(Server::start(kind).await?),
+        Some(kind) => Some(Server::start(kind, Purpose::Faults).await?),
         None => None,
     };
     let mut stage = match &server {

@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 use tokio::process::Child;
 
 use super::report::Report;
-use super::server::Server;
 use crate::app::App;
 use crate::args::FairArgs;
 use crate::commands::fleet::Stage;
 use crate::exit::Code;
+use crate::own_server::{Purpose, Server};
 use crate::store;
 
 const KIND: &str = "verify.turn";
@@ -60,7 +60,7 @@ pub(super) fn register(worker: &mut Worker) {
 /// Runs the command.
 pub(super) async fn run(app: &App, args: &FairArgs) -> Result<Code> {
     let server = match args.own {
-        Some(kind) => Some(Server::start(kind).await?),
+        Some(kind) => Some(Server::start(kind, Purpose::Faults).await?),
         None => None,
     };
     let mut stage = Stage::at(

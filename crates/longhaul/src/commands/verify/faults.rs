@@ -7,10 +7,10 @@ use anyhow::{Context as _, Result};
 use reqwest::Url;
 
 use super::proxy::Proxy;
-use super::server::Server;
 use crate::args::CrashArgs;
 use crate::commands::fleet::Stage;
 use crate::exit::{Code, Failure};
+use crate::own_server::Server;
 
 /// Every so many faults a server of our own is restarted; the others are cuts.
 const RESTART_EVERY: u64 = 5;

@@ -1,7 +1,6 @@
 //! The server under measure: this program as another process.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::process::Stdio;
 
 use anyhow::{Context as _, Result};
@@ -9,6 +8,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::commands::bench::child::memory_mb;
+use crate::commands::bench::place::{Level, Place};
 use crate::exec::die_with_parent;
 
 /// Whether it runs jobs as well.
@@ -27,8 +27,8 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// Starts it on a store and waits until it listens.
-    pub(super) async fn start(file: &Path, durability: &str, workers: Workers) -> Result<Self> {
+    /// Starts it on a store, files at this level, and waits until it listens.
+    pub(super) async fn start(place: &Place, level: Level, workers: Workers) -> Result<Self> {
         let program = std::env::current_exe().context("finding this program")?;
         let mut command = Command::new(program);
         command.args(["up", "--port", "0", "--host", "127.0.0.1", "--quiet", "--output", "text"]);
@@ -39,8 +39,8 @@ impl Served {
         die_with_parent(&mut command);
         let mut child = command
             .arg("--store")
-            .arg(format!("sqlite://{}", file.display()))
-            .env("LONGHAUL_STORE__DURABILITY", durability)
+            .arg(&place.url)
+            .env("LONGHAUL_STORE__DURABILITY", if level == Level::Relaxed { "relaxed" } else { "fsync" })
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .kill_on_drop(true)

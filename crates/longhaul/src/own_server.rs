@@ -1,4 +1,4 @@
-//! A Redis or Postgres server of its own, in a temporary folder and on a free port, that can be killed and started again.
+//! A Redis or Postgres server of one's own, in a temporary folder and on a free port, that can be killed and started again.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -25,9 +25,20 @@ const POSTGRES_FOLDER: &str = "/usr/lib/postgresql";
 /// Who runs Postgres, which refuses to be run by root.
 const POSTGRES_USER: &str = "postgres";
 
+/// What it is started for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To be killed: what it has answered to is on disk.
+    Faults,
+    /// To be measured, set up as one that works hard is: a Redis that writes to its disk once a second, and a Postgres with durable
+    /// commits and more than the few megabytes that it takes by default.
+    Speed,
+}
+
 /// See the module.
-pub(super) struct Server {
+pub(crate) struct Server {
     kind: OwnServer,
+    purpose: Purpose,
     folder: TempDir,
     port: u16,
     child: Child,
@@ -35,7 +46,7 @@ pub(super) struct Server {
 
 impl Server {
     /// Starts one and waits until it answers.
-    pub(super) async fn start(kind: OwnServer) -> Result<Self> {
+    pub(crate) async fn start(kind: OwnServer, purpose: Purpose) -> Result<Self> {
         let folder =
             tempfile::Builder::new().prefix("longhaul-server-").tempdir().context("making a folder")?;
         let port = {
@@ -46,8 +57,8 @@ impl Server {
         if kind == OwnServer::Postgres {
             prepare_postgres(folder.path()).await?;
         }
-        let child = spawn(kind, folder.path(), port)?;
-        let mut server = Self { kind, folder, port, child };
+        let child = spawn(kind, purpose, folder.path(), port)?;
+        let mut server = Self { kind, purpose, folder, port, child };
         server.wait().await?;
         if kind == OwnServer::Postgres {
             server.wait_for_postgres().await?;
@@ -55,12 +66,12 @@ impl Server {
         Ok(server)
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
     /// As `--store` takes it.
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         match self.kind {
             OwnServer::Redis => format!("redis://127.0.0.1:{}", self.port),
             OwnServer::Postgres => format!("postgres://{POSTGRES_USER}@127.0.0.1:{}/postgres", self.port),
@@ -68,7 +79,7 @@ impl Server {
     }
 
     /// Ends it as a crash would, and starts it again on what it left on disk.
-    pub(super) async fn restart(&mut self) -> Result<()> {
+    pub(crate) async fn restart(&mut self) -> Result<()> {
         let signal = match self.kind {
             OwnServer::Redis => Signal::KILL,
             // Of its many processes only the first knows all others; this one makes it drop everything at once.
@@ -78,7 +89,7 @@ impl Server {
             kill_process(pid, signal).context("ending the server")?;
         }
         self.child.wait().await.context("waiting for the server's end")?;
-        self.child = spawn(self.kind, self.folder.path(), self.port)?;
+        self.child = spawn(self.kind, self.purpose, self.folder.path(), self.port)?;
         self.wait().await?;
         if self.kind == OwnServer::Postgres {
             self.wait_for_postgres().await?;
@@ -123,20 +134,21 @@ impl Server {
 }
 
 /// Starts a server, prints its URL, and ends it when stdin ends: for tests of whatever uses a store.
-pub(super) async fn host(app: &App, args: &HostArgs) -> Result<Code> {
-    let server = Server::start(args.own).await?;
+pub(crate) async fn host(app: &App, args: &HostArgs) -> Result<Code> {
+    let server = Server::start(args.own, Purpose::Faults).await?;
     app.out.one(&server.url(), || server.url())?;
     tokio::io::copy(&mut tokio::io::stdin(), &mut tokio::io::sink()).await.context("reading stdin")?;
     Ok(Code::Ok)
 }
 
-fn spawn(kind: OwnServer, folder: &Path, port: u16) -> Result<Child> {
+fn spawn(kind: OwnServer, purpose: Purpose, folder: &Path, port: u16) -> Result<Child> {
     let port = port.to_string();
     let mut command = match kind {
         OwnServer::Redis => {
             let mut command = Command::new("redis-server");
             command.args(["--bind", "127.0.0.1", "--port", &port, "--daemonize", "no", "--save", ""]);
-            command.args(["--appendonly", "yes", "--appendfsync", "always", "--dir"]).arg(folder);
+            let sync = if purpose == Purpose::Speed { "everysec" } else { "always" };
+            command.args(["--appendonly", "yes", "--appendfsync", sync, "--dir"]).arg(folder);
             die_with_parent(&mut command);
             command
         }
@@ -147,6 +159,9 @@ fn spawn(kind: OwnServer, folder: &Path, port: u16) -> Result<Child> {
                 .arg(folder)
                 .arg("-D")
                 .arg(folder.join("data"));
+            if purpose == Purpose::Speed {
+                command.args(["-c", "shared_buffers=512MB", "-c", "max_wal_size=4GB"]);
+            }
             command
         }
     };

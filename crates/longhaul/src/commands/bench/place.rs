@@ -1,0 +1,242 @@
+//! Where jobs are kept while they are measured: a fresh file at one of the levels of durability, or a fresh corner of a server.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use longhaul_queue::Queue;
+use longhaul_stores::StoreUrl;
+use longhaul_stores::sqlite::{Durability, SqliteOptions};
+use reqwest::Url;
+use serde::{Deserialize, Serialize};
+use tokio_postgres::NoTls;
+
+use super::Bench;
+use super::raw::{Postgres, Raw, Redis, Sqlite};
+use crate::exit::{Code, Failure};
+
+/// What is measured.
+#[derive(Debug)]
+pub(super) enum Target {
+    /// Files in a folder of the benchmark.
+    Files,
+    /// A Redis server.
+    Redis(Url),
+    /// A database of a Postgres server.
+    Postgres(Url),
+}
+
+impl Target {
+    /// The store of this URL; files of its own where that is no server.
+    pub(super) fn of(url: &str) -> Result<Self> {
+        let kind = match url.parse::<StoreUrl>()? {
+            StoreUrl::Sqlite(_) | StoreUrl::Memory => return Ok(Self::Files),
+            StoreUrl::Redis(_) => Self::Redis,
+            StoreUrl::Postgres(_) => Self::Postgres,
+        };
+        let url = Url::parse(url).context("the store's URL")?;
+        let encrypts = |(name, value): (_, _)| name == "sslmode" && value != "disable" && value != "prefer";
+        if url.scheme() == "rediss" || url.query_pairs().any(encrypts) {
+            let text = "the raw limit of a server is measured over plain connections only";
+            return Err(Failure::new(Code::Usage, text)
+                .hint("use a URL without TLS, or measure a server of its own: longhaul bench --own redis")
+                .into());
+        }
+        Ok(kind(url))
+    }
+
+    pub(super) fn levels(&self) -> &'static [Level] {
+        match self {
+            Self::Files => &[Level::Relaxed, Level::Fsync],
+            Self::Redis(_) => &[Level::Redis],
+            Self::Postgres(_) => &[Level::Postgres],
+        }
+    }
+
+    /// For what is measured at one level only.
+    pub(super) fn first_level(&self) -> Level {
+        match self {
+            Self::Files => Level::Relaxed,
+            Self::Redis(_) => Level::Redis,
+            Self::Postgres(_) => Level::Postgres,
+        }
+    }
+}
+
+/// What a figure is about: a level of durability of files, or a server with its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Level {
+    Relaxed,
+    Fsync,
+    Redis,
+    Postgres,
+}
+
+impl Level {
+    /// As the table shows it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Relaxed => "relaxed",
+            Self::Fsync => "fsync",
+            Self::Redis => "redis",
+            Self::Postgres => "postgres",
+        }
+    }
+
+    pub(super) fn is_server(self) -> bool {
+        matches!(self, Self::Redis | Self::Postgres)
+    }
+}
+
+/// A store of its own for one measurement; a worker process opens the same.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Place {
+    pub(super) level: Level,
+    /// As `--store` takes it.
+    pub(super) url: String,
+    /// What nobody else on the server is called.
+    name: String,
+}
+
+impl Bench {
+    /// A fresh place at the level of what is measured at one only.
+    pub(super) fn first_place(&self) -> Result<Place> {
+        self.place(self.target.first_level())
+    }
+
+    /// A fresh place.
+    pub(super) fn place(&self, level: Level) -> Result<Place> {
+        let name = format!("bench_{:016x}", fastrand::u64(..));
+        let url = match &self.target {
+            Target::Files => format!("sqlite://{}/{name}/bench.db", self.folder.path().display()),
+            Target::Redis(server) => with_parameter(server, "name", &name),
+            Target::Postgres(server) => with_parameter(server, "schema", &name),
+        };
+        if let Target::Files = self.target {
+            std::fs::create_dir(self.folder.path().join(&name)).context("making a folder")?;
+        }
+        Ok(Place { level, url, name })
+    }
+}
+
+/// The URL with a parameter in the place of one of that name.
+fn with_parameter(url: &Url, name: &str, value: &str) -> String {
+    let mut url = url.clone();
+    let others: Vec<(String, String)> =
+        url.query_pairs().into_owned().filter(|(other, _)| other != name).collect();
+    url.query_pairs_mut().clear().extend_pairs(others).append_pair(name, value);
+    url.into()
+}
+
+impl Place {
+    /// The engine on it.
+    pub(super) async fn queue(&self) -> Result<Queue> {
+        let durability = if self.level == Level::Fsync { Durability::Fsync } else { Durability::Relaxed };
+        let options = SqliteOptions { durability, ..SqliteOptions::default() };
+        Ok(Queue::new(longhaul_stores::connect(&self.url.parse()?, options).await?))
+    }
+
+    /// The bare store, without the engine.
+    pub(super) async fn raw(&self) -> Result<Box<dyn Raw>> {
+        Ok(match self.level {
+            Level::Relaxed | Level::Fsync => {
+                Box::new(Sqlite::open(&self.file()?, self.level == Level::Fsync)?)
+            }
+            Level::Redis => Box::new(Redis::open(&self.redis()?, &self.prefix()).await?),
+            Level::Postgres => Box::new(Postgres::open(&self.bare_url()?, &self.name).await?),
+        })
+    }
+
+    /// Lets a server come to rest after a load. A planner of Postgres that takes a million rows for none reads all of them, and
+    /// writing out the load is no part of what is measured next.
+    pub(super) async fn rest(&self) -> Result<()> {
+        if self.level == Level::Postgres {
+            let client = self.postgres().await?;
+            client.batch_execute(&format!("ANALYZE {}.lh_jobs", self.name)).await?;
+            // Not everybody may; then the load is written out beside the measurement.
+            let _ = client.batch_execute("CHECKPOINT").await;
+        }
+        Ok(())
+    }
+
+    /// What its jobs take: the file, the server's memory, or the tables with their indexes.
+    pub(super) async fn bytes(&self) -> Result<f64> {
+        #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^52")]
+        Ok(match self.level {
+            Level::Relaxed | Level::Fsync => std::fs::metadata(self.file()?)?.len() as f64,
+            Level::Redis => {
+                let mut connection = self.redis()?.get_multiplexed_async_connection().await?;
+                let info: String = redis::cmd("INFO").arg("memory").query_async(&mut connection).await?;
+                let used =
+                    info.lines().find_map(|line| line.strip_prefix("used_memory:")?.trim().parse().ok());
+                used.context("the server does not say how much memory it uses")?
+            }
+            Level::Postgres => {
+                let sql = "SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class
+                    WHERE relnamespace = $1::text::regnamespace AND relkind = 'r'";
+                let size: i64 = self.postgres().await?.query_one(sql, &[&self.name]).await?.get(0);
+                size as f64
+            }
+        })
+    }
+
+    /// Frees what it took.
+    pub(super) async fn discard(self) -> Result<()> {
+        match self.level {
+            Level::Relaxed | Level::Fsync => {
+                // A leftover is removed with the whole folder at the end.
+                let _ = self.file()?.parent().map(std::fs::remove_dir_all);
+            }
+            Level::Redis => self.discard_keys().await?,
+            Level::Postgres => {
+                let sql = format!("DROP SCHEMA IF EXISTS {} CASCADE", self.name);
+                self.postgres().await?.batch_execute(&sql).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn discard_keys(&self) -> Result<()> {
+        let mut connection = self.redis()?.get_multiplexed_async_connection().await?;
+        let pattern = format!("{}*", self.prefix());
+        let mut cursor = 0_u64;
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1000);
+            let (next, keys): (u64, Vec<Vec<u8>>) = scan.query_async(&mut connection).await?;
+            if !keys.is_empty() {
+                redis::cmd("UNLINK").arg(keys).query_async::<()>(&mut connection).await?;
+            }
+            if next == 0 {
+                return Ok(());
+            }
+            cursor = next;
+        }
+    }
+
+    fn file(&self) -> Result<PathBuf> {
+        Ok(PathBuf::from(self.url.strip_prefix("sqlite://").context("a place that is no file")?))
+    }
+
+    /// Of all keys, the store's and raw ones.
+    fn prefix(&self) -> String {
+        format!("{{longhaul:{}}}", self.name)
+    }
+
+    fn redis(&self) -> Result<redis::Client> {
+        Ok(redis::Client::open(self.bare_url()?)?)
+    }
+
+    async fn postgres(&self) -> Result<tokio_postgres::Client> {
+        let (client, connection) = tokio_postgres::connect(&self.bare_url()?, NoTls).await?;
+        // It ends with its client, and who asks it next is told why if it ended before.
+        tokio::spawn(connection);
+        Ok(client)
+    }
+
+    /// Without the parameters that only a store understands.
+    fn bare_url(&self) -> Result<String> {
+        let mut url = Url::parse(&self.url).context("the store's URL")?;
+        url.set_query(None);
+        Ok(url.into())
+    }
+}
