@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 /// Between the name of the shared file and that of a process.
 const INFIX: &str = "-process-";
-/// Files of dead processes that one look takes.
-const REMAINS_MAX: usize = 1_000;
+/// Files of dead processes that one look takes, each an open handle until it is looked after; later looks take the others.
+const REMAINS_MAX: usize = 64;
 /// Tries to have a lock of one's own; only a neighbour that looks for remains at the same moment makes one fail.
 const CLAIMS_MAX: usize = 100;
 /// Notes of one process, in bytes.
@@ -120,7 +120,7 @@ impl Remains {
     }
 }
 
-/// What dead processes left beside a shared file.
+/// What dead processes left beside a shared file, up to 64 of them.
 pub fn remains(shared: &Path) -> Vec<Remains> {
     let start = format!("{}{INFIX}", file_name(shared));
     let folder = shared.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -215,6 +215,21 @@ mod tests {
         assert!(remains(&place.shared).is_empty(), "somebody looks after them");
         drop(found);
         assert_eq!(remains(&place.shared).len(), 1, "who gave up leaves them to others");
+        remains(&place.shared).into_iter().for_each(Remains::remove);
+        assert_eq!(place.left(), 0);
+    }
+
+    #[test]
+    fn many_remains_are_taken_a_few_at_a_time() {
+        let place = Place::new();
+        for number in 0..REMAINS_MAX + 1 {
+            std::fs::write(path_of(&place.shared, &format!("{number:016x}")), "w\n").expect("written");
+        }
+        let first = remains(&place.shared);
+        assert_eq!(first.len(), REMAINS_MAX);
+        assert_eq!(remains(&place.shared).len(), 1, "who looks meanwhile takes the rest");
+        first.into_iter().for_each(Remains::remove);
+        assert_eq!(place.left(), 1);
         remains(&place.shared).into_iter().for_each(Remains::remove);
         assert_eq!(place.left(), 0);
     }
