@@ -1,6 +1,6 @@
-//! One process leads the duties: it holds a lease in the store, and sweeps as soon as anything changes. The others
-//! sweep seldom, and trust it for as long as their own sweeps find nothing left to do. So many processes cost the store
-//! little, and a leader that dies is missed for a moment only, however long its lease.
+//! One process leads the duties: it holds a lease in the store, and sweeps a moment after anything changes, as each duty's pace
+//! says. The others wait longer after a change, and trust it for as long as their own sweeps find nothing left to do. So many
+//! processes cost the store little, and a leader that dies is missed for a moment only, however long its lease.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,10 +24,9 @@ const LEASE: Duration = Duration::from_secs(15);
 const RENEW_EVERY: Duration = Duration::from_secs(5);
 /// A follower comes so much later than the leader would, to find it done.
 const LATER: Duration = Duration::from_millis(250);
-/// Least time between two sweeps of a follower that only a change suggests: from this, when it had to do the leader's
-/// work,
+/// How long after a change a follower sweeps, at least: this, when it had to do the leader's work,
 const GAP_MIN: Duration = Duration::from_millis(500);
-/// up to this, doubled each time that nothing was left to do.
+/// and up to this, doubled each time that nothing was left to do.
 const GAP_MAX: Duration = Duration::from_secs(10);
 
 /// Who leads the duties of a store.
