@@ -44,8 +44,10 @@ fn with_scheme(scheme: &str, rest: &str) -> Option<String> {
     let has_user = rest.contains('@');
     match scheme {
         "sqlite" | "sqlite3" | "file" => {
-            let path = rest.strip_prefix("//").unwrap_or(rest);
-            Some(if path.is_empty() { SQLITE.to_owned() } else { format!("sqlite://{path}") })
+            let path = rest.strip_prefix("//").unwrap_or(rest).split('?').next().unwrap_or_default();
+            // An @ may end a password that somebody wrote behind the wrong name.
+            let is_path = !path.is_empty() && !rest.contains('@');
+            Some(if is_path { format!("sqlite://{path}") } else { SQLITE.to_owned() })
         }
         "redis" | "rediss" if place.is_empty() => Some(REDIS.to_owned()),
         "redis" | "rediss" if has_user => Some(format!("{scheme}://USER:PASSWORD@{place}")),
@@ -90,6 +92,9 @@ mod tests {
             ("sqlite:jobs.db", Some("sqlite://jobs.db")),
             ("sqlite:/srv/jobs.db", Some("sqlite:///srv/jobs.db")),
             ("file:jobs.db", Some("sqlite://jobs.db")),
+            ("file:jobs.db?mode=rwc&key=secret", Some("sqlite://jobs.db")),
+            ("sqlite3://me:secret@h/jobs", Some(SQLITE)),
+            ("sqlite:me:s?ecret@h/jobs", Some(SQLITE)),
             ("/srv/jobs.db", Some("sqlite:///srv/jobs.db")),
             ("jobs.db", Some("sqlite://jobs.db")),
             ("redis", Some(REDIS)),
