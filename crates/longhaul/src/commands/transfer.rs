@@ -44,8 +44,7 @@ pub(crate) async fn restore(app: &App, file: &Path) -> Result<Code> {
         std::fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
     }
     let ready = checked_copy(app, file, &path).await?;
-    let aside = if path.exists() { Some(move_aside(app, &path)?) } else { None };
-    std::fs::rename(&ready, &path).with_context(|| format!("putting the copy at {}", path.display()))?;
+    let aside = put_in_place(app, &ready, &path)?;
     let aside = aside.map(|aside| aside.display().to_string());
     app.out.one(&serde_json::json!({ "store": path.display().to_string(), "aside": aside }), || {
         format!("{} restored from {}", path.display(), file.display())
@@ -79,15 +78,17 @@ async fn may_replace(app: &App, path: &Path) -> Result<()> {
     }
 }
 
-/// A sound, compact copy beside the store's place, so that a crash half-way leaves no half a store.
+/// A sound, compact copy beside the store's place, so that a crash half-way leaves no half a store. A failure leaves nothing.
 async fn checked_copy(app: &App, file: &Path, path: &Path) -> Result<PathBuf> {
     let (raw, ready) = (sibling(path, "restoring"), sibling(path, "restored"));
-    let _ = std::fs::remove_file(&ready);
-    std::fs::copy(file, &raw).with_context(|| format!("copying {}", file.display()))?;
-    let packed = check_and_pack(app, &raw, &ready).await;
-    for suffix in ["", "-wal", "-shm"] {
-        // What is left of the raw copy is only litter.
-        let _ = std::fs::remove_file(with_suffix(&raw, suffix));
+    remove(&ready);
+    let packed = match std::fs::copy(file, &raw) {
+        Ok(_) => check_and_pack(app, &raw, &ready).await,
+        Err(error) => Err(error).context("copying it"),
+    };
+    remove(&raw);
+    if packed.is_err() {
+        remove(&ready);
     }
     packed.with_context(|| format!("{} cannot be restored", file.display()))?;
     Ok(ready)
@@ -104,17 +105,42 @@ async fn check_and_pack(app: &App, raw: &Path, ready: &Path) -> Result<()> {
     Ok(store.db().backup_to(ready).await?)
 }
 
-/// The store with its write-ahead log: the log may hold what the file does not have yet.
-fn move_aside(app: &App, path: &Path) -> Result<PathBuf> {
+/// Puts the copy at the store's place, and says where the former store is. After a failure that one is back.
+fn put_in_place(app: &App, ready: &Path, path: &Path) -> Result<Option<PathBuf>> {
     let aside = sibling(path, &format!("before-restore-{}", app.now().as_millis()));
+    let was_there = path.exists();
+    let moved = if was_there { move_store(path, &aside) } else { Ok(()) };
+    let placed = moved.and_then(|()| {
+        std::fs::rename(ready, path).with_context(|| format!("putting the copy at {}", path.display()))
+    });
+    if let Err(error) = placed {
+        remove(ready);
+        let back = move_store(&aside, path);
+        return Err(match back {
+            Ok(()) => error,
+            Err(_) => error.context(format!("the former store is at {}", aside.display())),
+        });
+    }
+    Ok(was_there.then_some(aside))
+}
+
+/// A store with its write-ahead log: the log may hold what the file does not have yet.
+fn move_store(from: &Path, to: &Path) -> Result<()> {
     for suffix in ["-wal", "-shm", ""] {
-        let from = with_suffix(path, suffix);
+        let (from, to) = (with_suffix(from, suffix), with_suffix(to, suffix));
         if from.exists() {
-            let to = with_suffix(&aside, suffix);
-            std::fs::rename(&from, &to).with_context(|| format!("moving {} aside", from.display()))?;
+            std::fs::rename(&from, &to)
+                .with_context(|| format!("moving {} to {}", from.display(), to.display()))?;
         }
     }
-    Ok(aside)
+    Ok(())
+}
+
+/// Removes a copy that is only litter, with whatever was left beside it.
+fn remove(copy: &Path) {
+    for suffix in ["", "-wal", "-shm", "-journal"] {
+        let _ = std::fs::remove_file(with_suffix(copy, suffix));
+    }
 }
 
 fn sibling(path: &Path, word: &str) -> PathBuf {

@@ -1,6 +1,8 @@
 //! Backup and restore.
 
-use crate::place::Place;
+use std::process::{Command, Stdio};
+
+use crate::place::{Place, Ran};
 
 #[test]
 fn a_backup_comes_back_and_the_former_store_is_kept() {
@@ -49,9 +51,44 @@ fn a_file_of_an_early_build_is_not_restored_and_leaves_nothing_behind() {
         .expect("tables");
     let ran = place.run(&["restore", "early.db", "--yes"]);
     ran.fails(1, &["early.db cannot be restored", "an early build wrote this file"]);
-    let names = std::fs::read_dir(place.path(".longhaul")).expect("a folder");
-    let names: Vec<_> = names.map(|entry| entry.expect("an entry").file_name()).collect();
-    let litter = |name: &std::ffi::OsString| name.to_string_lossy().contains("restor");
-    assert!(!names.iter().any(litter), "{names:?}");
+    assert_eq!(litter(&place), [""; 0]);
+    place.ok(&["jobs", "show", &kept]);
+}
+
+/// Names that a restore gives to files that are not to stay.
+fn litter(place: &Place) -> Vec<String> {
+    let entries = std::fs::read_dir(place.path(".longhaul")).expect("a folder");
+    let names = entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.contains("restor")).collect()
+}
+
+/// Runs with a limit on the size of files, in blocks of 512 bytes: it refuses writes as a full disk does.
+fn run_limited(place: &Place, blocks: u32, args: &[&str]) -> Ran {
+    // A signal would end the program otherwise.
+    let script = format!(r#"trap '' XFSZ; ulimit -f {blocks}; exec "$0" "$@""#);
+    let program = place.command(args);
+    let mut limited = Command::new("sh");
+    limited.args(["-c", &script]).arg(program.get_program()).args(program.get_args());
+    limited.current_dir(program.get_current_dir().expect("a folder"));
+    limited.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    Ran::from(limited.stdin(Stdio::null()).output().expect("running longhaul"))
+}
+
+#[test]
+fn a_full_disk_leaves_no_half_copies() {
+    let place = Place::new();
+    let large = format!("{:?}", "large ".repeat(100_000));
+    let kept = place.feed(&["enqueue", "echo", "-"], &large).stdout.trim().to_owned();
+    place.ok(&["backup", "b.db"]);
+    let blocks = 600;
+    assert!(std::fs::metadata(place.path("b.db")).expect("a backup").len() > u64::from(blocks) * 512);
+
+    let ran = run_limited(&place, blocks, &["backup", "c.db"]);
+    assert!(matches!(ran.code, Some(1 | 6)), "{ran:?}");
+    assert!(!place.path("c.db").exists(), "half a backup would be in the way of the next");
+    place.ok(&["backup", "c.db"]);
+
+    run_limited(&place, blocks, &["restore", "b.db", "--yes"]).fails(1, &["b.db cannot be restored"]);
+    assert_eq!(litter(&place), [""; 0]);
     place.ok(&["jobs", "show", &kept]);
 }

@@ -219,10 +219,20 @@ impl Db {
         }
         let target = target.to_owned();
         self.with_reader(move |connection| {
-            connection.execute("VACUUM INTO ?1", [target.to_string_lossy()])?;
-            std::fs::File::open(&target)
-                .and_then(|file| file.sync_all())
-                .map_err(|error| DbError::caller(format!("{} cannot be synced: {error}", target.display())))
+            // SQLite takes an empty file too. This one is nobody else's, and may be removed.
+            let unmade = |error| DbError::caller(format!("{} cannot be made: {error}", target.display()));
+            let file = std::fs::File::create_new(&target).map_err(unmade)?;
+            let made = connection.execute("VACUUM INTO ?1", [target.to_string_lossy()]);
+            let synced = made.map_err(DbError::from).and_then(|_| {
+                let unsynced =
+                    |error| DbError::caller(format!("{} cannot be synced: {error}", target.display()));
+                file.sync_all().map_err(unsynced)
+            });
+            if synced.is_err() {
+                // Half a copy is none, and would be in the way of the next.
+                let _ = std::fs::remove_file(&target);
+            }
+            synced
         })
         .await
     }
