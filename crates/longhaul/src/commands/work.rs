@@ -27,6 +27,9 @@ use crate::{builtin, models, parse, server, store};
 /// Jobs of a dead worker that run at once where no command is run.
 const SUSPECTS_MAX: usize = 64;
 
+/// How a worker says that it cannot run any of its kinds.
+const NO_HANDLER: &str = "no handler for any kind";
+
 /// Runs the command.
 pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
     let (queue, data) = app.queue_for_long().await?;
@@ -74,9 +77,11 @@ pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
     })
 }
 
-/// A worker refuses to run with nothing to do; the kinds that it was to serve stood on the command line.
+/// A worker refuses to run with nothing to do; the kinds that it was to serve stood on the command line. What else it may refuse,
+/// such as limits, has nothing to do with them.
 fn name_kinds(error: Error, args: &WorkArgs) -> anyhow::Error {
-    if args.kinds.is_empty() || !matches!(error, Error::Invalid(_)) {
+    let is_of_kinds = matches!(&error, Error::Invalid(text) if text.contains(NO_HANDLER));
+    if args.kinds.is_empty() || !is_of_kinds {
         return error.into();
     }
     Failure::new(Code::Usage, format!("--kind {}: {error}", args.kinds.join(", ")))
@@ -267,4 +272,22 @@ pub(crate) fn summarise(app: &App, report: &WorkerReport) -> Result<()> {
         return Ok(());
     }
     app.out.one(report, || text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exit::code_of;
+
+    /// What a worker says of its kinds is checked by `a_kind_without_a_handler_is_a_usage_error`.
+    #[test]
+    fn kinds_are_not_to_blame_for_what_else_a_worker_refuses() {
+        let args = WorkArgs { kinds: vec!["echo".to_owned()], ..WorkArgs::default() };
+        for text in ["the worker has no queue to serve", "value_bytes_max is 0"] {
+            let error = name_kinds(Error::invalid(text), &args);
+            assert_eq!((code_of(&error), format!("{error:#}").as_str()), (Code::Failure, text));
+        }
+        let error = name_kinds(Error::invalid(format!("the worker has {NO_HANDLER}")), &args);
+        assert_eq!(code_of(&error), Code::Usage);
+    }
 }
