@@ -149,6 +149,10 @@ pub(crate) fn shown(url: &str) -> String {
     };
     let Some((scheme, rest)) = url.split_once("://") else { return shown_keywords(&without_password(url)) };
     let (place, parameters) = rest.split_once('?').map_or((rest, None), |(place, rest)| (place, Some(rest)));
+    // Then the mark may be one of the password itself, which begins before it and ends behind.
+    if parameters.is_some_and(|parameters| parameters.contains('@')) {
+        return format!("{scheme}://***");
+    }
     let place = without_password(place);
     let parameters: Option<Vec<String>> = parameters.map(|all| all.split('&').map(hidden).collect());
     let parameters = parameters.map(|all| format!("?{}", all.join("&"))).unwrap_or_default();
@@ -258,6 +262,11 @@ mod tests {
                 "postgres://me:secret@h/d?sslpassword=secret&schema=s",
                 "postgres://me:***@h/d?sslpassword=***&schema=s",
             ),
+            ("redis://u:s?ecret@h", "redis://***"),
+            ("redis://u:s?e=c&r=et@h/1?name=a", "redis://***"),
+            ("postgres://u:s@e?cret@h/d", "postgres://***"),
+            ("postgres://u:s/e#c@ret@h/d?schema=s", "postgres://u:***@h/d?schema=s"),
+            ("u:s?ecret@h", "u:***@h"),
             ("me:secret@h:5432/d", "me:***@h:5432/d"),
             ("postgres:me:secret@h/d", "postgres:***@h/d"),
             ("host=h password=secret dbname=d", "host=h password=***"),
