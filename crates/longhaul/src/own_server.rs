@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
+use tokio::runtime::Handle;
 
 use crate::app::App;
 use crate::args::{HostArgs, OwnServer};
@@ -18,8 +19,14 @@ use crate::exit::{Code, Failure};
 
 /// How long a server may take until it answers.
 const START_MAX: Duration = Duration::from_secs(60);
-/// Between two looks whether it does.
+/// How long one may take to end. Postgres itself gives its processes five seconds before it kills them.
+const END_MAX: Duration = Duration::from_secs(10);
+/// Between two looks whether it answers.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// The end of a server's log that is told where it did not start.
+const LOG_LINES: usize = 5;
+/// The log in a server's folder.
+const LOG: &str = "log";
 /// Where Debian keeps programs of Postgres that are not on the path.
 const POSTGRES_FOLDER: &str = "/usr/lib/postgresql";
 /// Who runs Postgres, which refuses to be run by root.
@@ -35,7 +42,7 @@ pub(crate) enum Purpose {
     Speed,
 }
 
-/// See the module.
+/// See the module. It is ended when this is dropped, and its folder goes after it.
 pub(crate) struct Server {
     kind: OwnServer,
     purpose: Purpose,
@@ -60,9 +67,6 @@ impl Server {
         let child = spawn(kind, purpose, folder.path(), port)?;
         let mut server = Self { kind, purpose, folder, port, child };
         server.wait().await?;
-        if kind == OwnServer::Postgres {
-            server.wait_for_postgres().await?;
-        }
         Ok(server)
     }
 
@@ -80,55 +84,71 @@ impl Server {
 
     /// Ends it as a crash would, and starts it again on what it left on disk.
     pub(crate) async fn restart(&mut self) -> Result<()> {
+        self.end().await?;
+        self.child = spawn(self.kind, self.purpose, self.folder.path(), self.port)?;
+        self.wait().await
+    }
+
+    async fn end(&mut self) -> Result<()> {
         let signal = match self.kind {
             OwnServer::Redis => Signal::KILL,
-            // Of its many processes only the first knows all others; this one makes it drop everything at once.
+            // Of its many processes only the first knows all others, and the memory that they share; this one makes it drop
+            // everything at once.
             OwnServer::Postgres => Signal::QUIT,
         };
         if let Some(pid) = self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) {
             kill_process(pid, signal).context("ending the server")?;
         }
-        self.child.wait().await.context("waiting for the server's end")?;
-        self.child = spawn(self.kind, self.purpose, self.folder.path(), self.port)?;
-        self.wait().await?;
-        if self.kind == OwnServer::Postgres {
-            self.wait_for_postgres().await?;
-        }
+        let ended = tokio::time::timeout(END_MAX, self.child.wait()).await;
+        ended.context("the server does not end")?.context("waiting for the server's end")?;
         Ok(())
     }
 
+    /// Waits until it answers.
     async fn wait(&mut self) -> Result<()> {
         let started = Instant::now();
-        while TcpStream::connect(self.address()).await.is_err() {
+        while !self.answers().await {
             if let Some(status) = self.child.try_wait().context("looking at the server")? {
-                bail!(
-                    "the server ended by itself: {status}; its log: {}",
-                    self.folder.path().join("log").display()
-                );
+                bail!("the server ended by itself: {status}; its log ends with: {}", self.end_of_log());
             }
             if started.elapsed() > START_MAX {
-                bail!("the server does not answer after {} s", START_MAX.as_secs());
+                let log = self.end_of_log();
+                bail!("the server does not answer after {} s; its log ends with: {log}", START_MAX.as_secs());
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
         Ok(())
     }
 
-    /// It accepts connections before it lets anybody in: what it left has to be put in order first.
-    async fn wait_for_postgres(&self) -> Result<()> {
-        let started = Instant::now();
-        let program = postgres_program("pg_isready")?;
-        loop {
-            let mut command = Command::new(&program);
-            command.args(["-q", "-h", "127.0.0.1", "-p", &self.port.to_string()]);
-            let is_ready = command.stdin(Stdio::null()).status().await.is_ok_and(|status| status.success());
-            if is_ready {
-                return Ok(());
+    async fn answers(&self) -> bool {
+        if TcpStream::connect(self.address()).await.is_err() {
+            return false;
+        }
+        match self.kind {
+            OwnServer::Redis => true,
+            // It accepts connections before it lets anybody in: what it left has to be put in order first.
+            OwnServer::Postgres => {
+                let mut command = Command::new(postgres_program("pg_isready"));
+                command.args(["-q", "-h", "127.0.0.1", "-p", &self.port.to_string()]);
+                command.stdin(Stdio::null()).status().await.is_ok_and(|status| status.success())
             }
-            if started.elapsed() > START_MAX {
-                bail!("Postgres lets nobody in after {} s", START_MAX.as_secs());
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    fn end_of_log(&self) -> String {
+        let log = std::fs::read(self.folder.path().join(LOG)).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
+    }
+}
+
+impl Drop for Server {
+    /// Blocks for the moment that it takes: a server that is killed with its folder under it leaves files and shared memory behind.
+    fn drop(&mut self) {
+        if let Ok(runtime) = Handle::try_current() {
+            // One that does not end is killed with its handle.
+            let _ = tokio::task::block_in_place(|| runtime.block_on(self.end()));
         }
     }
 }
@@ -153,7 +173,7 @@ fn spawn(kind: OwnServer, purpose: Purpose, folder: &Path, port: u16) -> Result<
             command
         }
         OwnServer::Postgres => {
-            let mut command = as_postgres(&postgres_program("postgres")?);
+            let mut command = as_postgres(&postgres_program("postgres"));
             command
                 .args(["-h", "127.0.0.1", "-p", &port, "-k"])
                 .arg(folder)
@@ -165,7 +185,7 @@ fn spawn(kind: OwnServer, purpose: Purpose, folder: &Path, port: u16) -> Result<
             command
         }
     };
-    let log = std::fs::OpenOptions::new().append(true).create(true).open(folder.join("log"));
+    let log = std::fs::OpenOptions::new().append(true).create(true).open(folder.join(LOG));
     let log = log.context("opening the server's log")?;
     command.stdin(Stdio::null()).stdout(log.try_clone().context("the server's log")?).stderr(log);
     command.process_group(0).kill_on_drop(true);
@@ -191,7 +211,7 @@ async fn prepare_postgres(folder: &Path) -> Result<()> {
             );
         }
     }
-    let mut command = as_postgres(&postgres_program("initdb")?);
+    let mut command = as_postgres(&postgres_program("initdb"));
     command.args(["--auth", "trust", "--username", POSTGRES_USER, "--encoding", "UTF8", "--no-locale", "-D"]);
     let made =
         command.arg(folder.join("data")).stdin(Stdio::null()).output().await.context("running initdb")?;
@@ -223,10 +243,10 @@ fn as_postgres(program: &Path) -> Command {
 }
 
 /// The newest of the installed ones, or the one on the path.
-fn postgres_program(name: &str) -> Result<PathBuf> {
+fn postgres_program(name: &str) -> PathBuf {
     let folders = std::fs::read_dir(POSTGRES_FOLDER).into_iter().flatten().flatten();
     let version = |path: &PathBuf| path.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok());
     let newest = folders.map(|entry| entry.path()).filter(|path| version(path).is_some()).max_by_key(version);
     let program = newest.map(|folder| folder.join("bin").join(name)).filter(|program| program.exists());
-    Ok(program.unwrap_or_else(|| PathBuf::from(name)))
+    program.unwrap_or_else(|| PathBuf::from(name))
 }

@@ -1,8 +1,12 @@
 //! Stores that are servers: everything above works as it does on a file.
 
+use std::fs::Permissions;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Stdio};
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -10,23 +14,40 @@ use crate::place::Place;
 use crate::served::Served;
 use crate::workers::Process;
 
+/// How long a server may take to end before its program is killed.
+const END_MAX: Duration = Duration::from_secs(30);
+
 /// A server for a store; it ends when this is dropped.
 pub(crate) struct Host {
     pub(crate) url: String,
-    _process: Process,
-    _stdin: ChildStdin,
+    process: Process,
+    /// The server ends when this does.
+    stdin: Option<ChildStdin>,
 }
 
 impl Host {
     pub(crate) fn start(kind: &str) -> Self {
+        Self::start_in(&std::env::temp_dir(), kind)
+    }
+
+    /// Starts one whose folder is in this one.
+    fn start_in(folder: &Path, kind: &str) -> Self {
         let mut command = Place::new().command(&["verify", "host", kind]);
-        command.current_dir(std::env::temp_dir());
+        command.current_dir(folder).env("TMPDIR", folder);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("running longhaul");
         let mut url = String::new();
         BufReader::new(child.stdout.take().expect("piped")).read_line(&mut url).expect("a URL");
-        let stdin = child.stdin.take().expect("piped");
-        Self { url: url.trim_end().to_owned(), _process: Process(child), _stdin: stdin }
+        let stdin = child.stdin.take();
+        Self { url: url.trim_end().to_owned(), process: Process(child), stdin }
+    }
+}
+
+impl Drop for Host {
+    /// A program that is killed cannot clean up behind its server.
+    fn drop(&mut self) {
+        drop(self.stdin.take());
+        self.process.ends_within(END_MAX);
     }
 }
 
@@ -87,6 +108,36 @@ fn postgres_works_as_a_file_does() {
     works_as_on_a_file("postgres");
 }
 
+/// The pieces of memory that the processes of a Postgres share, as files.
+fn shared_memory(server_folder: &Path) -> Vec<PathBuf> {
+    let first = crate::place::read(&server_folder.join("data/postmaster.pid"));
+    let id = first.lines().next().expect("the number of a process");
+    let maps = crate::place::read(Path::new(&format!("/proc/{id}/maps")));
+    let paths = maps.lines().filter_map(|line| line.split_once("/dev/shm/"));
+    paths.map(|(_, name)| Path::new("/dev/shm").join(name)).filter(|path| path.exists()).collect()
+}
+
+#[test]
+fn a_server_of_one_s_own_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // Root runs Postgres as somebody else, who has to get there.
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("it is opened");
+    let entries = || -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder.path()).expect("a folder");
+        entries.map(|entry| entry.expect("an entry").path()).collect()
+    };
+    for kind in ["redis", "postgres"] {
+        let host = Host::start_in(folder.path(), kind);
+        let its_own = entries();
+        assert_eq!(its_own.len(), 1, "{its_own:?}");
+        let memory = if kind == "postgres" { shared_memory(&its_own[0]) } else { Vec::new() };
+        assert_eq!(memory.is_empty(), kind == "redis", "{memory:?}");
+        drop(host);
+        assert!(entries().is_empty(), "{:?}", entries());
+        assert!(!memory.iter().any(|path| path.exists()), "{memory:?}");
+    }
+}
+
 #[test]
 fn a_server_that_is_away_is_told_and_its_password_is_not() {
     let place = Place::new();
@@ -100,6 +151,9 @@ fn a_server_that_is_away_is_told_and_its_password_is_not() {
         let shown = place.ok(&["config", "show", "--store", url]);
         assert!(!shown.contains("secret") && shown.contains("u:***@"), "{shown}");
     }
+    let ran = place.run(&["move", "--from", "redis://u:s?ecret@h", "--to", "sqlite://x.db"]);
+    ran.fails(2, &["--from is \"redis://***\"", "%3F for ?"]);
+    assert!(!ran.stderr.contains("ecret"), "{ran:?}");
 }
 
 fn doctor(place: &Place, url: &str) -> Vec<serde_json::Value> {

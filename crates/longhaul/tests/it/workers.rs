@@ -24,6 +24,18 @@ impl Process {
         self.0.try_wait().expect("looking at a process").is_some()
     }
 
+    /// Whether it ends by itself soon enough.
+    pub(crate) fn ends_within(&mut self, most: Duration) -> bool {
+        let started = Instant::now();
+        while !self.has_ended() {
+            if started.elapsed() > most {
+                return false;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        true
+    }
+
     /// SIGKILL at a moment of the test's choice. This waits for nothing: different moments are what is tested.
     pub(crate) fn kill_after(&mut self, moment: Duration) {
         std::thread::sleep(moment);
