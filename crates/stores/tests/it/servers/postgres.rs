@@ -4,6 +4,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -82,11 +83,17 @@ impl Server {
         let mut command = as_postgres("sh");
         command.args(["-c", GUARD]).env("BIN", &bin).env("FOLDER", &folder).env("OPTIONS", &options);
         command.env("PRIMARY", primary.map(|port| port.to_string()).unwrap_or_default());
+        // Ctrl-C is for the tests: the shell outlives them for the moment that it needs.
+        command.process_group(0);
         let mut guard = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a shell starts");
         let mut line = String::new();
         let stdout = guard.stdout.take().expect("its output");
         BufReader::new(stdout).read_line(&mut line).expect("its word");
-        assert_eq!(line.trim(), "ready", "Postgres did not start: {}", logs(&folder));
+        if line.trim() != "ready" {
+            let logs = logs(&folder);
+            let _ = std::fs::remove_dir_all(&folder);
+            panic!("Postgres did not start: {logs}");
+        }
         Self { folder, port, options, _guard: guard }
     }
 

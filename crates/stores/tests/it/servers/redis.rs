@@ -1,18 +1,19 @@
 //! Redis for the tests: one server for all of them, each test with a key prefix of its own; and servers of a test's own,
 //! which it may kill.
 
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use longhaul_stores::redis::{RedisStore, RedisUrl};
-use tempfile::TempDir;
 
 use super::{free_port, need, wait_for_port};
 
 /// A running server. It ends with this value, and with this process however that ends: the shell that started it waits
-/// for the end of its input.
+/// for the end of its input, and then removes its folder too.
 pub(crate) struct RedisServer {
     pub(crate) port: u16,
     folder: PathBuf,
@@ -20,7 +21,6 @@ pub(crate) struct RedisServer {
     /// How it is told its port.
     port_setting: &'static str,
     shell: Child,
-    _guard: Option<TempDir>,
 }
 
 impl RedisServer {
@@ -36,16 +36,17 @@ impl RedisServer {
 
     fn start_on(port: u16, port_setting: &'static str, settings: &[&str]) -> Self {
         need("redis-server", "redis-server");
-        let guard = tempfile::tempdir().expect("a temporary folder");
-        let folder = guard.path().to_owned();
+        let made = tempfile::Builder::new().prefix("longhaul-redis-").tempdir();
+        let folder = made.expect("a temporary folder").keep();
         let settings: Vec<String> = settings.iter().map(|&text| text.to_owned()).collect();
         let shell = spawn((port_setting, port), &folder, &settings);
-        Self { port, folder, settings, port_setting, shell, _guard: Some(guard) }
+        Self { port, folder, settings, port_setting, shell }
     }
 
-    /// Ends the server like a power cut of the process: SIGKILL, no last words.
+    /// Ends the server like a power cut of the process: SIGKILL, no last words. Its files stay for a restart.
     pub(crate) fn kill(&mut self) {
-        drop(self.shell.stdin.take());
+        let stdin = self.shell.stdin.as_mut().expect("the server runs");
+        stdin.write_all(b"keep\n").expect("its shell listens");
         self.shell.wait().expect("the server ends");
     }
 
@@ -73,13 +74,25 @@ impl RedisServer {
 
 impl Drop for RedisServer {
     fn drop(&mut self) {
-        self.kill();
+        drop(self.shell.stdin.take());
+        let _ = self.shell.wait();
+        // The shell of a server that was killed has left it.
+        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
 fn spawn((port_setting, port): (&str, u16), folder: &Path, settings: &[String]) -> Child {
-    let script = r#""$@" >/dev/null 2>&1 & server=$!; read _; kill -9 $server; wait $server 2>/dev/null"#;
+    let script = r#"
+"$@" >/dev/null 2>&1 &
+server=$!
+read -r _ && keep=1
+kill -9 $server
+wait $server 2>/dev/null
+[ -n "$keep" ] || rm -rf "$FOLDER"
+"#;
     let mut command = Command::new("sh");
+    // Ctrl-C is for the tests: the shell outlives them for the moment that it needs.
+    command.process_group(0).env("FOLDER", folder);
     command.args(["-c", script, "sh", "redis-server", "--bind", "127.0.0.1", "--save", ""]);
     command.arg(port_setting).arg(port.to_string()).arg("--dir").arg(folder).args(settings);
     let shell = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("a shell starts");
