@@ -325,7 +325,7 @@ impl ClaimLoop {
         };
         let answer = match (answer, waiting) {
             (answer, None) => answer,
-            (answer, Some(waiting)) => Some(self.end_wait(answer, waiting).await),
+            (answer, Some(waiting)) => self.end_wait(answer, waiting).await,
         };
         if let Some(answer) = answer {
             self.answered(answer);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use longhaul_queue::memory::MemoryStore;
 use longhaul_queue::testing::{Fault, FaultyStore};
-use longhaul_queue::{Failure, JobContext, State, Store, WorkerOptions};
+use longhaul_queue::{Failure, JobContext, Json, NewJob, QueueShare, State, Store, WorkerOptions};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::stage::{Stage, soon, start};
@@ -53,6 +53,42 @@ async fn an_idle_worker_takes_what_comes_and_ends_at_once() {
         tokio::task::yield_now().await;
     }
     assert_eq!(stage.get(id).await.job.state, State::Ready);
+}
+
+#[tokio::test]
+async fn a_wait_ends_for_whatever_else_there_is_to_do() {
+    let ear = Ear::new();
+    let stage = Stage::with_store(ear.store());
+    let mut worker = stage.worker();
+    let control = worker.control();
+    worker.handle("job", |_: JobContext, (): ()| async { Ok::<_, Failure>(()) });
+    let started = start(worker);
+    let run = async |queue: &str| {
+        let id = stage.enqueue_job(NewJob::new("job", Json::null()).queue(queue)).await;
+        stage.until(id, State::Succeeded).await;
+    };
+    run("default").await;
+    control.set_queues(vec![QueueShare::from("other")]);
+    run("other").await;
+    control.set_concurrency(0);
+    control.set_concurrency(3);
+    run("other").await;
+    let polled = stage.enqueue_job(NewJob::new("job", Json::null()).queue("late")).await;
+    control.set_queues(vec![QueueShare::from("late")]);
+    stage.until(polled, State::Succeeded).await;
+    assert_eq!(started.drain().await.done, 4);
+}
+
+#[tokio::test]
+async fn a_worker_that_ends_with_its_work_does_not_wait_for_more() {
+    let ear = Ear::new();
+    let stage = Stage::with_store(ear.store());
+    let mut worker = stage.worker_with(WorkerOptions { until_empty: true, ..WorkerOptions::default() });
+    worker.handle("job", |_: JobContext, (): ()| async { Ok::<_, Failure>(()) });
+    for _ in 0..25 {
+        stage.enqueue("job").await;
+    }
+    assert_eq!(start(worker).ended().await.done, 25);
 }
 
 #[tokio::test]
@@ -103,9 +139,7 @@ async fn a_waiting_claim_that_fails_is_made_again() {
             stage.until(first, State::Succeeded).await;
             let queue = stage.queue.clone();
             store.fail_call(store.calls() + call, fault);
-            let Ok(second) =
-                queue.enqueue(longhaul_queue::NewJob::new("job", longhaul_queue::Json::null())).await
-            else {
+            let Ok(second) = queue.enqueue(NewJob::new("job", Json::null())).await else {
                 // The enqueue itself was the one that failed.
                 continue;
             };

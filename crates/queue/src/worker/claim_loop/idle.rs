@@ -2,7 +2,7 @@
 //! it goes out as soon as the notice comes, without the way from thread to thread and back.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
@@ -20,8 +20,15 @@ use super::{ClaimLoop, LOOK_GAP, changed_after};
 pub(super) struct Waiting {
     /// Dropped, it ends the wait. A claim that has begun goes on.
     stop: oneshot::Sender<()>,
+    progress: Arc<Progress>,
+}
+
+/// How far it is.
+struct Progress {
     /// The change that it has seen last.
-    seen: Arc<AtomicU64>,
+    seen: AtomicU64,
+    /// The store was asked.
+    asked: AtomicBool,
 }
 
 impl ClaimLoop {
@@ -33,32 +40,37 @@ impl ClaimLoop {
         }
         let store = Arc::clone(self.identity.services.queue.store());
         let runtime = store.runtime()?;
-        let request = self.request(self.now());
-        let limit = request.limit;
+        // One job, should this worker's own runtime be too busy to start it; an answer of one is followed by a claim for all slots.
+        let request = ClaimRequest { limit: 1, ..self.request(self.now()) };
         let (stop, stopped) = oneshot::channel();
-        let seen = Arc::new(AtomicU64::new(*self.changes.borrow()));
+        let seen = AtomicU64::new(*self.changes.borrow());
+        let progress = Arc::new(Progress { seen, asked: AtomicBool::new(false) });
         let wait = Wait {
             changes: self.changes.clone(),
             after: self.looked_at + LOOK_GAP,
             stopped,
-            seen: Arc::clone(&seen),
+            progress: Arc::clone(&progress),
             clock: Arc::clone(self.identity.services.queue.clock()),
         };
-        self.calls.claim_later(limit, claim_on_change(runtime, store, request, wait));
-        Some(Waiting { stop, seen })
+        self.calls.claim_later(request.limit, claim_on_change(runtime, store, request, wait));
+        Some(Waiting { stop, progress })
     }
 
-    /// The claim's answer: nothing, if something else came up before it had begun. What has changed since is a reason to look.
-    pub(super) async fn end_wait(&mut self, answer: Option<Answer>, waiting: Waiting) -> Answer {
-        let Waiting { stop, seen } = waiting;
+    /// The claim's answer; `None` if something else came up before it had begun. What has changed since is a reason to look.
+    pub(super) async fn end_wait(&mut self, answer: Option<Answer>, waiting: Waiting) -> Option<Answer> {
+        let Waiting { stop, progress } = waiting;
         drop(stop);
         let answer = match answer {
             Some(answer) => answer,
             None => self.calls.answer().await,
         };
+        self.look |= *self.changes.borrow_and_update() != progress.seen.load(Ordering::Relaxed);
+        let failed = matches!(answer, Answer::Claimed(_, Err(_)));
+        if !failed && !progress.asked.load(Ordering::Relaxed) {
+            return None;
+        }
         self.looked_at = Instant::now();
-        self.look |= *self.changes.borrow_and_update() != seen.load(Ordering::Relaxed);
-        answer
+        Some(answer)
     }
 }
 
@@ -67,10 +79,11 @@ struct Wait {
     changes: watch::Receiver<u64>,
     after: Instant,
     stopped: oneshot::Receiver<()>,
-    seen: Arc<AtomicU64>,
+    progress: Arc<Progress>,
     clock: Arc<dyn Clock>,
 }
 
+/// Claims after the next change; nothing if the wait was ended before.
 async fn claim_on_change(
     runtime: Handle,
     store: Arc<dyn Store>,
@@ -83,9 +96,14 @@ async fn claim_on_change(
             _ = wait.stopped => return Ok(Vec::new()),
             () = changed_after(&mut wait.changes, wait.after) => {}
         }
-        wait.seen.store(*wait.changes.borrow_and_update(), Ordering::Relaxed);
+        wait.progress.seen.store(*wait.changes.borrow_and_update(), Ordering::Relaxed);
+        wait.progress.asked.store(true, Ordering::Relaxed);
         request.now = wait.clock.now();
         calls::claim(store, request).await
     });
-    claiming.await.unwrap_or_else(|_| Err(Error::Unavailable("the store was closed".to_owned())))
+    match claiming.await {
+        Ok(answer) => answer,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_) => Err(Error::Unavailable("the store was closed".to_owned())),
+    }
 }
