@@ -1,37 +1,57 @@
-//! Group commit: enqueues that come while one is being committed go together in the next transaction. Places are given
-//! to one transaction at a time anyway, so nothing is lost by waiting, and one commit serves all.
+//! Small enqueues that come while one is under way go together in the next call to the server: one commit, or one function, serves
+//! all of them. Who comes alone waits for nobody.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use async_trait::async_trait;
 use longhaul_queue::store::Enqueued;
 use longhaul_queue::{Error, NewJob, Result, Timestamp};
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use super::db::{Db, Mode, gone, transact};
-use super::error::{DbError, DbResult};
-use super::tx::Tx;
-use super::{insert, plain};
-
-/// Jobs of a submission that may wait for others; a larger one is worth a transaction of its own.
-pub(super) const SMALL_JOBS_MAX: usize = 20;
+/// Jobs of a submission that may wait for others; a larger one is worth a call of its own.
+const SMALL_JOBS_MAX: usize = 20;
 /// Jobs that go together.
 const GROUP_JOBS_MAX: usize = 1_000;
 
+/// Whether a submission may go with others: it is small, and concerns nobody else.
+pub(crate) fn is_small(jobs: &[NewJob]) -> bool {
+    jobs.len() <= SMALL_JOBS_MAX && !jobs.iter().any(reaches_out)
+}
+
+/// Whether a job concerns others than itself.
+pub(crate) fn reaches_out(job: &NewJob) -> bool {
+    !job.depends_on.is_empty() || job.after_process.is_some() || job.options.unique.is_some()
+}
+
+/// A submission.
+pub(crate) struct Part {
+    pub(crate) jobs: Vec<NewJob>,
+    pub(crate) now: Timestamp,
+}
+
+/// Who stores them.
+#[async_trait]
+pub(crate) trait Inserts: Send + Sync + 'static {
+    /// Where they wait.
+    fn gather(&self) -> &Gather;
+
+    /// Stores all of them or none, and answers for each.
+    async fn together(&self, parts: &[&Part]) -> Result<Vec<Vec<Enqueued>>>;
+
+    /// Stores one.
+    async fn alone(&self, part: &Part) -> Result<Vec<Enqueued>>;
+}
+
 /// Enqueues that wait for their turn.
 #[derive(Default)]
-pub(super) struct Gather(Mutex<Line>);
+pub(crate) struct Gather(Mutex<Line>);
 
 #[derive(Default)]
 struct Line {
     waiting: Vec<Waiting>,
     /// Somebody serves those who wait.
     served: bool,
-}
-
-/// A submission of jobs that concern nobody else.
-struct Part {
-    jobs: Vec<NewJob>,
-    now: Timestamp,
 }
 
 struct Waiting {
@@ -41,12 +61,16 @@ struct Waiting {
 
 /// Enqueues a submission, with those of others that wait. They are served on the store's own runtime: a caller that goes
 /// away takes nobody else's along.
-pub(super) async fn enqueue(db: &Arc<Db>, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {
+pub(crate) async fn enqueue<S: Inserts>(
+    store: &Arc<S>,
+    runtime: &Handle,
+    part: Part,
+) -> Result<Vec<Enqueued>> {
     let (answer, answered) = oneshot::channel();
-    if db.gather.join(Waiting { part: Part { jobs, now }, answer }) {
-        db.pool.io().spawn(serve_all(Service { db: Arc::clone(db), ended: false }));
+    if store.gather().join(Waiting { part, answer }) {
+        runtime.spawn(serve_all(Service { store: Arc::clone(store), ended: false }));
     }
-    answered.await.unwrap_or_else(|_| Err(gone()))
+    answered.await.unwrap_or_else(|_| Err(Error::Unavailable("the store was closed".to_owned())))
 }
 
 impl Gather {
@@ -78,37 +102,34 @@ impl Gather {
 }
 
 /// Whoever serves. Should it break off, those who wait are told, and the next one to come begins anew.
-struct Service {
-    db: Arc<Db>,
+struct Service<S: Inserts> {
+    store: Arc<S>,
     ended: bool,
 }
 
-impl Drop for Service {
+impl<S: Inserts> Drop for Service<S> {
     fn drop(&mut self) {
         if !self.ended {
-            *self.db.gather.lock() = Line::default();
+            *self.store.gather().lock() = Line::default();
         }
     }
 }
 
-async fn serve_all(mut service: Service) {
+async fn serve_all<S: Inserts>(mut service: Service<S>) {
     loop {
-        let group = service.db.gather.next_group();
+        let group = service.store.gather().next_group();
         if group.is_empty() {
             service.ended = true;
             return;
         }
-        serve(&service.db, group).await;
+        serve(service.store.as_ref(), group).await;
     }
 }
 
 /// Stores a group and answers each. When it does not go together, each goes by itself: one of them may be refused.
-async fn serve(db: &Db, group: Vec<Waiting>) {
+async fn serve(store: &impl Inserts, group: Vec<Waiting>) {
     let parts: Vec<&Part> = group.iter().map(|waiting| &waiting.part).collect();
-    let together = match &parts[..] {
-        [] | [_] => None,
-        [first, ..] => Some(transact!(db, Mode::Shared, first.now, |tx| insert_group(tx, &parts))),
-    };
+    let together = if parts.len() > 1 { Some(store.together(&parts).await) } else { None };
     match together {
         Some(Ok(replies)) => {
             for (waiting, reply) in group.into_iter().zip(replies) {
@@ -123,22 +144,9 @@ async fn serve(db: &Db, group: Vec<Waiting>) {
         }
         Some(Err(_)) | None => {
             for waiting in group {
-                let reply = enqueue_part(db, &waiting.part).await;
+                let reply = store.alone(&waiting.part).await;
                 let _ = waiting.answer.send(reply);
             }
         }
     }
-}
-
-async fn insert_group(tx: &mut Tx<'_>, parts: &[&Part]) -> DbResult<Vec<Vec<Enqueued>>> {
-    if tx.is_alone() {
-        return Err(DbError::Queue(Error::invalid("one of these enqueues must be looked at by itself")));
-    }
-    let parts: Vec<(&[NewJob], Timestamp)> =
-        parts.iter().map(|part| (part.jobs.as_slice(), part.now)).collect();
-    plain::insert(tx, &parts).await
-}
-
-async fn enqueue_part(db: &Db, part: &Part) -> Result<Vec<Enqueued>> {
-    transact!(db, Mode::Shared, part.now, |tx| insert::insert(tx, &part.jobs, part.now))
 }

@@ -10,6 +10,7 @@ use longhaul_queue::{Error, Result, Store};
 
 mod address;
 mod changes;
+mod gather;
 mod history;
 mod io;
 mod meant;

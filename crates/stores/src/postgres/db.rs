@@ -16,12 +16,12 @@ use tokio::sync::watch;
 use tokio_postgres::Client;
 use tracing::debug;
 
+use crate::gather::Gather;
 use crate::io::Io;
 use crate::server_clock::ServerClock;
 
 use super::done::Habit;
 use super::error::{DbError, DbResult, from_sql, is_collision, is_connection_lost};
-use super::gather::Gather;
 use super::listener::Listener;
 use super::pool::{Door, Pool, Pooled};
 use super::tx::Tx;

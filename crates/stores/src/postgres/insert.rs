@@ -17,6 +17,7 @@ use super::tx::Tx;
 use super::unique::{self, Scope};
 use super::{columns, graph, plain, process};
 use crate::changes::Subject;
+use crate::gather::reaches_out;
 
 /// Stores jobs in the order given; parents may stand after their children.
 pub(super) async fn insert(tx: &mut Tx<'_>, jobs: &[NewJob], now: Timestamp) -> DbResult<Vec<Enqueued>> {
@@ -65,11 +66,6 @@ pub(super) async fn insert(tx: &mut Tx<'_>, jobs: &[NewJob], now: Timestamp) -> 
 
 pub(super) fn id_of(job: &NewJob) -> DbResult<JobId> {
     job.id.ok_or_else(|| Error::invalid(format!("a job of kind {} has no id", job.kind)).into())
-}
-
-/// Whether a job concerns others than itself.
-pub(super) fn reaches_out(job: &NewJob) -> bool {
-    !job.depends_on.is_empty() || job.after_process.is_some() || job.options.unique.is_some()
 }
 
 /// The highest place given so far. The row stays locked until the commit: see the migration.

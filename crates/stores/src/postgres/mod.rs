@@ -2,7 +2,7 @@
 //!
 //! Reading order: `migrations/` (the tables and why), `db` (transactions: what runs side by side and what runs alone),
 //! `pool`, `tls` and `listener` (connections), `server_time` (whose clock counts), `tx` and `totals` (bookkeeping that
-//! every change carries), `fold`, then a file per verb: `insert` (with `plain`, `gather` and `transaction`), `take` (the
+//! every change carries), `fold`, then a file per verb: `insert` (with `plain`, `group` and `transaction`), `take` (the
 //! usual claim, one trip) and `claim` (the others, with `turns`), `save`, `settle` (with `updates` and `done`), `graph`,
 //! `process`, `unique`, `admin`, `revive`, `delete`, `sweep`, `settings`, `records`, `read`, `list` (with `ways`, the
 //! indexes that a list may go by), `export` and `import`.
@@ -19,8 +19,8 @@ mod done;
 mod error;
 mod export;
 mod fold;
-mod gather;
 mod graph;
+mod group;
 mod import;
 mod insert;
 mod list;
@@ -65,6 +65,8 @@ use tokio::sync::watch;
 pub use db::PostgresOptions;
 use db::{Db, Mode, transact};
 pub use url::PostgresUrl;
+
+use crate::gather::{self, Part};
 
 /// Jobs in a Postgres schema. Cheap to clone.
 #[derive(Clone)]
@@ -117,10 +119,10 @@ impl Store for PostgresStore {
     }
 
     async fn insert(&self, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {
-        let alone = jobs.iter().any(insert::reaches_out);
-        if !alone && jobs.len() <= gather::SMALL_JOBS_MAX {
-            return gather::enqueue(&self.db, jobs, now).await;
+        if gather::is_small(&jobs) {
+            return gather::enqueue(&self.db, self.db.pool.io(), Part { jobs, now }).await;
         }
+        let alone = jobs.iter().any(gather::reaches_out);
         let mode = if alone { Mode::Alone } else { Mode::Shared };
         transact!(self.db, mode, now, |tx| insert::insert(tx, &jobs, now))
     }

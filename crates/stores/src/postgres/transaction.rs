@@ -12,6 +12,7 @@ use super::db::Db;
 use super::error::{DbResult, corrupt, from_sql};
 use super::insert;
 use super::tx::Tx;
+use crate::gather::reaches_out;
 
 impl PostgresStore {
     /// Enqueues jobs in a caller's transaction on the same database: both are stored with its commit, or neither.
@@ -100,7 +101,7 @@ async fn insert_in(
     now: Timestamp,
     path: &str,
 ) -> DbResult<Vec<Enqueued>> {
-    let alone = jobs.iter().any(insert::reaches_out);
+    let alone = jobs.iter().any(reaches_out);
     let set_path = "SELECT set_config('search_path', $1, true)";
     client.query_one(set_path, &[&db.pool.url().quoted_schema()]).await?;
     let lock = if alone { "pg_advisory_xact_lock" } else { "pg_advisory_xact_lock_shared" };

@@ -1,7 +1,9 @@
-//! Enqueue: one script call, all or nothing.
+//! Enqueue: one call of a function, all or nothing.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
+use async_trait::async_trait;
 use longhaul_queue::job::{JobOptions, NewJob};
 use longhaul_queue::store::{Enqueued, Firing, How};
 use longhaul_queue::{Error, Json, Result, Timestamp, graph};
@@ -10,26 +12,62 @@ use redis::Value;
 use super::RedisStore;
 use super::codec::{Reader, corrupt, millis, text};
 use super::encode::{Args, first_state, options_text, put_job};
+use super::link::Link;
 use super::reply;
 use super::scripts::Function;
+use crate::gather::{Gather, Inserts, Part};
 
-pub(super) async fn insert(store: &RedisStore, jobs: &[NewJob], now: Timestamp) -> Result<Vec<Enqueued>> {
-    if jobs.is_empty() {
-        return Ok(Vec::new());
+/// Where jobs come in.
+pub(super) struct Enqueues {
+    pub(super) link: Arc<Link>,
+    pub(super) gather: Gather,
+}
+
+#[async_trait]
+impl Inserts for Enqueues {
+    fn gather(&self) -> &Gather {
+        &self.gather
     }
-    let mut args = job_args(jobs, now)?;
-    let mut seen = HashSet::with_capacity(jobs.len());
-    let differ = jobs.iter().all(|job| seen.insert(job.id));
+
+    async fn together(&self, parts: &[&Part]) -> Result<Vec<Vec<Enqueued>>> {
+        insert(&self.link, parts).await
+    }
+
+    async fn alone(&self, part: &Part) -> Result<Vec<Enqueued>> {
+        Ok(insert(&self.link, &[part]).await?.pop().unwrap_or_default())
+    }
+}
+
+/// Stores submissions, all or none, and answers for each.
+async fn insert(link: &Link, parts: &[&Part]) -> Result<Vec<Vec<Enqueued>>> {
+    let jobs = || parts.iter().flat_map(|part| &part.jobs);
+    let count = jobs().count();
+    if count == 0 {
+        return Ok(parts.iter().map(|_| Vec::new()).collect());
+    }
+    let mut args: Args = vec![count.to_string().into_bytes()];
+    for part in parts {
+        put_jobs(&mut args, &part.jobs, part.now)?;
+    }
+    let mut seen = HashSet::with_capacity(count);
+    let differ = jobs().all(|job| seen.insert(job.id));
     args.push(if differ { b"1".to_vec() } else { b"0".to_vec() });
-    let (head, rest) = reply::headed(store.link.run(Function::Enqueue, now, args).await?)?;
+    let now = parts.iter().map(|part| part.now).max().unwrap_or_default();
+    let (head, rest) = reply::headed(link.run(Function::Enqueue, now, args).await?)?;
     let [enqueued] = rest.as_slice() else { return Err(refusal(&head, &rest)) };
-    match head.as_str() {
-        "plain" => return plain(jobs, reply::int(enqueued)?, now),
-        "ok" => {}
+    let mut replies = match head.as_str() {
+        "plain" => plain(parts, reply::int(enqueued)?)?,
+        "ok" => each(reply::bytes(enqueued)?)?,
         _ => return Err(refusal(&head, &rest)),
     }
-    let mut reader = Reader::new(reply::bytes(enqueued)?);
-    let mut replies = Vec::with_capacity(jobs.len());
+    .into_iter();
+    Ok(parts.iter().map(|part| replies.by_ref().take(part.jobs.len()).collect()).collect())
+}
+
+/// What became of each.
+fn each(bytes: &[u8]) -> Result<Vec<Enqueued>> {
+    let mut reader = Reader::new(bytes);
+    let mut replies = Vec::new();
     while !reader.is_empty() {
         replies.push(Enqueued {
             id: reader.id()?,
@@ -42,19 +80,25 @@ pub(super) async fn insert(store: &RedisStore, jobs: &[NewJob], now: Timestamp) 
 }
 
 /// Jobs that were all new and wait for nothing but their time, stored after the place `last`.
-fn plain(jobs: &[NewJob], last: i64, now: Timestamp) -> Result<Vec<Enqueued>> {
-    let enqueued = |(job, seq): (&NewJob, i64)| {
+fn plain(parts: &[&Part], last: i64) -> Result<Vec<Enqueued>> {
+    let jobs = parts.iter().flat_map(|part| part.jobs.iter().map(|job| (job, part.now)));
+    let enqueued = |((job, now), seq): ((&NewJob, Timestamp), i64)| {
         let id = job.id.ok_or_else(|| corrupt("an answer"))?;
         Ok(Enqueued { id, seq, state: first_state(job, now), how: How::Inserted })
     };
-    jobs.iter().zip(last + 1..).map(enqueued).collect()
+    jobs.zip(last + 1..).map(enqueued).collect()
 }
 
 /// How many, and then each.
 pub(super) fn job_args(jobs: &[NewJob], now: Timestamp) -> Result<Args> {
-    graph::check(jobs)?;
     let mut args = Vec::with_capacity(1 + jobs.len());
     args.push(jobs.len().to_string().into_bytes());
+    put_jobs(&mut args, jobs, now)?;
+    Ok(args)
+}
+
+fn put_jobs(args: &mut Args, jobs: &[NewJob], now: Timestamp) -> Result<()> {
+    graph::check(jobs)?;
     // Jobs that come together mostly have the same options.
     let mut known: Option<(&JobOptions, Option<Json>)> = None;
     for job in jobs {
@@ -62,10 +106,10 @@ pub(super) fn job_args(jobs: &[NewJob], now: Timestamp) -> Result<Args> {
             Some((options, text)) if *options == &job.options => text.clone(),
             _ => options_text(&job.options)?,
         };
-        put_job(&mut args, job, options.as_ref(), now)?;
+        put_job(args, job, options.as_ref(), now)?;
         known = Some((&job.options, options));
     }
-    Ok(args)
+    Ok(())
 }
 
 fn how(number: u8) -> Result<How> {

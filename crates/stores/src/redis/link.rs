@@ -160,6 +160,11 @@ impl Link {
         Ok(Some(started.elapsed()).filter(|waited| *waited >= WAIT_TOLD).unwrap_or_default())
     }
 
+    /// That of the connection.
+    pub(super) fn runtime(&self) -> &Handle {
+        &self.io
+    }
+
     /// The name of a key.
     pub(super) fn key(&self, name: &str) -> String {
         format!("{}:{name}", self.prefix)

@@ -86,15 +86,18 @@ use longhaul_queue::{Clock, Json, Result, State, Store, Timestamp};
 use tokio::runtime::Handle;
 
 pub use address::RedisUrl;
+use insert::Enqueues;
 use link::Link;
 use server_time::ServerTime;
 use watch::Watcher;
 
+use crate::gather::{self, Gather, Inserts as _, Part};
 use crate::io::Io;
 
 /// Jobs in a Redis server.
 pub struct RedisStore {
     link: Arc<Link>,
+    enqueues: Arc<Enqueues>,
     watcher: Watcher,
     time: ServerTime,
     durability: String,
@@ -112,7 +115,8 @@ impl RedisStore {
         let durability = promise::durability(&link, url.allow_eviction).await?;
         let watcher = Watcher::start(client, link.key("changed"), &io.handle()?).await?;
         let time = ServerTime::start(&link, &io.handle()?).await?;
-        Ok(Self { link, watcher, time, durability, io })
+        let enqueues = Arc::new(Enqueues { link: Arc::clone(&link), gather: Gather::default() });
+        Ok(Self { link, enqueues, watcher, time, durability, io })
     }
 }
 
@@ -140,7 +144,11 @@ impl Store for RedisStore {
     }
 
     async fn insert(&self, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {
-        insert::insert(self, &jobs, now).await
+        let part = Part { jobs, now };
+        if gather::is_small(&part.jobs) {
+            return gather::enqueue(&self.enqueues, self.link.runtime(), part).await;
+        }
+        self.enqueues.alone(&part).await
     }
 
     async fn get(&self, ids: Vec<JobId>) -> Result<Vec<JobDetail>> {
