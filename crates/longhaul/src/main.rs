@@ -84,7 +84,12 @@ fn start(cli: &Cli) -> Result<Code> {
 async fn until_end(app: &App, command: &Command) -> Result<Code> {
     if matches!(
         command,
-        Command::Work(_) | Command::Up(_) | Command::Run(_) | Command::Sheet(_) | Command::Sim(_)
+        Command::Work(_)
+            | Command::Up(_)
+            | Command::Run(_)
+            | Command::Sheet(_)
+            | Command::Sim(_)
+            | Command::Bench(_)
     ) {
         // What works has its own way to end.
         return run(app, command).await;

@@ -157,13 +157,13 @@ pub(crate) struct BenchArgs {
     /// Fewer jobs, for a first impression.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Measure a server that is started for it in a temporary folder, instead of SQLite or the server of --store.
+    /// Measure a server that is started for it in the temporary folder (TMPDIR), which should be on a disk.
     #[arg(long, value_name = "SERVER", conflicts_with = "store")]
     pub(crate) own: Option<OwnServer>,
     /// Only this benchmark.
     #[arg(long, value_name = "NAME", value_parser = BENCHMARKS)]
     pub(crate) only: Option<String>,
     /// Be a worker process of a benchmark.
-    #[arg(long, value_name = "ROLE", hide = true)]
-    pub(crate) child: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) child: bool,
 }

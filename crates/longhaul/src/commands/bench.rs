@@ -1,12 +1,15 @@
 //! `bench`: how fast the engine is on this machine and store, beside the raw limit of the same disk and the same SQLite, or of the
 //! same server, measured in the same run. Read the ratios: the machine's own speed changes from minute to minute.
 
+use std::sync::Mutex;
+
 use anyhow::{Context as _, Result};
 use tempfile::TempDir;
 
 use crate::app::App;
 use crate::args::{BENCHMARKS, BenchArgs};
-use crate::exit::Code;
+use crate::commands::interrupts::Interrupts;
+use crate::exit::{Code, Failure};
 use crate::output::{Cell, Table};
 use crate::own_server::{Purpose, Server};
 use crate::store;
@@ -23,7 +26,7 @@ mod place;
 mod raw;
 
 use measure::{Measurement, Unit};
-use place::Target;
+use place::{Place, Target};
 
 /// Those of a server, unless others are asked for.
 const SERVER_NAMES: [&str; 4] = ["enqueue", "drain", "pickup", "depth"];
@@ -85,12 +88,14 @@ struct Bench {
     target: Target,
     /// On the disk of the working directory: a temporary folder in memory would flatter.
     folder: TempDir,
+    /// Those in use.
+    places: Mutex<Vec<Place>>,
 }
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, args: &BenchArgs) -> Result<Code> {
-    if let Some(role) = &args.child {
-        return child::run(role).await;
+    if args.child {
+        return child::run().await;
     }
     if cfg!(debug_assertions) {
         app.out.warn("this is a debug build; measure with: cargo run --release -- bench");
@@ -103,15 +108,32 @@ pub(crate) async fn run(app: &App, args: &BenchArgs) -> Result<Code> {
         Some(kind) => Some(Server::start(kind, Purpose::Speed).await?),
         None => None,
     };
-    let url = match &own {
-        Some(server) => server.url(),
-        None => {
-            // Not of a store behind a server, which only that server may open.
-            store::location(&app.settings)?;
-            app.settings.get("store.url")?.value.clone()
-        }
+    let target = match &own {
+        Some(server) => Target::of(&server.url())?,
+        None => named_target(app)?,
     };
-    let bench = Bench { scale: if args.quick { QUICK } else { FULL }, target: Target::of(&url)?, folder };
+    let scale = if args.quick { QUICK } else { FULL };
+    let bench = Bench { scale, target, folder, places: Mutex::default() };
+    let mut interrupts = Interrupts::new()?;
+    let measured = tokio::select! {
+        measured = measure_all(app, args, &bench) => measured,
+        () = interrupts.next() => Err(Failure::new(Code::Interrupted, "interrupted").into()),
+    };
+    bench.discard_all().await;
+    report(app, &measured?, args.raw)?;
+    Ok(Code::Ok)
+}
+
+/// A server is put under load only when it is named for that: the one of the settings may be at work.
+fn named_target(app: &App) -> Result<Target> {
+    store::location(&app.settings)?;
+    match app.settings.flag("store.url")? {
+        Some(url) => Target::of(url),
+        None => Ok(Target::Files),
+    }
+}
+
+async fn measure_all(app: &App, args: &BenchArgs, bench: &Bench) -> Result<Vec<Measurement>> {
     let names = match (&args.only, &bench.target) {
         (Some(only), _) => vec![only.as_str()],
         (None, Target::Files) => BENCHMARKS.to_vec(),
@@ -121,18 +143,17 @@ pub(crate) async fn run(app: &App, args: &BenchArgs) -> Result<Code> {
     for name in names {
         app.out.note(format_args!("measuring {name} …"));
         measurements.extend(match name {
-            "disk" => vec![raw::fdatasync(&bench)?],
-            "enqueue" => enqueue::measure(&bench).await?,
-            "drain" => drain::measure(&bench).await?,
-            "pickup" => pickup::measure(&bench).await?,
-            "depth" => depth::measure(&bench).await?,
-            "large" => drain::large(&bench).await?,
-            "lists" => lists::measure(&bench).await?,
-            _ => http::measure(&bench).await?,
+            "disk" => vec![raw::fdatasync(bench)?],
+            "enqueue" => enqueue::measure(bench).await?,
+            "drain" => drain::measure(bench).await?,
+            "pickup" => pickup::measure(bench).await?,
+            "depth" => depth::measure(bench).await?,
+            "large" => drain::large(bench).await?,
+            "lists" => lists::measure(bench).await?,
+            _ => http::measure(bench).await?,
         });
     }
-    report(app, &measurements, args.raw)?;
-    Ok(Code::Ok)
+    Ok(measurements)
 }
 
 fn report(app: &App, measurements: &[Measurement], singles: bool) -> Result<()> {

@@ -61,7 +61,7 @@ fn a_postgres_server_is_measured_beside_raw_and_nothing_is_left() {
     });
     assert_eq!(left, 0);
     let jobs = place.json(&["jobs", "ls", "--store", &host.url]);
-    assert_eq!(jobs.as_array().map(Vec::len), Some(1), "what was there is untouched: {jobs}");
+    assert_eq!(jobs["items"].as_array().map(Vec::len), Some(1), "what was there is untouched: {jobs}");
 }
 
 #[test]

@@ -7,8 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
+use longhaul_queue::maintenance::MaintenanceOptions;
 use longhaul_queue::{Failure, JobContext, Json, Queue, Shutdown, Worker, WorkerOptions};
 use serde::{Deserialize, Serialize};
+use tokio::io::AsyncBufReadExt as _;
 
 use super::place::Place;
 use crate::exit::Code;
@@ -48,13 +50,15 @@ impl Running {
     pub(super) fn start(role: &Role) -> Result<Self> {
         let program = std::env::current_exe().context("finding this program")?;
         let mut child = Command::new(program)
-            .args(["bench", "--child", &serde_json::to_string(role)?])
+            .args(["bench", "--child"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .context("starting a worker process")?;
         let lines = BufReader::new(child.stdout.take().context("a worker process without stdout")?);
         let mut running = Self { child, lines };
+        // Not as an argument, which everybody can read: the URL may have a password.
+        running.say(&serde_json::to_string(role)?)?;
         if running.line()? != "ready" {
             bail!("a worker process did not start");
         }
@@ -63,14 +67,17 @@ impl Running {
 
     /// Gives the word.
     pub(super) fn go(&mut self) -> Result<()> {
+        self.say("go")
+    }
+
+    fn say(&mut self, line: &str) -> Result<()> {
         let stdin = self.child.stdin.as_mut().context("a worker process without stdin")?;
-        stdin.write_all(b"go\n").context("telling a worker process to go")
+        writeln!(stdin, "{line}").context("telling a worker process what to do")
     }
 
     /// Waits for its report.
     pub(super) fn report(mut self) -> Result<Report> {
         let line = self.line()?;
-        self.child.wait().context("waiting for a worker process")?;
         serde_json::from_str(&line).with_context(|| format!("a worker process reported {line:?}"))
     }
 
@@ -81,13 +88,26 @@ impl Running {
     }
 }
 
-/// The other side: runs as the worker process.
-pub(super) async fn run(role: &str) -> Result<Code> {
-    let role: Role = serde_json::from_str(role).context("--child")?;
+impl Drop for Running {
+    fn drop(&mut self) {
+        // One that has reported is about to end anyway.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The other side: runs as the worker process, and ends with the one that started it.
+pub(super) async fn run() -> Result<Code> {
+    let mut orders = tokio::io::BufReader::new(tokio::io::stdin()).lines();
+    let role = orders.next_line().await?.context("a worker process without a role")?;
+    let role: Role = serde_json::from_str(&role).context("the role of a worker process")?;
     let queue = role.place.queue().await?;
     println!("ready");
-    tokio::task::spawn_blocking(|| std::io::stdin().lock().read_line(&mut String::new())).await??;
-    let report = work(&queue, &role).await?;
+    orders.next_line().await?.context("nobody waits for this worker process any more")?;
+    let report = tokio::select! {
+        report = work(&queue, &role) => report?,
+        _ = orders.next_line() => bail!("nobody waits for this worker process any more"),
+    };
     println!("{}", serde_json::to_string(&report)?);
     Ok(Code::Ok)
 }
@@ -102,8 +122,8 @@ pub(super) async fn work(queue: &Queue, role: &Role) -> Result<Report> {
         concurrency: CONCURRENCY,
         until_empty: role.jobs.is_none(),
         poll: Duration::from_millis(200),
-        // Nothing here waits for a time; the sweeps would be measured as well.
-        maintenance: None,
+        // In a drain nothing waits for a time, and the sweeps of a backlog are not what is measured.
+        maintenance: role.starts.then(MaintenanceOptions::default),
         ..WorkerOptions::default()
     };
     let mut worker = Worker::new(queue.clone(), options);

@@ -34,7 +34,7 @@ pub(super) async fn measure(bench: &Bench) -> Result<Vec<Measurement>> {
             worker.report()
         });
         let report = report.await??;
-        place.discard().await?;
+        bench.discard(place).await?;
         let ours = rate(std::slice::from_ref(&report));
         let new = |what: &str, unit, goal| {
             Measurement::new(format!("{what} at {depth} queued"), level.name(), unit, goal)
@@ -71,6 +71,6 @@ async fn raw_at(bench: &Bench, level: Level, depth: usize, jobs: usize) -> Resul
     raw.bulk(depth, payload(PAYLOAD_BYTES)?.as_str()).await?;
     let rate = raw.drain(jobs).await?;
     drop(raw);
-    place.discard().await?;
+    bench.discard(place).await?;
     Ok(rate)
 }

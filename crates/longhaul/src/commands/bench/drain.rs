@@ -49,7 +49,7 @@ pub(super) async fn large(bench: &Bench) -> Result<Vec<Measurement>> {
         let place = bench.place(level)?;
         let bulk = in_bulk(&place.queue().await?, jobs, &payload(LARGE_BYTES)?, None).await?;
         let report = run_workers(&place, 1).await?;
-        place.discard().await?;
+        bench.discard(place).await?;
         let new = |name, rate, raw| Measurement::new(name, level.name(), RATE, None).once(rate, Some(raw));
         all.push(new("enqueue of 16 KB, 1000 a call", bulk, raw_bulk));
         all.push(new("drain of 16 KB", rate(&report), raw_drain));
@@ -63,7 +63,7 @@ async fn raw_drain(bench: &Bench, level: Level, jobs: usize, bytes: usize) -> Re
     let mut raw = place.raw().await?;
     let rates = (raw.bulk(jobs, payload(bytes)?.as_str()).await?, raw.drain(jobs).await?);
     drop(raw);
-    place.discard().await?;
+    bench.discard(place).await?;
     Ok(rates)
 }
 
@@ -72,7 +72,7 @@ async fn drained(bench: &Bench, level: Level, retention: Option<Retention>, proc
     in_bulk(&place.queue().await?, bench.scale.jobs, &payload(PAYLOAD_BYTES)?, retention).await?;
     place.rest().await?;
     let reports = run_workers(&place, processes).await?;
-    place.discard().await?;
+    bench.discard(place).await?;
     Ok(rate(&reports))
 }
 

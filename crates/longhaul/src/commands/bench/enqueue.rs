@@ -44,14 +44,14 @@ pub(super) async fn measure(bench: &Bench) -> Result<Vec<Measurement>> {
                 false => raw_one,
             };
             drop(raw);
-            place.discard().await?;
+            bench.discard(place).await?;
             let place = bench.place(level)?;
             let queue = place.queue().await?;
             bulk.add(in_bulk(&queue, bench.scale.jobs, &text, None).await?, Some(raw_bulk));
             one.add(one_by_one(&queue, singles, &text).await?, Some(raw_one));
             many.add(by_many(&queue, of_many, &text).await?, Some(raw_many));
             drop(queue);
-            place.discard().await?;
+            bench.discard(place).await?;
         }
         all.extend([bulk, one, many]);
     }

@@ -57,13 +57,13 @@ async fn enqueues(bench: &Bench, level: Level) -> Result<[Measurement; 2]> {
     for _ in 0..bench.scale.repetitions {
         let place = bench.place(level)?;
         let library = library_rate(&place, time).await?;
-        place.discard().await?;
+        bench.discard(place).await?;
         let place = bench.place(level)?;
-        let served = Served::start(&place, level, Workers::None).await?;
+        let served = Served::start(bench.folder.path(), &place, level, Workers::None).await?;
         measurement.add(http_rate(&served, &request, time).await?, Some(library));
         nothing.add(http_rate(&served, &get("/healthz"), time / 2).await?, Some(library));
         drop(served);
-        place.discard().await?;
+        bench.discard(place).await?;
     }
     Ok([measurement, nothing])
 }
@@ -127,11 +127,11 @@ where
 async fn million(bench: &Bench) -> Result<Vec<Measurement>> {
     let place = bench.first_place()?;
     let ids = stock(&place.queue().await?, bench.scale.listed_jobs).await?;
-    let served = Served::start(&place, Level::Fsync, Workers::Some).await?;
+    let served = Served::start(bench.folder.path(), &place, Level::Fsync, Workers::Some).await?;
     let mut all = pages(bench, &served).await?;
     all.extend(crowded::measure(bench, &served, &ids).await?);
     drop(served);
-    place.discard().await?;
+    bench.discard(place).await?;
     Ok(all)
 }
 

@@ -78,7 +78,7 @@ pub(super) async fn measure(bench: &Bench) -> Result<Vec<Measurement>> {
         all.push(Measurement::new(name, "", Unit::Millis, None).once(millis(started), None));
     }
     drop(queue);
-    place.discard().await?;
+    bench.discard(place).await?;
     Ok(all)
 }
 

@@ -52,7 +52,7 @@ fn goals(level: Level, (half, most): (f64, f64)) -> [Option<Goal>; 2] {
 async fn raw(bench: &Bench, level: Level) -> Result<Vec<(&'static str, Vec<f64>)>> {
     let place = bench.place(level)?;
     let waits = place.raw().await?.pickups(bench.scale.pickups).await?;
-    place.discard().await?;
+    bench.discard(place).await?;
     Ok(waits)
 }
 
@@ -66,7 +66,7 @@ async fn in_process(bench: &Bench, level: Level) -> Result<Vec<f64>> {
     });
     let stamps = enqueue_slowly(&queue, bench.scale.pickups).await?;
     let report = worker.await??;
-    place.discard().await?;
+    bench.discard(place).await?;
     Ok(waits(&stamps, &report))
 }
 
@@ -78,7 +78,7 @@ async fn across_processes(bench: &Bench, level: Level) -> Result<Vec<f64>> {
     worker.go()?;
     let stamps = enqueue_slowly(&queue, bench.scale.pickups).await?;
     let report = tokio::task::spawn_blocking(|| worker.report()).await??;
-    place.discard().await?;
+    bench.discard(place).await?;
     Ok(waits(&stamps, &report))
 }
 

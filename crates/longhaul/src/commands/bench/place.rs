@@ -1,6 +1,8 @@
 //! Where jobs are kept while they are measured: a fresh file at one of the levels of durability, or a fresh corner of a server.
 
 use std::path::PathBuf;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use longhaul_queue::Queue;
@@ -9,10 +11,17 @@ use longhaul_stores::sqlite::{Durability, SqliteOptions};
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 use tokio_postgres::NoTls;
+use tracing::warn;
 
 use super::Bench;
-use super::raw::{Postgres, Raw, Redis, Sqlite};
+use super::raw::{self, Postgres, Raw, Redis, Sqlite};
 use crate::exit::{Code, Failure};
+
+/// Parameters of a store's URL that the server's own clients do not know.
+const STORE_PARAMETERS: [&str; 5] = ["name", "allow_eviction", "ca", "schema", "connections"];
+/// How often, and how many times, a server is asked whether it has freed what was deleted.
+const FREED_LOOK_EVERY: Duration = Duration::from_millis(20);
+const FREED_LOOKS_MAX: usize = 500;
 
 /// What is measured.
 #[derive(Debug)]
@@ -109,12 +118,38 @@ impl Bench {
         let url = match &self.target {
             Target::Files => format!("sqlite://{}/{name}/bench.db", self.folder.path().display()),
             Target::Redis(server) => with_parameter(server, "name", &name),
-            Target::Postgres(server) => with_parameter(server, "schema", &name),
+            // The raw connections are plain ones.
+            Target::Postgres(server) => {
+                with_parameter(&Url::parse(&with_parameter(server, "sslmode", "disable"))?, "schema", &name)
+            }
         };
         if let Target::Files = self.target {
             std::fs::create_dir(self.folder.path().join(&name)).context("making a folder")?;
         }
-        Ok(Place { level, url, name })
+        let place = Place { level, url, name };
+        self.open_places().push(place.clone());
+        Ok(place)
+    }
+
+    /// Frees what a place took.
+    pub(super) async fn discard(&self, place: Place) -> Result<()> {
+        place.discard().await?;
+        self.open_places().retain(|open| open.name != place.name);
+        Ok(())
+    }
+
+    /// Frees what is left after a run that was cut off, as far as that can be done.
+    pub(super) async fn discard_all(&self) {
+        let left = std::mem::take(&mut *self.open_places());
+        for place in left {
+            if let Err(error) = place.discard().await {
+                warn!(%error, name = place.name, "what a benchmark has left on the server must be removed by hand");
+            }
+        }
+    }
+
+    fn open_places(&self) -> MutexGuard<'_, Vec<Place>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -146,14 +181,11 @@ impl Place {
         })
     }
 
-    /// Lets a server come to rest after a load. A planner of Postgres that takes a million rows for none reads all of them, and
-    /// writing out the load is no part of what is measured next.
+    /// Lets a server come to rest after a load.
     pub(super) async fn rest(&self) -> Result<()> {
         if self.level == Level::Postgres {
             let client = self.postgres().await?;
-            client.batch_execute(&format!("ANALYZE {}.lh_jobs", self.name)).await?;
-            // Not everybody may; then the load is written out beside the measurement.
-            let _ = client.batch_execute("CHECKPOINT").await;
+            raw::come_to_rest(&client, &format!("{}.lh_jobs", self.name)).await?;
         }
         Ok(())
     }
@@ -179,8 +211,7 @@ impl Place {
         })
     }
 
-    /// Frees what it took.
-    pub(super) async fn discard(self) -> Result<()> {
+    async fn discard(&self) -> Result<()> {
         match self.level {
             Level::Relaxed | Level::Fsync => {
                 // A leftover is removed with the whole folder at the end.
@@ -207,10 +238,19 @@ impl Place {
                 redis::cmd("UNLINK").arg(keys).query_async::<()>(&mut connection).await?;
             }
             if next == 0 {
-                return Ok(());
+                break;
             }
             cursor = next;
         }
+        // Large keys are freed in the background, which would count as memory of whatever is measured next.
+        for _ in 0..FREED_LOOKS_MAX {
+            let info: String = redis::cmd("INFO").arg("memory").query_async(&mut connection).await?;
+            if info.contains("lazyfree_pending_objects:0") {
+                break;
+            }
+            tokio::time::sleep(FREED_LOOK_EVERY).await;
+        }
+        Ok(())
     }
 
     fn file(&self) -> Result<PathBuf> {
@@ -236,7 +276,15 @@ impl Place {
     /// Without the parameters that only a store understands.
     fn bare_url(&self) -> Result<String> {
         let mut url = Url::parse(&self.url).context("the store's URL")?;
+        let others: Vec<(String, String)> = url
+            .query_pairs()
+            .into_owned()
+            .filter(|(name, _)| !STORE_PARAMETERS.contains(&name.as_str()))
+            .collect();
         url.set_query(None);
+        if !others.is_empty() {
+            url.query_pairs_mut().extend_pairs(others);
+        }
         Ok(url.into())
     }
 }

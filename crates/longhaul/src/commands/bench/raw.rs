@@ -8,7 +8,7 @@ mod postgres;
 mod redis;
 mod sqlite;
 
-pub(super) use postgres::Postgres;
+pub(super) use postgres::{Postgres, come_to_rest};
 pub(super) use redis::Redis;
 pub(super) use sqlite::{Sqlite, fdatasync};
 
@@ -24,7 +24,7 @@ pub(super) trait Raw: Send {
     /// Inserts jobs, one a call, by so many callers at once where the store serves more than one.
     async fn singles(&mut self, callers: usize, jobs: usize, payload: &str) -> Result<f64>;
 
-    /// Claims as many at a time as is good for the store, and deletes them, up to `jobs` of those that came in bulk.
+    /// Claims some hundred, deletes them, and so on, up to `jobs` of those that came in bulk.
     async fn drain(&mut self, jobs: usize) -> Result<f64>;
 
     /// From just before an insert to the claim by who waits for it, on an idle queue, in milliseconds: the way that the engine

@@ -1,6 +1,7 @@
 //! The server under measure: this program as another process.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::Stdio;
 
 use anyhow::{Context as _, Result};
@@ -27,8 +28,8 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// Starts it on a store, files at this level, and waits until it listens.
-    pub(super) async fn start(place: &Place, level: Level, workers: Workers) -> Result<Self> {
+    /// Starts it on a store, files at this level, and waits until it listens. The folder is for what stands beside the store.
+    pub(super) async fn start(folder: &Path, place: &Place, level: Level, workers: Workers) -> Result<Self> {
         let program = std::env::current_exe().context("finding this program")?;
         let mut command = Command::new(program);
         command.args(["up", "--port", "0", "--host", "127.0.0.1", "--quiet", "--output", "text"]);
@@ -38,8 +39,9 @@ impl Served {
         // A benchmark that is killed takes its server along.
         die_with_parent(&mut command);
         let mut child = command
-            .arg("--store")
-            .arg(&place.url)
+            // By its environment: everybody can read the arguments of a process.
+            .env("LONGHAUL_STORE__URL", &place.url)
+            .env("LONGHAUL_STORE__DATA", format!("sqlite://{}", folder.join("data.db").display()))
             .env("LONGHAUL_STORE__DURABILITY", if level == Level::Relaxed { "relaxed" } else { "fsync" })
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

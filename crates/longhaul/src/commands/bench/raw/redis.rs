@@ -9,8 +9,8 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Pipeline};
 use tokio::task::JoinSet;
 
+use super::super::per_second;
 use super::super::pickup::GAP;
-use super::super::{PAYLOAD_BYTES, payload, per_second};
 use super::{BULK, Raw};
 
 const CLAIM: usize = 100;
@@ -131,12 +131,11 @@ impl Raw for Redis {
         let mut subscription = self.client.get_async_pubsub().await?;
         subscription.subscribe(&self.stream).await?;
         let mut heard = subscription.into_on_message();
-        let payload = payload(PAYLOAD_BYTES)?;
         let (mut told, mut blocked) = (Vec::new(), Vec::new());
         for _ in 0..jobs {
             tokio::time::sleep(GAP).await;
             let mut add = redis::pipe();
-            self.add(&mut add, payload.as_str()).cmd("PUBLISH").arg(&[&self.stream, "1"]).ignore();
+            self.add(&mut add, "0").cmd("PUBLISH").arg(&[&self.stream, "1"]).ignore();
             let (started, mut producer) = (Instant::now(), self.connection.clone());
             let (added, taken) = tokio::join!(add.query_async::<()>(&mut producer), async {
                 heard.next().await.context("the subscription ended")?;
@@ -146,7 +145,7 @@ impl Raw for Redis {
             told.push((started, taken?));
 
             let mut add = redis::pipe();
-            self.add(&mut add, payload.as_str());
+            self.add(&mut add, "0");
             let (taken, added) = tokio::join!(self.take(&mut reader, true), async {
                 tokio::time::sleep(GAP).await;
                 let started = Instant::now();
