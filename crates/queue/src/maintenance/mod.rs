@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
@@ -96,12 +97,12 @@ pub struct Maintenance {
 }
 
 impl Maintenance {
-    /// Starts the duties on the current runtime, under a name of their own.
+    /// Starts the duties, under a name of their own, on the runtime of the store or else on the current one.
     pub fn spawn(queue: &Queue, options: MaintenanceOptions) -> Self {
         Self::spawn_as(format!("m-{:016x}", fastrand::u64(..)), queue, options)
     }
 
-    /// Starts the duties on the current runtime. `holder` is this process's name where it leads.
+    /// Starts the duties, on the runtime of the store or else on the current one. `holder` is this process's name where it leads.
     pub fn spawn_as(holder: String, queue: &Queue, options: MaintenanceOptions) -> Self {
         let duties: [Arc<dyn Duty>; 4] = [
             Arc::new(Promoter::new(queue.clone(), options.promoter)),
@@ -112,12 +113,14 @@ impl Maintenance {
         let shutdown = Shutdown::new();
         let mut tasks = JoinSet::new();
         let leadership = Leadership::new(queue.clone(), holder);
+        // Where the store hears of changes: a change then wakes no other thread for them.
+        let runtime = queue.store().runtime().unwrap_or_else(Handle::current);
         for duty in duties {
             let (leads, shutdown) = (leadership.watch(), shutdown.clone());
-            tasks.spawn(async move { run(duty.as_ref(), leads, shutdown).await });
+            tasks.spawn_on(async move { run(duty.as_ref(), leads, shutdown).await }, &runtime);
         }
         let of_leader = shutdown.clone();
-        tasks.spawn(async move { leadership.run(of_leader).await });
+        tasks.spawn_on(async move { leadership.run(of_leader).await }, &runtime);
         Self { shutdown, tasks }
     }
 
