@@ -1,7 +1,6 @@
 //! Which of some names was probably meant by a misspelt one.
 
-/// The name nearest to `given`, if one is near enough to be meant: half of its letters may differ, as two that
-/// changed places in a word of four do.
+/// The name nearest to `given`, if one is near enough to be meant: half of its letters may differ.
 pub(crate) fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let length = given.chars().count();
     names
@@ -12,20 +11,9 @@ pub(crate) fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>)
         .map(|(_, name)| name)
 }
 
-/// How many letters must be put in, left out or changed, without regard to upper and lower case.
+/// How many letters must be put in, left out, changed or swapped with the next, without regard to upper and lower case.
 fn distance(one: &str, other: &str) -> usize {
-    let lower = |text: &str| text.chars().flat_map(char::to_lowercase).collect::<Vec<char>>();
-    let (one, other) = (lower(one), lower(other));
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (i, a) in one.iter().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, b) in other.iter().enumerate() {
-            let changed = diagonal + usize::from(a != b);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[other.len()]
+    strsim::osa_distance(&one.to_lowercase(), &other.to_lowercase())
 }
 
 #[cfg(test)]

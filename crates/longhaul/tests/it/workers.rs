@@ -26,14 +26,7 @@ impl Process {
 
     /// Whether it ends by itself soon enough.
     pub(crate) fn ends_within(&mut self, most: Duration) -> bool {
-        let started = Instant::now();
-        while !self.has_ended() {
-            if started.elapsed() > most {
-                return false;
-            }
-            std::thread::sleep(LOOK_EVERY);
-        }
-        true
+        happens_within(most, || self.has_ended())
     }
 
     /// SIGKILL at a moment of the test's choice. This waits for nothing: different moments are what is tested.
@@ -63,12 +56,19 @@ pub(crate) fn interrupt(process: &Process) {
 }
 
 /// Looks until `done` says so.
-pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, done: impl FnMut() -> bool) {
+    assert!(happens_within(WAIT_MAX, done), "{what} did not happen in time");
+}
+
+fn happens_within(most: Duration, mut done: impl FnMut() -> bool) -> bool {
     let started = Instant::now();
     while !done() {
-        assert!(started.elapsed() < WAIT_MAX, "{what} did not happen in time");
+        if started.elapsed() > most {
+            return false;
+        }
         std::thread::sleep(LOOK_EVERY);
     }
+    true
 }
 
 /// A named pipe: opening it for reading waits until somebody opens it for writing.
