@@ -19,6 +19,7 @@ mod postgres_turns;
 mod read_only;
 mod redis;
 mod redis_bounds;
+mod redis_callers;
 mod redis_failover;
 mod redis_server;
 mod redis_tls;
