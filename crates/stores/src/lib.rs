@@ -74,7 +74,7 @@ pub async fn connect(url: &StoreUrl, options: SqliteOptions) -> Result<Arc<dyn S
         StoreUrl::Sqlite(path) => Ok(Arc::new(SqliteStore::open(path, options)?)),
         StoreUrl::Redis(url) => Ok(Arc::new(RedisStore::connect(url).await?)),
         StoreUrl::Postgres(url) => {
-            let SqliteOptions { create, clock, limits, durability: _ } = options;
+            let SqliteOptions { create, clock, limits, .. } = options;
             Ok(Arc::new(PostgresStore::open(url, PostgresOptions { create, clock, limits }).await?))
         }
         StoreUrl::Memory => Ok(Arc::new(MemoryStore::new())),

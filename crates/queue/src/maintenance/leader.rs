@@ -20,8 +20,9 @@ use crate::store::Swept;
 /// The record that names the leader.
 const RECORD: &str = "lease/maintenance";
 /// How long a leader stays one without renewing it.
-const LEASE: Duration = Duration::from_secs(15);
-const RENEW_EVERY: Duration = Duration::from_secs(5);
+const LEASE: Duration = Duration::from_secs(60);
+/// Each is a durable write, which an idle store is to see seldom. A longer lease costs little: followers do the work of a leader that died.
+const RENEW_EVERY: Duration = Duration::from_secs(20);
 /// A follower comes so much later than the leader would, to find it done.
 const LATER: Duration = Duration::from_millis(250);
 /// How long after a change a follower sweeps, at least: this, when it had to do the leader's work,

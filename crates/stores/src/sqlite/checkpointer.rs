@@ -1,40 +1,28 @@
 //! Copies the write-ahead log into the database, on a thread and a connection of its own: most of that is waiting for
-//! the disk, and SQLite lets others write meanwhile.
+//! the disk, and SQLite lets others write meanwhile. Both are there for one pass, which comes every 16 MB.
 
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use longhaul_queue::{Error, Result};
 use rusqlite::Connection;
 use tracing::debug;
 
 use super::committer::Committer;
+use super::db::open_checkpointer;
+use super::writer::Core;
 
-/// A handle on the thread, which ends with it.
+/// The passes over one log, one at a time.
 pub(super) struct Checkpointer {
-    wake: Option<SyncSender<()>>,
+    path: PathBuf,
     /// Held while pages are copied beside the writers.
-    copying: Arc<Mutex<()>>,
-    thread: Option<JoinHandle<()>>,
+    copying: Mutex<()>,
+    pass: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Checkpointer {
-    pub(super) fn spawn(connection: Connection, committer: Arc<Mutex<Committer>>) -> Result<Self> {
-        let (wake, woken) = sync_channel(1);
-        let copying = Arc::new(Mutex::new(()));
-        let held = Arc::clone(&copying);
-        let thread = std::thread::Builder::new()
-            .name("longhaul-checkpointer".to_owned())
-            .spawn(move || run(&connection, &held, &committer, &woken))
-            .map_err(|error| Error::Unavailable(format!("the checkpointer thread cannot start: {error}")))?;
-        Ok(Self { wake: Some(wake), copying, thread: Some(thread) })
-    }
-
-    /// Asks for a checkpoint. It waits for nothing.
-    pub(super) fn wake(&self) {
-        // A full channel says that it was asked already.
-        let _ = self.wake.as_ref().map(|wake| wake.try_send(()));
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path, copying: Mutex::default(), pass: Mutex::default() }
     }
 
     /// Copies all of the log while its writer waits: for a log that grows faster than the disk takes it.
@@ -42,30 +30,46 @@ impl Checkpointer {
         let _ended = self.copying.lock().unwrap_or_else(PoisonError::into_inner);
         committer.checkpoint();
     }
-}
 
-impl Drop for Checkpointer {
-    fn drop(&mut self) {
-        self.wake = None;
-        if let Some(thread) = self.thread.take() {
+    /// Waits for the pass under way.
+    pub(super) fn end(&self) {
+        let pass = self.pass.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(pass) = pass {
             // It has told its panic on stderr, if it had one.
-            let _ = thread.join();
+            let _ = pass.join();
         }
     }
-}
 
-fn run(connection: &Connection, copying: &Mutex<()>, committer: &Mutex<Committer>, woken: &Receiver<()>) {
-    while woken.recv().is_ok() {
-        let held = copying.lock().unwrap_or_else(PoisonError::into_inner);
+    fn run(&self, core: &Core) {
+        let connection = match open_checkpointer(&self.path) {
+            Ok(connection) => connection,
+            Err(error) => return debug!(%error, "no connection to checkpoint with"),
+        };
+        let held = self.copying.lock().unwrap_or_else(PoisonError::into_inner);
         // The first takes long; the second takes what was written meanwhile.
-        checkpoint(connection);
-        checkpoint(connection);
+        checkpoint(&connection);
+        checkpoint(&connection);
         drop(held);
         // The log is used from its start again only by a writer that finds all of it copied. So the rest, which is
         // little, is copied while nobody in this process writes.
-        let committer = committer.lock().unwrap_or_else(PoisonError::into_inner);
-        committer.checkpoint();
-        let _ = woken.try_recv();
+        core.committer().checkpoint();
+    }
+}
+
+impl Core {
+    /// Starts a pass unless one is under way. It waits for nothing.
+    pub(super) fn checkpoint_soon(self: &Arc<Self>) {
+        let mut pass = self.checkpointer.pass.lock().unwrap_or_else(PoisonError::into_inner);
+        if pass.as_ref().is_some_and(|pass| !pass.is_finished()) {
+            return;
+        }
+        let core = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("longhaul-checkpointer".to_owned());
+        match thread.spawn(move || core.checkpointer.run(&core)) {
+            Ok(thread) => *pass = Some(thread),
+            // The log grows on, and the writer copies it when it is full.
+            Err(error) => debug!(%error, "no thread to checkpoint on"),
+        }
     }
 }
 

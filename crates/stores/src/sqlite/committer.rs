@@ -242,6 +242,14 @@ impl Committer {
         self.changed.send_modify(|count| *count += 1);
     }
 
+    /// Gives back what the connection keeps for the next statement. A store at rest may never see one.
+    pub(super) fn release_memory(&self) {
+        self.connection.flush_prepared_statement_cache();
+        if let Err(error) = self.execute("PRAGMA shrink_memory") {
+            debug!(%error, "memory was not released");
+        }
+    }
+
     /// Whether the write-ahead log has grown long.
     pub(super) fn wants_checkpoint(&self) -> bool {
         self.wal_pages.load(Ordering::Relaxed) >= CHECKPOINT_PAGES

@@ -2,7 +2,7 @@
 //! jobs.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use longhaul_queue::limits::Limits;
@@ -15,7 +15,7 @@ use super::committer::{Treatment, wait_for_lock};
 use super::error::{DbError, DbResult, corrupt, is_busy, is_damage, of_caller};
 use super::tx::Tx;
 use super::workers::Workers;
-use super::writer::Writer;
+use super::writer::{Opened, Writer};
 use super::{audit, insert};
 
 /// Forward migrations, in order. A new one is a new file; old ones are never edited.
@@ -23,12 +23,9 @@ const MIGRATIONS: [&str; 2] =
     [include_str!("migrations/0001_jobs.sql"), include_str!("migrations/0002_turns.sql")];
 #[expect(clippy::cast_possible_wrap, reason = "they are few")]
 const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
-/// Read-only connections kept open; more are opened for a moment when needed.
-const READERS_KEPT_MAX: usize = 4;
 /// How long opening waits for other processes that open the same file.
 const OPEN_WAIT_MAX: Duration = Duration::from_secs(10);
-/// Page cache of the writing connection, and of each reader.
-const WRITER_CACHE_KIB: i64 = 16_384;
+/// Page cache of each reader.
 const READER_CACHE_KIB: i64 = 1_024;
 /// The write-ahead log's file is cut back to this when it is used anew.
 const WAL_BYTES_KEPT: i64 = 64 * 1024 * 1024;
@@ -77,6 +74,10 @@ pub struct SqliteOptions {
     pub clock: Arc<dyn Clock>,
     /// What an enqueue inside a caller's transaction accepts.
     pub limits: Limits,
+    /// Page cache of the writing connection while the store is in use, in KiB. Default: 16 MiB.
+    pub writer_cache_kib: u32,
+    /// Read-only connections kept open while the store is in use; more are opened for a moment when needed. Default: 4.
+    pub readers_kept_max: usize,
 }
 
 impl Default for SqliteOptions {
@@ -86,7 +87,38 @@ impl Default for SqliteOptions {
             create: true,
             clock: Arc::new(SystemClock),
             limits: Limits::default(),
+            writer_cache_kib: 16_384,
+            readers_kept_max: 4,
         }
+    }
+}
+
+/// Read-only connections between two reads.
+#[derive(Clone)]
+pub(super) struct Readers {
+    kept: Arc<Mutex<Vec<Connection>>>,
+    kept_max: usize,
+}
+
+impl Readers {
+    fn take(&self) -> Option<Connection> {
+        self.kept().pop()
+    }
+
+    fn keep(&self, connection: Connection) {
+        let mut kept = self.kept();
+        if kept.len() < self.kept_max {
+            kept.push(connection);
+        }
+    }
+
+    /// Closes those that nobody uses just now.
+    pub(super) fn close(&self) {
+        self.kept().clear();
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -98,9 +130,7 @@ pub struct Db {
     clock: Arc<dyn Clock>,
     limits: Limits,
     pub(super) workers: Arc<Workers>,
-    // Fields are dropped in this order. The writer goes last: only a connection that may write can fold the log into
-    // the file and remove it.
-    readers: Arc<Mutex<Vec<Connection>>>,
+    readers: Readers,
     pub(super) writer: Writer,
 }
 
@@ -113,21 +143,33 @@ impl Db {
         } else if !path.exists() {
             return Err(Error::not_found(format!("there is no store at {}", path.display())));
         }
-        let connection = open_writer(path, options.create).map_err(|error| place(error.into()))?;
-        let for_checkpoints = open_checkpointer(path).map_err(|error| place(DbError::from(error).into()))?;
+        let connection = open_writer(path, &options).map_err(|error| place(error.into()))?;
         let workers = Arc::new(Workers::beside(path.to_owned()));
-        let clock = Arc::clone(&options.clock);
-        let writer =
-            Writer::spawn(connection, for_checkpoints, options.durability, clock, Arc::clone(&workers))?;
+        let readers = Readers { kept: Arc::default(), kept_max: options.readers_kept_max };
+        let writer = Writer::new(Opened {
+            connection,
+            path: path.to_owned(),
+            durability: options.durability,
+            clock: Arc::clone(&options.clock),
+            workers: Arc::clone(&workers),
+            readers: readers.clone(),
+        })?;
         Ok(Self {
             path: Arc::new(path.to_owned()),
             durability: options.durability,
             clock: options.clock,
             limits: options.limits,
             workers,
-            readers: Arc::new(Mutex::new(Vec::new())),
+            readers,
             writer,
         })
+    }
+
+    /// Gives up this handle. The last one closes the file, after what is queued, and that is waited for without blocking the
+    /// runtime; dropping it would block the caller's thread.
+    pub async fn close(self) {
+        // A close that was cut off with its runtime has nobody left to tell.
+        let _ = tokio::task::spawn_blocking(move || drop(self)).await;
     }
 
     /// The file.
@@ -197,18 +239,14 @@ impl Db {
     }
 
     fn read_now<T>(&self, work: impl FnOnce(&Connection) -> DbResult<T>) -> Result<T> {
-        let kept = self.readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let connection = match kept {
+        let connection = match self.readers.take() {
             Some(connection) => connection,
             None => {
                 open_reader(&self.path).map_err(|error| name_file(DbError::from(error).into(), &self.path))?
             }
         };
         let value = work(&connection)?;
-        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
-        if readers.len() < READERS_KEPT_MAX {
-            readers.push(connection);
-        }
+        self.readers.keep(connection);
         Ok(value)
     }
 
@@ -331,10 +369,10 @@ fn name_file(error: Error, path: &Path) -> Error {
 
 /// Opens the writing connection. Processes that make the same file together meet here, and SQLite does not ask the
 /// busy handler while it changes the journal mode; so this waits by itself.
-fn open_writer(path: &Path, create: bool) -> DbResult<Connection> {
+fn open_writer(path: &Path, options: &SqliteOptions) -> DbResult<Connection> {
     let started_at = Instant::now();
     loop {
-        match try_open_writer(path, create) {
+        match try_open_writer(path, options) {
             Err(DbError::Sql(error)) if is_busy(&error) && started_at.elapsed() < OPEN_WAIT_MAX => {
                 wait_for_lock(0);
             }
@@ -343,7 +381,8 @@ fn open_writer(path: &Path, create: bool) -> DbResult<Connection> {
     }
 }
 
-fn try_open_writer(path: &Path, create: bool) -> DbResult<Connection> {
+fn try_open_writer(path: &Path, options: &SqliteOptions) -> DbResult<Connection> {
+    let create = options.create;
     let mut connection = Connection::open(path)?;
     prepare_connection(&mut connection)?;
     check_form(&connection)?;
@@ -361,7 +400,7 @@ fn try_open_writer(path: &Path, create: bool) -> DbResult<Connection> {
     if mode != "wal" {
         return Err(corrupt("the journal mode", format!("SQLite answers {mode:?} instead of \"wal\"")));
     }
-    connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
+    connection.pragma_update(None, "cache_size", -i64::from(options.writer_cache_kib))?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
     sync_fully(&connection)?;
     // A write-ahead log that grew behind a long reader shrinks again.
@@ -371,7 +410,7 @@ fn try_open_writer(path: &Path, create: bool) -> DbResult<Connection> {
 }
 
 /// Opens the connection that copies the write-ahead log and does nothing else.
-fn open_checkpointer(path: &Path) -> rusqlite::Result<Connection> {
+pub(super) fn open_checkpointer(path: &Path) -> rusqlite::Result<Connection> {
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
     let mut connection = Connection::open_with_flags(path, flags)?;

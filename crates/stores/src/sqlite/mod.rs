@@ -14,6 +14,7 @@ mod committer;
 mod db;
 mod error;
 mod export;
+mod foreign;
 mod gathering;
 mod graph;
 mod import;
@@ -79,6 +80,17 @@ impl SqliteStore {
     /// Jobs in a database that is open already, beside its owner's tables.
     pub fn on(db: Db) -> Self {
         Self { db }
+    }
+
+    /// When this store next has something to do for a worker: now where a job is ready, or the earliest time that a sweep must look
+    /// at. `None`: nothing until somebody writes. A program with many stores may close this one until then.
+    pub async fn next_due(&self, now: Timestamp) -> Result<Option<Timestamp>> {
+        self.db.read(move |connection| sweep::next_work(connection, now)).await
+    }
+
+    /// Gives up this handle; the last one closes the file. See [`Db::close`].
+    pub async fn close(self) {
+        self.db.close().await;
     }
 
     /// The database, for a caller's own tables, backups and checks.

@@ -58,6 +58,20 @@ fn next_due(connection: &Connection, states: &[State]) -> DbResult<Option<Timest
     Ok(next_at)
 }
 
+/// When there is next something to do, for a claim or for any sweep: `now` where a job is ready in a queue that is not paused.
+pub(super) fn next_work(connection: &Connection, now: Timestamp) -> DbResult<Option<Timestamp>> {
+    let ready = "SELECT EXISTS (SELECT 1 FROM lh_counts AS c LEFT JOIN lh_queues AS q ON q.name = c.queue
+                                WHERE c.state = ?1 AND c.jobs > 0 AND NOT coalesce(q.paused, 0))";
+    if connection.prepare_cached(ready)?.query_row([state_number(State::Ready)], |row| row.get(0))? {
+        return Ok(Some(now));
+    }
+    let mut schedules = connection.prepare_cached("SELECT min(next_at) FROM lh_schedules")?;
+    let firing: Option<i64> = schedules.query_row([], |row| row.get(0))?;
+    let swept = earlier(next_promotion(connection)?, next_due(connection, &[State::Running])?);
+    let pruned = earlier(next_due(connection, &ENDED)?, firing.map(Timestamp::from_millis));
+    Ok(earlier(swept, pruned).map(|at| at.max(now)))
+}
+
 fn next_promotion(connection: &Connection) -> DbResult<Option<Timestamp>> {
     let sql = "SELECT look_at FROM lh_expiries ORDER BY look_at LIMIT 1";
     let expiry: Option<i64> = connection.prepare_cached(sql)?.query_row([], |row| row.get(0)).optional()?;

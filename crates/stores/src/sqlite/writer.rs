@@ -1,42 +1,36 @@
 //! The way to the writing connection. Commands queue to a writer thread, which commits together what is queued.
 //! Nothing waits for more commands to come: a lone command commits at once, a crowd shares one commit (and one fsync).
+//! The thread is there while there is something to do; a store at rest has none ([`thread`]).
 //!
 //! Enqueues that need no fsync do not go through the thread, but gather and commit on the thread of the first of them
 //! ([`Gathering`]): waking the writer, and being woken, would cost twice what the commit of one does.
 
+mod inbox;
+mod thread;
+
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use longhaul_queue::{Clock, Error, Result};
 use rusqlite::Connection;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
-use tracing::debug;
+use tokio::sync::{Semaphore, oneshot, watch};
 
 use super::Durability;
 use super::checkpointer::Checkpointer;
 use super::committer::{Command, Committer, Treatment};
+use super::db::Readers;
 use super::error::{DbError, DbResult};
 use super::gathering::{Gathering, Part};
-use super::news::WRITTEN_EVERY;
 use super::tx::Tx;
 use super::workers::Workers;
+use inbox::{Inbox, Refusal};
 
-/// Commands that share one commit at most: bounds how long a reply waits for its neighbours.
-const GROUP_MAX: usize = 256;
 /// Commands that may wait for the writer; callers beyond wait, in the order they came, to hand theirs in.
 const QUEUE_MAX: usize = 4_096;
-/// Room beyond that for what must not stand in that line: lease renewals and signs of life.
-const URGENT_MAX: usize = 64;
 /// How often a caller commits for others who came while it did, before it leaves them to the thread.
 const LEAD_ROUNDS_MAX: usize = 8;
-/// How often the writer asks whether another process has written: while things happen, and while nothing does.
-const FOREIGN_WRITES_EVERY: Duration = Duration::from_millis(1);
-const FOREIGN_WRITES_EVERY_IDLE: Duration = Duration::from_millis(4);
-/// Nothing has changed for so long: idle.
-const IDLE_AFTER: Duration = Duration::from_secs(2);
 
 type Probe<T> = Box<dyn Fn(&Connection) -> DbResult<Option<T>> + Send>;
 
@@ -75,18 +69,59 @@ impl<T: Send, F: FnOnce(&mut Tx<'_>) -> DbResult<T> + Send> Command for Call<T, 
     }
 }
 
-/// A handle on the writer. The thread ends, after what is queued, when the last handle is dropped.
+/// A handle on the writer. What is queued is written, and the connection closed, when the last handle is dropped.
 #[derive(Clone)]
 pub(super) struct Writer {
-    committer: Arc<Mutex<Committer>>,
-    thread: Arc<ThreadHandle>,
-    checkpointer: Arc<Checkpointer>,
-    places: Arc<Semaphore>,
+    handle: Arc<Handle>,
+}
+
+/// What the handles share with the threads.
+pub(super) struct Core {
+    committer: Mutex<Committer>,
+    pub(super) checkpointer: Checkpointer,
+    inbox: Inbox,
+    /// The thread that was started last.
+    thread: Mutex<Option<JoinHandle<()>>>,
     changed: Arc<watch::Sender<u64>>,
-    durability: Durability,
-    gathering: Arc<Gathering>,
+    /// The version of the file when it was last compared; see [`Committer::foreign_version`].
+    foreign_version: Mutex<Option<i64>>,
     /// The thread waits for the connection: callers must not take it again and again before its eyes.
-    thread_waits: Arc<AtomicBool>,
+    thread_waits: AtomicBool,
+    workers: Arc<Workers>,
+    readers: Readers,
+    /// The write-ahead log: a write by another process is a write to this.
+    log: PathBuf,
+}
+
+impl Core {
+    /// A panic while the lock was held leaves a transaction that the next one ends first.
+    pub(super) fn committer(&self) -> MutexGuard<'_, Committer> {
+        self.committer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Waits for the threads when the last handle goes, so that a program that ends leaves a file at rest.
+struct Handle {
+    core: Arc<Core>,
+    places: Arc<Semaphore>,
+    durability: Durability,
+    gathering: Gathering,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.core.end();
+    }
+}
+
+/// What a writer needs of the file that it writes.
+pub(super) struct Opened {
+    pub(super) connection: Connection,
+    pub(super) path: PathBuf,
+    pub(super) durability: Durability,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) workers: Arc<Workers>,
+    pub(super) readers: Readers,
 }
 
 /// Who leads those that have gathered. One that is dropped on the way, because its own caller has gone, commits all the same.
@@ -101,8 +136,8 @@ impl Lead<'_> {
             if crowded {
                 tokio::task::yield_now().await;
             }
-            self.writer.commit_here(self.writer.gathering.take());
-            self.leads = self.writer.gathering.has_more();
+            self.writer.commit_here(self.writer.handle.gathering.take());
+            self.leads = self.writer.handle.gathering.has_more();
             if !self.leads {
                 break;
             }
@@ -114,73 +149,41 @@ impl Lead<'_> {
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
         if self.leads {
-            self.writer.hand_over(self.writer.gathering.end());
-        }
-    }
-}
-
-/// Waits for the thread when the last handle goes, so that a program that ends leaves a file at rest.
-struct ThreadHandle {
-    commands: Option<SyncSender<Queued>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-/// A command with its place in the line.
-type Queued = (Box<dyn Command>, Option<OwnedSemaphorePermit>);
-
-impl Drop for ThreadHandle {
-    fn drop(&mut self) {
-        self.commands = None;
-        if let Some(thread) = self.thread.take() {
-            // It has told its panic on stderr, if it had one.
-            let _ = thread.join();
+            self.writer.hand_over(self.writer.handle.gathering.end());
         }
     }
 }
 
 impl Writer {
-    pub(super) fn spawn(
-        connection: Connection,
-        for_checkpoints: Connection,
-        durability: Durability,
-        clock: Arc<dyn Clock>,
-        workers: Arc<Workers>,
-    ) -> Result<Self> {
+    pub(super) fn new(opened: Opened) -> Result<Self> {
+        let Opened { connection, path, durability, clock, workers, readers } = opened;
         let changed = Arc::new(watch::Sender::new(0));
         let committer =
             Committer::new(connection, durability, clock, Arc::clone(&changed)).map_err(DbError::from)?;
-        let committer = Arc::new(Mutex::new(committer));
-        let checkpointer = Arc::new(Checkpointer::spawn(for_checkpoints, Arc::clone(&committer))?);
-        let (commands, inbox) = sync_channel(QUEUE_MAX + URGENT_MAX);
-        let waits = Arc::new(AtomicBool::new(false));
-        let thread = WriterThread {
-            waits: Arc::clone(&waits),
-            committer: Arc::clone(&committer),
-            checkpointer: Arc::clone(&checkpointer),
-            inbox,
-            changed: Arc::clone(&changed),
-            workers,
-        };
-        let thread = std::thread::Builder::new()
-            .name("longhaul-writer".to_owned())
-            .spawn(move || thread.run())
-            .map_err(|error| Error::Unavailable(format!("the writer thread cannot start: {error}")))?;
-        let thread = ThreadHandle { commands: Some(commands), thread: Some(thread) };
-        let places = Arc::new(Semaphore::new(QUEUE_MAX));
-        Ok(Self {
-            committer,
-            thread: Arc::new(thread),
-            checkpointer,
-            places,
+        let mut log = path.clone().into_os_string();
+        log.push("-wal");
+        let core = Core {
+            foreign_version: Mutex::new(committer.foreign_version()),
+            committer: Mutex::new(committer),
+            checkpointer: Checkpointer::new(path),
+            inbox: Inbox::default(),
+            thread: Mutex::default(),
             changed,
-            durability,
-            gathering: Arc::default(),
-            thread_waits: waits,
-        })
+            thread_waits: AtomicBool::new(false),
+            workers,
+            readers,
+            log: log.into(),
+        };
+        let places = Arc::new(Semaphore::new(QUEUE_MAX));
+        let handle = Handle { core: Arc::new(core), places, durability, gathering: Gathering::default() };
+        Ok(Self { handle: Arc::new(handle) })
     }
 
     pub(super) fn watch(&self) -> watch::Receiver<u64> {
-        self.changed.subscribe()
+        let watch = self.handle.core.changed.subscribe();
+        // A store at rest listens for other processes only while somebody wants to know.
+        self.handle.core.wake();
+        watch
     }
 
     /// Runs `work` in a transaction and answers after its commit.
@@ -202,8 +205,8 @@ impl Writer {
         work: impl FnOnce(&mut Tx<'_>) -> DbResult<T> + Send + 'static,
     ) -> Result<T> {
         let (command, answer) = call(treatment, None, work);
-        let part = match self.durability {
-            Durability::Relaxed => self.gathering.join(command),
+        let part = match self.handle.durability {
+            Durability::Relaxed => self.handle.gathering.join(command),
             // Waiting for the disk belongs on the writer's thread, not on a caller's.
             Durability::Fsync => Part::Leave(command),
         };
@@ -235,12 +238,17 @@ impl Writer {
 
     /// Commits on this thread, or hands over to the writer's.
     fn commit_here(&self, group: Vec<Box<dyn Command>>) {
+        let core = &self.handle.core;
         // Only a free connection is taken: waiting for it belongs on the writer's thread, not on a caller's.
-        let refused = match self.committer.try_lock() {
-            Ok(mut committer) if !committer.log_is_full() && !self.thread_waits.load(Ordering::Relaxed) => {
+        let refused = match core.committer.try_lock() {
+            Ok(mut committer) if !committer.log_is_full() && !core.thread_waits.load(Ordering::Relaxed) => {
                 let refused = committer.commit_now(group).err();
                 if committer.wants_checkpoint() {
-                    self.checkpointer.wake();
+                    core.checkpoint_soon();
+                }
+                // Events that wait are written by the thread, a moment later.
+                if !committer.news.is_empty() {
+                    core.wake();
                 }
                 refused
             }
@@ -254,28 +262,20 @@ impl Writer {
     /// Gives commands to the thread without waiting for a place in its line.
     fn hand_over(&self, group: Vec<Box<dyn Command>>) {
         for command in group {
-            let place = Arc::clone(&self.places).try_acquire_owned().ok();
-            let Some(commands) = &self.thread.commands else { return command.reply(Err(gone())) };
-            match commands.try_send((command, place)) {
-                Ok(()) => {}
-                Err(TrySendError::Full((command, _))) => command.reply(Err(crowded_out())),
-                Err(TrySendError::Disconnected((command, _))) => command.reply(Err(gone())),
+            let place = Arc::clone(&self.handle.places).try_acquire_owned().ok();
+            if let Err((command, refusal)) = self.handle.core.hand_in((command, place)) {
+                command.reply(Err(refused(refusal)));
             }
         }
     }
 
     async fn send(&self, command: Box<dyn Command>) -> Result<()> {
-        let Some(commands) = &self.thread.commands else { return Err(gone()) };
         let place = if command.treatment().urgent {
             None
         } else {
-            Some(Arc::clone(&self.places).acquire_owned().await.map_err(|_| gone())?)
+            Some(Arc::clone(&self.handle.places).acquire_owned().await.map_err(|_| gone())?)
         };
-        match commands.try_send((command, place)) {
-            Ok(()) => Ok(()),
-            Err(TrySendError::Full(_)) => Err(crowded_out()),
-            Err(TrySendError::Disconnected(_)) => Err(gone()),
-        }
+        self.handle.core.hand_in((command, place)).map_err(|(_, refusal)| refused(refusal))
     }
 }
 
@@ -288,87 +288,15 @@ fn call<T: Send + 'static>(
     (Box::new(Call { treatment, probe, work: Some(work), value: None, reply }), answer)
 }
 
-fn crowded_out() -> Error {
-    Error::Unavailable("thousands of writes are waiting; try again".to_owned())
+fn refused(refusal: Refusal) -> Error {
+    match refusal {
+        Refusal::Full => Error::Unavailable("thousands of writes are waiting; try again".to_owned()),
+        Refusal::NoThread(error) => Error::Unavailable(format!("the writer thread cannot start: {error}")),
+        Refusal::Closed => gone(),
+    }
 }
 
-/// Nothing brings the thread back, so nobody should try again.
+/// Nothing brings the writer back, so nobody should try again.
 fn gone() -> Error {
     Error::Corrupt("the database writer has stopped; restart the program".to_owned())
-}
-
-struct WriterThread {
-    committer: Arc<Mutex<Committer>>,
-    checkpointer: Arc<Checkpointer>,
-    inbox: Receiver<Queued>,
-    changed: Arc<watch::Sender<u64>>,
-    waits: Arc<AtomicBool>,
-    workers: Arc<Workers>,
-}
-
-impl WriterThread {
-    fn run(self) {
-        let mut foreign_version = self.committer().foreign_version();
-        let (mut looked_at, mut changed_at) = (Instant::now(), Instant::now());
-        let mut changes = *self.changed.borrow();
-        while let Some(group) = self.next_group(changed_at.elapsed() > IDLE_AFTER) {
-            self.waits.store(!group.is_empty(), Ordering::Relaxed);
-            let mut committer = self.committer();
-            self.waits.store(false, Ordering::Relaxed);
-            if !group.is_empty() {
-                let (commands, places): (Vec<_>, Vec<_>) = group.into_iter().unzip();
-                committer.commit_group(commands);
-                drop(places);
-            }
-            if committer.news.is_due() {
-                committer.write_news();
-            }
-            if committer.wants_checkpoint() {
-                self.checkpointer.wake();
-            }
-            if committer.log_is_full() {
-                self.checkpointer.catch_up(&committer);
-            }
-            if looked_at.elapsed() >= FOREIGN_WRITES_EVERY {
-                looked_at = Instant::now();
-                let version = committer.foreign_version();
-                if version != foreign_version {
-                    foreign_version = version;
-                    self.changed.send_modify(|count| *count += 1);
-                }
-                let changes_before = std::mem::replace(&mut changes, *self.changed.borrow());
-                if changes != changes_before {
-                    changed_at = looked_at;
-                }
-            }
-        }
-        let mut committer = self.committer();
-        committer.write_news();
-        // No handle is left, so no worker can claim any more.
-        self.workers.leave(committer.connection());
-        debug!("writer thread ends");
-    }
-
-    /// A panic while the lock was held leaves a transaction that the next one ends first.
-    fn committer(&self) -> MutexGuard<'_, Committer> {
-        self.committer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What is queued now; empty when nothing came for a while; `None` when no handle is left.
-    fn next_group(&self, idle: bool) -> Option<Vec<Queued>> {
-        // Somebody wants to know of other processes' writes at once; events may wait a little.
-        let wait = match (self.changed.receiver_count() == 0, idle) {
-            (true, _) => WRITTEN_EVERY,
-            (false, false) => FOREIGN_WRITES_EVERY,
-            (false, true) => FOREIGN_WRITES_EVERY_IDLE,
-        };
-        let first = match self.inbox.recv_timeout(wait) {
-            Ok(command) => command,
-            Err(RecvTimeoutError::Timeout) => return Some(Vec::new()),
-            Err(RecvTimeoutError::Disconnected) => return None,
-        };
-        let mut group = vec![first];
-        group.extend(self.inbox.try_iter().take(GROUP_MAX - 1));
-        Some(group)
-    }
 }

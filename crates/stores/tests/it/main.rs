@@ -24,6 +24,7 @@ mod redis_failover;
 mod redis_server;
 mod redis_tls;
 mod redis_turns;
+mod rest;
 mod servers;
 mod sharing;
 mod sqlite;

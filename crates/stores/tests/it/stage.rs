@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use longhaul_queue::limits::Limits;
 use longhaul_queue::testing::Bench;
 use longhaul_queue::testing::bench::START;
 use longhaul_queue::testing::invariants;
@@ -38,7 +37,7 @@ impl Stage {
     /// `Relaxed`, because most tests check rules, not disks.
     pub(crate) fn options(&self) -> SqliteOptions {
         let clock = Arc::clone(&self.clock) as _;
-        SqliteOptions { durability: Durability::Relaxed, create: true, clock, limits: Limits::default() }
+        SqliteOptions { durability: Durability::Relaxed, clock, ..SqliteOptions::default() }
     }
 
     pub(crate) fn try_open(&self) -> Result<SqliteStore> {
