@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 
 use crate::backoff::Backoff;
 use crate::error::{Error, Result};
-use crate::job::{Job, JobId, LogLine, NewJob, ParentResult, Progress, Wake};
+use crate::job::{Job, JobId, Lease, LogLine, NewJob, ParentResult, Progress, Wake};
 use crate::json::Json;
 use crate::limits::{INSERT_MAX, LOG_LINE_BYTES_MAX, shorten};
 use crate::live_run::LiveRun;
@@ -51,6 +51,12 @@ impl JobContext {
     /// The number of this run; a newer one has a higher number.
     pub fn fence(&self) -> u64 {
         self.run.lease.fence
+    }
+
+    /// What this run may write with, for a transaction on tables of the handler's own that must not outlive the run
+    /// (`sqlite::Transaction::hold`, `PostgresStore::hold_with`).
+    pub fn lease(&self) -> &Lease {
+        &self.run.lease
     }
 
     /// How long this run may take.

@@ -1,16 +1,17 @@
-//! Transactional enqueue: a caller's own rows and jobs in the caller's own transaction.
+//! A caller's own transaction: jobs enqueued together with its rows, and rows written only while a lease holds.
 
 use std::pin::pin;
 use std::task::{Context, Waker};
 
 use longhaul_queue::store::Enqueued;
-use longhaul_queue::{Error, NewJob, Queue, Result, Timestamp};
+use longhaul_queue::{Error, Lease, NewJob, Queue, Result, Timestamp};
 use tokio_postgres::{Client, Transaction};
 
 use super::PostgresStore;
 use super::db::Db;
 use super::error::{DbResult, corrupt, from_sql};
 use super::insert;
+use super::rows::{stored_fence, uuid};
 use super::tx::Tx;
 use crate::gather::reaches_out;
 
@@ -57,6 +58,23 @@ impl PostgresStore {
                 client.batch_execute(UNDO).await.map_err(sql)?;
                 Err(error.into())
             }
+        }
+    }
+
+    /// Refuses with [`Error::LostLease`] unless the lease still holds, so that a caller's transaction stores nothing for a handler
+    /// that was taken for dead, cancelled or out of time. The job's row is locked until the transaction ends: its lease cannot be
+    /// renewed or taken away meanwhile, so keep the rest short.
+    pub async fn hold_with(&self, transaction: &Transaction<'_>, lease: &Lease) -> Result<()> {
+        // By primary key. FOR UPDATE: whoever settles or rescues the job waits for the caller's commit.
+        let sql = format!(
+            "SELECT 1 FROM {}.lh_jobs WHERE seq = $1 AND id = $2 AND fence = $3 AND worker = $4 AND state = 3 FOR UPDATE",
+            self.db.pool.url().quoted_schema()
+        );
+        let (id, fence, worker) = (uuid(lease.job_id), stored_fence(lease.fence), lease.worker.as_str());
+        let held = transaction.client().query_opt(&sql, &[&lease.seq, &id, &fence, &worker]).await;
+        match held.map_err(|error| from_sql(&error))? {
+            Some(_) => Ok(()),
+            None => Err(Error::LostLease(lease.job_id)),
         }
     }
 }

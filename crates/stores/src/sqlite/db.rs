@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_queue::limits::Limits;
 use longhaul_queue::store::Enqueued;
-use longhaul_queue::{Clock, Error, NewJob, Queue, Result, SystemClock, Timestamp};
+use longhaul_queue::{Clock, Error, Lease, NewJob, Queue, Result, SystemClock, Timestamp};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
@@ -16,7 +16,7 @@ use super::error::{DbError, DbResult, corrupt, is_busy, is_damage, of_caller};
 use super::tx::Tx;
 use super::workers::Workers;
 use super::writer::{Opened, Writer};
-use super::{audit, insert};
+use super::{audit, insert, settle};
 
 /// Forward migrations, in order. A new one is a new file; old ones are never edited.
 const MIGRATIONS: [&str; 2] =
@@ -339,6 +339,15 @@ impl Transaction<'_, '_> {
     /// The connection, for the caller's own tables. Leave BEGIN, COMMIT and savepoints to the writer.
     pub fn connection(&self) -> &Connection {
         self.tx.connection()
+    }
+
+    /// Refuses with [`Error::LostLease`] unless the lease still holds, so that nothing of this transaction is stored by a handler
+    /// that was taken for dead, cancelled or out of time. A write transaction is the only one: what holds here holds until the commit.
+    pub fn hold(&self, lease: &Lease) -> DbResult<()> {
+        match settle::held(self.tx, lease)? {
+            Some(_) => Ok(()),
+            None => Err(DbError::Queue(Error::LostLease(lease.job_id))),
+        }
     }
 
     /// Enqueues jobs, to be stored with the rest or not at all.

@@ -54,7 +54,7 @@ pub(super) fn forget_cancel(tx: &Tx<'_>, row: &JobRow) -> DbResult<()> {
 }
 
 /// The row, if it is still this holder's: running, and not claimed again since.
-fn held(tx: &Tx<'_>, lease: &Lease) -> DbResult<Option<JobRow>> {
+pub(super) fn held(tx: &Tx<'_>, lease: &Lease) -> DbResult<Option<JobRow>> {
     let row = job_by_seq(tx, lease.seq)?;
     Ok(row.filter(|row| row.id == lease.job_id && row.state == State::Running && row.fence == lease.fence))
 }

@@ -364,6 +364,21 @@ async fn nothing_is_stored_when_the_caller_rolls_back() {
     assert_eq!(reply[0].seq, 1, "its place is free again");
 }
 
+#[tokio::test]
+async fn a_handler_that_lost_its_lease_cannot_write_to_its_own_tables() {
+    let (store, mut client, orders) = shop().await;
+    store.insert(vec![job(1)], SystemClock.now()).await.expect("insert answers");
+    let claimed = store.claim(request("w", Duration::from_secs(60))).await.expect("claim answers");
+    let lease = claimed[0].lease.clone();
+    let transaction = client.transaction().await.expect("it begins");
+    store.hold_with(&transaction, &lease).await.expect("the lease holds");
+    transaction.batch_execute(&format!("INSERT INTO {orders} VALUES (7)")).await.expect("a row");
+    transaction.commit().await.expect("it commits");
+    store.settle(vec![item(&claimed[0])], SystemClock.now()).await.expect("settle answers");
+    let transaction = client.transaction().await.expect("it begins");
+    assert_eq!(store.hold_with(&transaction, &lease).await, Err(Error::LostLease(id(1))));
+}
+
 /// A caller may go on after a refusal; then nothing of the refused submission may stay.
 #[tokio::test]
 async fn a_refused_enqueue_leaves_nothing_when_the_caller_goes_on() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use longhaul_queue::store::ListRequest;
+use longhaul_queue::store::{ListRequest, Settled};
 use longhaul_queue::testing::bench::{done, id, job};
 use longhaul_queue::{Error, NewJob, State, Store};
 use longhaul_stores::sqlite::{DbError, DbResult, SqliteStore, Transaction};
@@ -67,6 +67,30 @@ async fn nothing_is_stored_when_either_is_refused() {
     }
     assert_eq!(on_writer(&store, ORDERS).await, 0);
     check_sound(&store).await;
+}
+
+#[tokio::test]
+async fn a_handler_that_lost_its_lease_cannot_write_to_its_own_tables() {
+    let stage = Stage::new();
+    let store = shop(&stage).await;
+    let bench = stage.bench(&store);
+    bench.add([job(1)]).await;
+    let claimed = bench.start(1).await;
+    let lease = claimed.lease.clone();
+    let write = |id: i64| {
+        let (store, lease) = (Arc::clone(&store), lease.clone());
+        async move {
+            let work = move |tx: &mut Transaction<'_, '_>| {
+                tx.hold(&lease)?;
+                add_order(tx, id)
+            };
+            store.db().transaction(work).await
+        }
+    };
+    write(7).await.expect("the lease holds");
+    assert_eq!(bench.settle(&claimed, done("1")).await, Settled::Applied(State::Succeeded));
+    assert_eq!(write(8).await, Err(Error::LostLease(id(1))));
+    assert_eq!(on_writer(&store, ORDERS).await, 1);
 }
 
 #[tokio::test]
