@@ -117,8 +117,8 @@ impl Write for HashWriter {
     }
 }
 
-/// JSON with the fields of each object in the order of their names. Sorted here: whether `serde_json` sorts is up to
-/// whichever crate of a program asks it not to.
+/// JSON with the fields of each object in the order of their names, but for the properties of a schema: a model writes its answer
+/// in their order, so another order is another question.
 fn canonical(value: &Value, out: &mut HashWriter) -> serde_json::Result<()> {
     let mark = |out: &mut HashWriter, mark: &str| out.0.update(mark);
     match value {
@@ -131,6 +131,9 @@ fn canonical(value: &Value, out: &mut HashWriter) -> serde_json::Result<()> {
                 mark(out, ":");
                 canonical(value, out)?;
                 mark(out, ",");
+            }
+            if let Some(Value::Object(properties)) = fields.get("properties") {
+                properties.keys().try_for_each(|name| serde_json::to_writer(&mut *out, name))?;
             }
             mark(out, "}");
         }

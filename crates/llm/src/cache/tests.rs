@@ -3,7 +3,7 @@ use std::sync::atomic::AtomicUsize;
 use serde_json::json;
 
 use super::*;
-use crate::types::{ChatRequest, Message, Role, Usage};
+use crate::types::{ChatRequest, Message, OutputSchema, Role, Usage};
 
 const NOW: i64 = 1_763_190_000_000;
 const HOUR_MS: i64 = 60 * 60 * 1_000;
@@ -87,6 +87,18 @@ fn a_key_does_not_go_by_the_order_of_fields() {
     );
     assert_ne!(with(r#"{"a": [1, 2]}"#), with(r#"{"a": [2, 1]}"#));
     assert_ne!(with(r#"{"a": "1"}"#), with(r#"{"a": 1}"#));
+}
+
+#[test]
+fn a_schema_whose_properties_come_in_another_order_is_another_question() {
+    let with = |schema: &str| {
+        let schema = serde_json::from_str(schema).expect("a schema");
+        let schema = Some(OutputSchema { name: "answer".into(), schema, strict: true });
+        Key::new("openai", "", &ChatRequest { schema, ..request("hello") }.into())
+    };
+    let reasons_first = with(r#"{"type": "object", "properties": {"reasoning": {}, "answer": {}}}"#);
+    assert_ne!(reasons_first, with(r#"{"type": "object", "properties": {"answer": {}, "reasoning": {}}}"#));
+    assert_eq!(reasons_first, with(r#"{"properties": {"reasoning": {}, "answer": {}}, "type": "object"}"#));
 }
 
 #[tokio::test]

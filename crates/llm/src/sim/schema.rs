@@ -67,8 +67,8 @@ impl Maker<'_> {
             branches.iter().min_by_key(size).unwrap_or(&branches[0])
         };
         let mut whole = schema.clone();
-        whole.remove("anyOf");
-        whole.remove("oneOf");
+        whole.shift_remove("anyOf");
+        whole.shift_remove("oneOf");
         merge(&mut whole, &self.resolve(branch));
         self.value(&Value::Object(whole), depth + 1)
     }
@@ -78,14 +78,14 @@ impl Maker<'_> {
         let mut current = schema.clone();
         for _ in 0..REFERENCES_MAX {
             let Some(object) = current.as_object_mut() else { break };
-            if let Some(Value::String(reference)) = object.remove("$ref") {
+            if let Some(Value::String(reference)) = object.shift_remove("$ref") {
                 let pointer = reference.strip_prefix('#').unwrap_or(&reference);
                 if let Some(target) = self.root.pointer(pointer) {
                     let mut whole = target.as_object().cloned().unwrap_or_default();
                     merge(&mut whole, &current);
                     current = Value::Object(whole);
                 }
-            } else if let Some(Value::Array(parts)) = object.remove("allOf") {
+            } else if let Some(Value::Array(parts)) = object.shift_remove("allOf") {
                 for part in parts {
                     merge(object, &self.resolve(&part));
                 }

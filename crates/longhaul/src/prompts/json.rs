@@ -82,7 +82,7 @@ pub(super) fn openai_line(text: &str) -> Result<PromptLine, Wrong> {
     let Value::Object(mut line) = parse(text, HINT_OPENAI)? else {
         return Err(wrong("not a JSON object".to_owned()));
     };
-    let Some(custom_id) = line.remove("custom_id") else {
+    let Some(custom_id) = line.shift_remove("custom_id") else {
         return Err(wrong("`custom_id` is missing".to_owned()));
     };
     let Value::String(custom_id) = custom_id else {
@@ -98,7 +98,7 @@ pub(super) fn openai_line(text: &str) -> Result<PromptLine, Wrong> {
     let Some(endpoint) = Endpoint::of_url(url) else {
         return Err((format!("`url` is {url:?}, which a run cannot serve"), HINT_URL));
     };
-    let Some(Value::Object(body)) = line.remove("body") else {
+    let Some(Value::Object(body)) = line.shift_remove("body") else {
         return Err(wrong("`body` must be an object".to_owned()));
     };
     check_body(&body)?;
@@ -257,9 +257,9 @@ fn text_of(value: &Value) -> String {
 /// The request of an object with `prompt` or `input`.
 fn embed_line(custom_id: Option<String>, mut line: Map<String, Value>) -> Result<PromptLine, Wrong> {
     for name in ["id", "custom_id"] {
-        line.remove(name);
+        line.shift_remove(name);
     }
-    match (line.remove(PROMPT), line.contains_key(INPUT)) {
+    match (line.shift_remove(PROMPT), line.contains_key(INPUT)) {
         (Some(_), true) => return Err(("`prompt` and `input` exclude each other".to_owned(), HINT_EMBED)),
         (Some(prompt), false) => drop(line.insert(INPUT.to_owned(), prompt)),
         (None, true) => {}
@@ -286,9 +286,9 @@ fn check_input(body: &Map<String, Value>) -> Result<(), Wrong> {
 /// The request of an object with `prompt` or `messages`.
 fn chat_line(custom_id: Option<String>, mut line: Map<String, Value>) -> Result<PromptLine, Wrong> {
     for name in ["id", "custom_id"] {
-        line.remove(name);
+        line.shift_remove(name);
     }
-    let messages = match (line.remove(PROMPT), line.contains_key("messages")) {
+    let messages = match (line.shift_remove(PROMPT), line.contains_key("messages")) {
         (Some(_), true) => {
             return Err(("`prompt` and `messages` exclude each other".to_owned(), HINT_PLAIN));
         }
@@ -311,7 +311,7 @@ fn chat_line(custom_id: Option<String>, mut line: Map<String, Value>) -> Result<
     line.extend(messages);
     check_messages(line.get("messages"))?;
     check_body(&line)?;
-    let system = line.remove("system");
+    let system = line.shift_remove("system");
     let line = prompt_line(custom_id, Endpoint::Chat, line);
     match system {
         None | Some(Value::Null) => Ok(line),

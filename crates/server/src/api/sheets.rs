@@ -85,7 +85,7 @@ fn shown(settings: &SheetSettings) -> Result<Value, Problem> {
     let mut value = serde_json::to_value(settings).map_err(Problem::internal)?;
     for place in ["/source/file", "/target/file"] {
         let Some(file) = value.pointer_mut(place).and_then(Value::as_object_mut) else { continue };
-        let path = file.remove("path");
+        let path = file.shift_remove("path");
         let name = path.as_ref().and_then(Value::as_str).and_then(|path| path.rsplit(['/', '\\']).next());
         file.insert("name".to_owned(), name.into());
     }

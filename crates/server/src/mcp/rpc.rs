@@ -109,19 +109,19 @@ pub(super) fn parse(text: &[u8]) -> Result<Message, RpcError> {
     if fields.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
         return Err(invalid("jsonrpc is not \"2.0\""));
     }
-    let Some(method) = fields.remove("method") else {
+    let Some(method) = fields.shift_remove("method") else {
         return match fields.contains_key("result") || fields.contains_key("error") {
             true => Ok(Message::Response),
             false => Err(invalid("method is missing")),
         };
     };
     let Value::String(method) = method else { return Err(invalid("method is no text")) };
-    let params = match fields.remove("params") {
+    let params = match fields.shift_remove("params") {
         None | Some(Value::Null) => Map::new(),
         Some(Value::Object(params)) => params,
         Some(_) => return Err(invalid("params is no object")),
     };
-    match fields.remove("id") {
+    match fields.shift_remove("id") {
         None => Ok(Message::Notification { method, params }),
         Some(id @ (Value::String(_) | Value::Number(_))) => {
             Ok(Message::Request(Request { id, method, params }))

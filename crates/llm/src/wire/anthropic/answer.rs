@@ -63,7 +63,7 @@ pub fn answer_from_json(value: &Value) -> Result<Answer> {
 fn own_of(told: &Value, answer: &Answer) -> Option<Box<Own>> {
     let Some(Value::Object(mut own)) = beyond(told, &plain_to_json(answer)) else { return None };
     if own.get("usage").is_some_and(is_zero) {
-        own.remove("usage");
+        own.shift_remove("usage");
     }
     (!own.is_empty()).then(|| Box::new(Own::Anthropic(own)))
 }

@@ -72,7 +72,7 @@ fn own_of(told: &Value, answer: &Answer) -> Option<Box<Own>> {
     let written = plain_to_json(answer, told["created"].as_i64().unwrap_or_default());
     let Some(Value::Object(mut own)) = beyond(told, &written) else { return None };
     if own.get("usage").is_some_and(is_zero) {
-        own.remove("usage");
+        own.shift_remove("usage");
     }
     if answer.stop == Stop::ToolCalls
         && let Some(choices) = own.get_mut("choices")
@@ -80,7 +80,7 @@ fn own_of(told: &Value, answer: &Answer) -> Option<Box<Own>> {
         // Some engines say another word after calls of tools; clients wait for this one.
         choices[0]["finish_reason"] = json!(stop_to_text(answer.stop));
         if beyond(choices, &written["choices"]).is_none() {
-            own.remove("choices");
+            own.shift_remove("choices");
         }
     }
     (!own.is_empty()).then(|| Box::new(Own::OpenAi(own)))

@@ -30,6 +30,29 @@ fn openai_lines_come_back_as_openai_lines_under_their_names() {
     }
 }
 
+/// The simulator writes its answer in the order of the schema that reached it, as a model does.
+#[test]
+fn a_schema_reaches_the_model_and_the_table_in_the_order_of_its_writer() {
+    let sim = Sim::start(&[]);
+    let desk = Desk::at(&sim, 0);
+    desk.place.write("prompts.txt", "why?\n");
+    let text = json!({"type": "string"});
+    let schema = json!({"type": "object", "properties": {"reasoning": text, "answer": text, "a_note": text},
+        "required": ["reasoning", "answer", "a_note"], "additionalProperties": false});
+    desk.place.write("ordered.json", &schema.to_string());
+    for mode in ["--sync", "--batch"] {
+        let out = format!("out{mode}.csv");
+        desk.ok(&["run", "prompts.txt", mode, "--schema", "ordered.json", "--out", &out]);
+        let table = read(&desk.place.path(&out));
+        assert_eq!(table.lines().next(), Some("index,id,reasoning,answer,a_note,error"), "{mode}");
+        let out = format!("out{mode}.jsonl");
+        desk.ok(&["run", "prompts.txt", mode, "--schema", "ordered.json", "--out", &out]);
+        let answer = &desk.answers(&out)[0]["answer"];
+        let names: Vec<&String> = answer.as_object().expect("an object").keys().collect();
+        assert_eq!(names, ["reasoning", "answer", "a_note"], "{mode}");
+    }
+}
+
 #[test]
 fn a_table_keeps_its_columns_and_gains_those_of_the_schema() {
     let sim = Sim::start(&[]);

@@ -129,11 +129,11 @@ pub(super) fn spoil_json(rng: &mut Rng, mut value: Value) -> Vec<u8> {
     match (rng.u8(0..8), place) {
         (0, Value::Object(fields)) => {
             let keys: Vec<String> = fields.keys().cloned().collect();
-            rng.choice(keys).map(|key| fields.remove(&key));
+            rng.choice(keys).map(|key| fields.shift_remove(&key));
         }
         (1, Value::Object(fields)) => {
             let keys: Vec<String> = fields.keys().cloned().collect();
-            if let Some(old) = rng.choice(keys).and_then(|key| fields.remove(&key)) {
+            if let Some(old) = rng.choice(keys).and_then(|key| fields.shift_remove(&key)) {
                 fields.insert(rng.choice(NAMES).unwrap_or_default().to_owned(), old);
             }
         }

@@ -5,7 +5,7 @@ use super::*;
 /// Changes one field; `null` takes it away.
 fn with(mut wanted: Value, field: &str, value: Value) -> Value {
     match value {
-        Value::Null => drop(wanted.as_object_mut().expect("fields").remove(field)),
+        Value::Null => drop(wanted.as_object_mut().expect("fields").shift_remove(field)),
         value => wanted[field] = value,
     }
     wanted
