@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::clock::WallClock;
 use crate::error::Result;
-use crate::http::{Dialect, Http};
+use crate::http::{Http, Service};
 use crate::profile::Profile;
 use crate::provider::*;
 use crate::search::{CLOCK_SLACK_MS, Order, Search, creation_failed, id_in_path, line_of};
@@ -38,15 +38,15 @@ impl Anthropic {
         headers.extend(profile.key.iter().map(|key| ("authorization", format!("Bearer {}", key.expose()))));
         // The paths carry the version; other tools want it in the address.
         let base = profile.base_url.trim_end_matches('/').trim_end_matches("/v1").to_owned();
-        let dialect = Dialect { base, headers, error_from: wire::error_from };
-        Ok(Self { http: Http::new(profile, dialect, clock)?, batches: profile.has_batches() })
+        let service = Service { base, headers, error_from: wire::error_from };
+        Ok(Self { http: Http::new(profile, service, clock)?, batches: profile.has_batches() })
     }
 
     /// The body of a call. Whether it is streamed is said by the call, not by the request.
-    fn body(request: &ChatRequest, stream: bool) -> Vec<u8> {
-        let mut body = wire::request_to_json(request);
+    fn body(request: &ChatRequest, stream: bool) -> Result<Vec<u8>> {
+        let mut body = wire::request_to_json(request)?;
         body["stream"] = json!(stream);
-        body.to_string().into_bytes()
+        Ok(body.to_string().into_bytes())
     }
 
     fn batch_path(id: &str) -> Result<String> {
@@ -75,12 +75,12 @@ impl Provider for Anthropic {
     }
 
     async fn complete(&self, request: &ChatRequest) -> Result<Reply<Answer>> {
-        let call = self.http.post("/v1/messages", Self::body(request, false));
+        let call = self.http.post("/v1/messages", Self::body(request, false)?);
         self.http.json(call, wire::answer_from_json).await
     }
 
     async fn stream(&self, request: &ChatRequest) -> Result<Reply<ResultStream<Delta>>> {
-        let call = self.http.post("/v1/messages", Self::body(request, true));
+        let call = self.http.post("/v1/messages", Self::body(request, true)?);
         self.http.deltas(call, Box::new(AnthropicStream::default()), wire::answer_from_json).await
     }
 

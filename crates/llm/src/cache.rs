@@ -14,7 +14,8 @@ use tracing::warn;
 
 use crate::error::{Class, Error, Result};
 use crate::file::{FileError, FileResult, LlmFile};
-use crate::types::{Answer, Request, Stop};
+use crate::types::{Answer, Dialect, Request, Stop};
+use crate::wire::translated;
 
 mod flights;
 
@@ -91,8 +92,17 @@ impl Key {
             hash.0.update((text.len() as u64).to_le_bytes());
             hash.0.update(text.as_bytes());
         }
+        // What stays behind on the way to the provider shapes nothing.
+        let sent = match (request, Dialect::named(dialect)) {
+            (Request::Chat(chat), Some(dialect)) => translated(chat, dialect).ok(),
+            _ => None,
+        };
         // Plain data always becomes JSON; and hashing it cannot fail.
-        let value = serde_json::to_value(request).unwrap_or_default();
+        let value = match &sent {
+            Some(chat) => serde_json::to_value(&**chat),
+            None => serde_json::to_value(request),
+        };
+        let value = value.unwrap_or_default();
         let _ = canonical(&value, &mut hash);
         Self(hash.0.finalize().into())
     }

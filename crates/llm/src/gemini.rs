@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::clock::WallClock;
 use crate::error::{Class, Error, Result};
-use crate::http::{Dialect, Http};
+use crate::http::{Http, Service};
 use crate::profile::Profile;
 use crate::provider::*;
 use crate::search::{Order, Search, creation_failed, id_in_path, line_of};
@@ -38,8 +38,8 @@ impl Gemini {
         let headers = profile.key.iter().map(|key| ("x-goog-api-key", key.expose().to_owned())).collect();
         // The paths carry the version; other tools want it in the address.
         let base = profile.base_url.trim_end_matches('/').trim_end_matches("/v1beta").to_owned();
-        let dialect = Dialect { base, headers, error_from: wire::error_from };
-        Ok(Self { http: Http::new(profile, dialect, clock)?, batches: profile.has_batches() })
+        let service = Service { base, headers, error_from: wire::error_from };
+        Ok(Self { http: Http::new(profile, service, clock)?, batches: profile.has_batches() })
     }
 
     fn model_call(model: &str, verb: &str) -> Result<String> {
@@ -75,13 +75,13 @@ impl Provider for Gemini {
 
     async fn complete(&self, request: &ChatRequest) -> Result<Reply<Answer>> {
         let path = Self::model_call(&request.model, "generateContent")?;
-        let body = wire::request_to_json(request).to_string().into_bytes();
+        let body = wire::request_to_json(request)?.to_string().into_bytes();
         self.http.json(self.http.post(&path, body), wire::answer_from_json).await
     }
 
     async fn stream(&self, request: &ChatRequest) -> Result<Reply<ResultStream<Delta>>> {
         let path = Self::model_call(&request.model, "streamGenerateContent?alt=sse")?;
-        let body = wire::request_to_json(request).to_string().into_bytes();
+        let body = wire::request_to_json(request)?.to_string().into_bytes();
         let call = self.http.post(&path, body);
         self.http.deltas(call, Box::new(GeminiStream::default()), wire::answer_from_json).await
     }

@@ -50,8 +50,8 @@ pub(crate) struct Http {
     clock: Arc<dyn WallClock>,
 }
 
-/// What a dialect adds to a profile.
-pub(crate) struct Dialect {
+/// What the client of a dialect adds to a profile.
+pub(crate) struct Service {
     /// The profile's base URL as the dialect's paths want it.
     pub(crate) base: String,
     /// The key, and what else each call carries.
@@ -62,17 +62,17 @@ pub(crate) struct Dialect {
 
 impl Http {
     /// Makes the client. Nothing is sent yet.
-    pub(crate) fn new(profile: &Profile, dialect: Dialect, clock: Arc<dyn WallClock>) -> Result<Self> {
+    pub(crate) fn new(profile: &Profile, service: Service, clock: Arc<dyn WallClock>) -> Result<Self> {
         let url = client::address(profile)?;
         Ok(Self {
             client: client::build(profile, &url)?,
-            base: dialect.base,
+            base: service.base,
             host: host_of(&url),
-            headers: client::headers(profile, &dialect.headers)?,
+            headers: client::headers(profile, &service.headers)?,
             secrets: client::secrets(profile),
             timeouts: profile.timeouts,
             body_bytes_max: profile.body_bytes_max,
-            error_from: dialect.error_from,
+            error_from: service.error_from,
             clock,
         })
     }

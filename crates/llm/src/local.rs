@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::clock::SystemWallClock;
 use crate::error::Result;
-use crate::http::{Dialect, Http};
+use crate::http::{Http, Service};
 use crate::profile::{Profile, ProviderKind, ProxyChoice, Timeouts};
 use crate::wire::openai::error_from;
 
@@ -124,8 +124,8 @@ impl Probe {
             body_bytes_max: PROBE_BYTES_MAX,
             ..Profile::new("local", ProviderKind::OpenAi)
         };
-        let dialect = Dialect { base: root.to_owned(), headers: Vec::new(), error_from };
-        Ok(Self { http: Http::new(&profile, dialect, Arc::new(SystemWallClock))? })
+        let service = Service { base: root.to_owned(), headers: Vec::new(), error_from };
+        Ok(Self { http: Http::new(&profile, service, Arc::new(SystemWallClock))? })
     }
 
     /// Whatever goes wrong means that this is not the engine that was asked for.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::clock::WallClock;
 use crate::error::{Class, Error, Result};
-use crate::http::{Dialect, Http};
+use crate::http::{Http, Service};
 use crate::profile::{Profile, ProviderKind};
 use crate::provider::*;
 use crate::search::{Order, Search, creation_failed, id_in_path, line_of};
@@ -42,14 +42,8 @@ impl OpenAi {
         // Their newer models insist on the newer name; some engines do not know it and would ignore the limit.
         let own = base == ProviderKind::OpenAi.base_url();
         let limit = if own { LimitName::MaxCompletionTokens } else { LimitName::MaxTokens };
-        let dialect = Dialect { base, headers: key.collect(), error_from: wire::error_from };
-        Ok(Self { http: Http::new(profile, dialect, clock)?, batches: profile.has_batches(), limit })
-    }
-
-    fn body(&self, request: &ChatRequest) -> Value {
-        let mut body = wire::request_to_json(request, self.limit);
-        without_stream(&mut body);
-        body
+        let service = Service { base, headers: key.collect(), error_from: wire::error_from };
+        Ok(Self { http: Http::new(profile, service, clock)?, batches: profile.has_batches(), limit })
     }
 
     async fn batch(&self, id: &str) -> Result<BatchObject> {
@@ -89,12 +83,12 @@ impl Provider for OpenAi {
     }
 
     async fn complete(&self, request: &ChatRequest) -> Result<Reply<Answer>> {
-        let body = self.body(request).to_string().into_bytes();
+        let body = wire::request_to_json(request, self.limit)?.to_string().into_bytes();
         self.http.json(self.http.post("/chat/completions", body), wire::answer_from_json).await
     }
 
     async fn stream(&self, request: &ChatRequest) -> Result<Reply<ResultStream<Delta>>> {
-        let mut body = self.body(request);
+        let mut body = wire::request_to_json(request, self.limit)?;
         body["stream"] = json!(true);
         body["stream_options"] = json!({ "include_usage": true });
         let call = self.http.post("/chat/completions", body.to_string().into_bytes());
@@ -122,9 +116,7 @@ impl Provider for OpenAi {
         self.no_batches()?;
         let mut lines = Vec::new();
         for item in &input.items {
-            let mut line = wire::input_to_json(item, self.limit);
-            without_stream(&mut line["body"]);
-            lines.extend_from_slice(line.to_string().as_bytes());
+            lines.extend_from_slice(wire::input_to_json(item, self.limit)?.to_string().as_bytes());
             lines.push(b'\n');
         }
         let file = Part::bytes(lines).file_name(format!("{}.jsonl", input.tag));
@@ -201,14 +193,6 @@ impl Provider for OpenAi {
     async fn cancel_batch(&self, id: &str) -> Result<()> {
         let request = self.http.request(Method::POST, &format!("/batches/{}/cancel", id_in_path(id)?));
         self.http.json(request, |_| Ok(())).await.map(|reply| reply.value)
-    }
-}
-
-/// Whether an answer is streamed is said by the call, not by the request.
-fn without_stream(body: &mut Value) {
-    if let Some(map) = body.as_object_mut() {
-        map.remove("stream");
-        map.remove("stream_options");
     }
 }
 

@@ -9,7 +9,10 @@ use futures_util::Stream;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Class, Error, Result};
-use crate::types::{Answer, ChatRequest, Delta, EmbedInput, EmbedRequest, Embeddings, Endpoint, Request};
+use crate::types::{
+    Answer, ChatRequest, Delta, Dialect, EmbedInput, EmbedRequest, Embeddings, Endpoint, Request,
+};
+use crate::wire::translated;
 
 /// A boxed stream of results.
 pub type ResultStream<T> = Pin<Box<dyn Stream<Item = Result<T>> + Send>>;
@@ -116,12 +119,20 @@ impl Caps {
     /// Refuses what cannot be asked here, alone or in a batch.
     pub fn check(&self, request: &Request, in_batch: bool) -> Result<()> {
         self.check_endpoint(request.endpoint())?;
-        if request.choices() > 1 && !self.gives_choices() {
-            let text =
-                format!("n: {} gives one answer a request; send it several times for more", self.dialect);
-            return Err(Error::new(Class::BadRequest, text));
+        // Left out it would be answered once; passed on to another dialect it would be paid for and not told.
+        let told = request.as_chat().is_none_or(|chat| chat.dialect == Dialect::OpenAi);
+        if request.choices() > 1 && !(told && self.gives_choices()) {
+            let text = format!(
+                "n: expected 1, because {} gives one answer a request; send it several times for more",
+                self.dialect
+            );
+            return Err(Error::new(Class::BadRequest, text).with_status(400));
         }
-        let Request::Embed(EmbedRequest { inputs, .. }) = request else { return Ok(()) };
+        let EmbedRequest { inputs, .. } = match (request, Dialect::named(self.dialect)) {
+            (Request::Embed(request), _) => request,
+            (Request::Chat(request), Some(dialect)) => return translated(request, dialect).map(|_| ()),
+            (Request::Chat(_), None) => return Ok(()),
+        };
         let refused = |text: String| Err(Error::new(Class::BadRequest, text));
         if inputs.is_empty() {
             return refused("input: there is nothing to embed".to_owned());

@@ -111,7 +111,7 @@ mod tests {
         let call = ToolCall { id: "1".into(), name: "find".into(), arguments: "{}".into() };
         let calling = Message { tool_calls: vec![call], ..text("") };
         let schema = OutputSchema { name: "x".into(), schema: json!({"type": "object"}), strict: true };
-        let tool = Tool { name: "find".into(), description: None, parameters: json!({}) };
+        let tool = Tool { name: "find".into(), description: None, parameters: json!({}), strict: None };
         let table = [
             (request(vec![]), 3),
             (request(vec![text("")]), 7),

@@ -6,9 +6,11 @@ use serde_json::{Map, Value};
 
 use crate::sse::SseEvent;
 
+mod dialect;
 mod embed;
 mod request;
 
+pub use dialect::Dialect;
 pub use embed::{EmbedInput, EmbedRequest, Embeddings, compact, vector_from_base64, vector_to_base64};
 pub use request::{Endpoint, Request};
 
@@ -43,7 +45,10 @@ pub struct ChatRequest {
     /// Whether it may or must call one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_choice: Option<ToolChoice>,
-    /// Further fields of the provider's own, sent as they are.
+    /// Whose words `extra` and [`Part::Other`] are.
+    #[serde(default, skip_serializing_if = "Dialect::is_openai")]
+    pub dialect: Dialect,
+    /// Further fields in the words of `dialect`: sent as they are where the provider speaks it.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub extra: Map<String, Value>,
 }
@@ -61,12 +66,25 @@ pub struct Message {
     /// The call that a `Tool` message answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
+    /// Further fields in the words of the request's dialect.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub extra: Map<String, Value>,
 }
 
 impl Message {
     /// A turn of plain text.
     pub fn text(role: Role, text: impl Into<String>) -> Self {
-        Self { role, content: vec![Part::Text(text.into())], tool_calls: Vec::new(), tool_call_id: None }
+        Self::of(role, vec![Part::Text(text.into())])
+    }
+
+    /// A turn of these parts.
+    pub fn of(role: Role, content: Vec<Part>) -> Self {
+        Self { role, content, tool_calls: Vec::new(), tool_call_id: None, extra: Map::new() }
+    }
+
+    /// What a tool answered to a call.
+    pub fn result(id: String, content: Vec<Part>) -> Self {
+        Self { tool_call_id: Some(id), ..Self::of(Role::Tool, content) }
     }
 }
 
@@ -92,7 +110,7 @@ pub enum Part {
     Text(String),
     /// A picture: an `https:` address or a `data:` URL.
     Image(String),
-    /// Anything else, sent as it is.
+    /// Anything else, in the words of the request's dialect.
     Other(Value),
 }
 
@@ -117,6 +135,9 @@ pub struct Tool {
     pub description: Option<String>,
     /// JSON Schema of its arguments.
     pub parameters: Value,
+    /// Whether the provider is asked to hold the model to it, where it was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strict: Option<bool>,
 }
 
 /// Whether the model may or must call a tool.

@@ -12,9 +12,11 @@ pub mod gemini;
 pub mod openai;
 mod rate;
 mod shapes;
+mod translate;
 
 pub use batch::{BatchCounts, BatchObject, LineContext};
 pub use rate::{rate_signals, retry_after};
+pub use translate::{plain, translated};
 
 use crate::error::Result;
 use crate::sse::SseEvent;

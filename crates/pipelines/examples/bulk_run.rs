@@ -70,7 +70,7 @@ async fn submit(bulk: &Bulk) -> Result<RunId, Box<dyn Error>> {
     let mut submission = Submission::begin(bulk, settings).await?;
     for prompt in PROMPTS {
         let body = serde_json::json!({ "messages": [{ "role": "user", "content": prompt }] });
-        submission.push(NewRequest { custom_id: None, body }).await?;
+        submission.push(NewRequest { body, ..NewRequest::default() }).await?;
     }
     Ok(submission.finish().await?)
 }

@@ -11,7 +11,6 @@ use crate::problem::Problem;
 
 mod asking;
 mod batches;
-mod carry;
 mod chat;
 mod completions;
 mod embeddings;

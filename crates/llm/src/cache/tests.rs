@@ -90,6 +90,17 @@ fn a_key_does_not_go_by_the_order_of_fields() {
 }
 
 #[test]
+fn a_field_that_does_not_reach_the_provider_makes_no_other_key() {
+    let with = |dialect: &str, user: &str| {
+        let mut request = request("hello");
+        request.extra.insert("user".into(), json!(user));
+        Key::new(dialect, "", &request.into())
+    };
+    assert_eq!(with("anthropic", "ann"), with("anthropic", "bob"));
+    assert_ne!(with("openai", "ann"), with("openai", "bob"));
+}
+
+#[test]
 fn a_schema_whose_properties_come_in_another_order_is_another_question() {
     let with = |schema: &str| {
         let schema = serde_json::from_str(schema).expect("a schema");

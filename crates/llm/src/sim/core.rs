@@ -21,6 +21,7 @@ use crate::clock::{SystemWallClock, WallClock};
 use crate::error::{Class, Error};
 use crate::provider::RateSignals;
 use crate::types::{Answer, ChatRequest, EmbedRequest, Embeddings, Request};
+use crate::wire::plain;
 
 /// Most texts in one call for embeddings.
 pub const EMBED_INPUTS_MAX: usize = 2048;
@@ -221,6 +222,7 @@ impl SimCore {
         if request.messages.is_empty() {
             return Err(bad_request("messages must not be empty").into());
         }
+        let request = &plain(request);
         let content = Content::of(request);
         if let Some(most) = self.options.context_tokens
             && content.input_tokens > most

@@ -8,6 +8,10 @@ use super::{ChatRequest, EmbedRequest};
 /// What is asked of a model. Untagged, so that a chat request has the same name in a cache as ever.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are chats, so a box would only cost an allocation each"
+)]
 pub enum Request {
     /// An answer in a conversation.
     Chat(ChatRequest),

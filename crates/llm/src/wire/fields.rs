@@ -29,7 +29,15 @@ impl Fields {
     }
 
     pub(super) fn take(&mut self, key: &str) -> Option<Value> {
-        self.map.remove(key).filter(|value| !value.is_null())
+        self.map.shift_remove(key).filter(|value| !value.is_null())
+    }
+
+    /// A text that must be there and stays where it is: of what is passed on, the order is kept.
+    pub(super) fn needed_word(&self, key: &str) -> Result<String> {
+        match self.peek(key) {
+            Some(Value::String(word)) => Ok(word.clone()),
+            other => Err(wrong(&self.path(key), "a string", other)),
+        }
     }
 
     /// Puts a field back that is only passed on.
@@ -66,6 +74,10 @@ impl Fields {
         self.read(key, "a whole number of 0 or more", |value| {
             value.as_u64().and_then(|n| u32::try_from(n).ok())
         })
+    }
+
+    pub(super) fn flag(&mut self, key: &str) -> Result<Option<bool>> {
+        self.read(key, "true or false", Value::as_bool)
     }
 
     /// A sampling seed. A negative one is left where it is: some engines mean "any seed" by it.

@@ -4,6 +4,7 @@ mod anthropic;
 mod errors;
 mod gemini;
 mod openai;
+mod translate;
 
 use serde_json::json;
 
@@ -13,24 +14,21 @@ use crate::provider::{BatchLine, LineOutcome};
 use crate::sse::SseEvent;
 use crate::types::*;
 
-/// A request that uses everything that all dialects can say.
+/// A request that uses everything that all dialects can say, and a field that only one knows.
+fn rich_request_in(dialect: Dialect) -> ChatRequest {
+    ChatRequest { dialect, ..rich_request() }
+}
+
 fn rich_request() -> ChatRequest {
     let image = "data:image/png;base64,AAAA".to_owned();
     ChatRequest {
         model: "m-1".to_owned(),
         messages: vec![
             Message::text(Role::System, "be brief"),
+            Message::of(Role::User, vec![Part::Text("what is this?".to_owned()), Part::Image(image)]),
             Message {
-                role: Role::User,
-                content: vec![Part::Text("what is this?".to_owned()), Part::Image(image)],
-                tool_calls: Vec::new(),
-                tool_call_id: None,
-            },
-            Message {
-                role: Role::Assistant,
-                content: vec![Part::Text("let me look".to_owned())],
                 tool_calls: vec![call("c1", "look", r#"{"at":"a"}"#), call("c2", "look", r#"{"at":"b"}"#)],
-                tool_call_id: None,
+                ..Message::text(Role::Assistant, "let me look")
             },
             tool_result("c1", "a cat"),
             tool_result("c2", "a dog"),
@@ -50,8 +48,10 @@ fn rich_request() -> ChatRequest {
             name: "look".to_owned(),
             description: Some("looks".to_owned()),
             parameters: json!({ "type": "object", "properties": { "at": { "type": "string" } } }),
+            strict: None,
         }],
         tool_choice: Some(ToolChoice::Named("look".to_owned())),
+        dialect: Dialect::OpenAi,
         extra: json!({ "some_new_field": { "x": [1, null] } }).as_object().cloned().unwrap(),
     }
 }
@@ -105,18 +105,17 @@ fn read_stream(reader: &mut dyn StreamReader, events: &[SseEvent]) -> Result<(St
 
 #[test]
 fn requests_survive_the_way_there_and_back() {
-    let request = rich_request();
-    for limit in [o::LimitName::MaxTokens, o::LimitName::MaxCompletionTokens] {
-        assert_eq!(o::request_from_json(o::request_to_json(&request, limit)).unwrap(), request);
-    }
-    assert_eq!(a::request_from_json(a::request_to_json(&request)).unwrap(), request);
-    assert_eq!(g::request_from_json("models/m-1", g::request_to_json(&request)).unwrap(), request);
-    for choice in [ToolChoice::Auto, ToolChoice::None, ToolChoice::Required] {
-        let request = ChatRequest { tool_choice: Some(choice), ..request.clone() };
-        let openai = o::request_to_json(&request, o::LimitName::MaxTokens);
-        assert_eq!(o::request_from_json(openai).unwrap(), request);
-        assert_eq!(a::request_from_json(a::request_to_json(&request)).unwrap(), request);
-        assert_eq!(g::request_from_json("m-1", g::request_to_json(&request)).unwrap(), request);
+    let named = ToolChoice::Named("look".to_owned());
+    for choice in [named, ToolChoice::Auto, ToolChoice::None, ToolChoice::Required] {
+        let request = |dialect| ChatRequest { tool_choice: Some(choice.clone()), ..rich_request_in(dialect) };
+        let openai = request(Dialect::OpenAi);
+        for limit in [o::LimitName::MaxTokens, o::LimitName::MaxCompletionTokens] {
+            assert_eq!(o::request_from_json(o::request_to_json(&openai, limit).unwrap()).unwrap(), openai);
+        }
+        let anthropic = request(Dialect::Anthropic);
+        assert_eq!(a::request_from_json(a::request_to_json(&anthropic).unwrap()).unwrap(), anthropic);
+        let gemini = request(Dialect::Gemini);
+        assert_eq!(g::request_from_json("models/m-1", g::request_to_json(&gemini).unwrap()).unwrap(), gemini);
     }
 }
 

@@ -117,7 +117,7 @@ async fn submit(prompts: &Prompts, args: &RunArgs, mut submission: Submission) -
     let limit = args.prompts.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     for prompt in prompts.lines()?.take(limit) {
         let prompt = prompt?;
-        let request = NewRequest { custom_id: prompt.custom_id, body: prompt.body };
+        let request = NewRequest { custom_id: prompt.custom_id, body: prompt.body, ..NewRequest::default() };
         submission
             .push(request)
             .await

@@ -120,7 +120,7 @@ impl Source {
     /// Of requests that are at hand; by their digest the same ones are known again.
     pub fn given(name: Option<String>, form: &str, requests: &[NewRequest]) -> Self {
         let mut digest = Sha256::new();
-        for NewRequest { custom_id, body } in requests {
+        for NewRequest { custom_id, body, .. } in requests {
             // With its length before it, so that no two lists read the same.
             let text = json!([custom_id, body]).to_string();
             digest.update(text.len().to_be_bytes());

@@ -1,6 +1,7 @@
 //! What prompts will cost, before anything is sent. Output is unknown beforehand: the estimate says what it assumes, and
 //! the ceiling is what `max_tokens` allows.
 
+use longhaul_llm::types::Dialect;
 use longhaul_llm::{Billing, Endpoint, MicroUsd, Route, Usage, tokens};
 use serde::Serialize;
 use serde_json::Value;
@@ -54,7 +55,7 @@ impl Estimate {
 
     /// Adds a prompt, in the form in which runs take it. One that the provider cannot take is told before anything is stored.
     pub fn add(&mut self, body: Value, settings: &RunSettings, route: &Route) -> longhaul_llm::Result<()> {
-        let request = request::compose(body, settings)?;
+        let request = request::compose(body, Dialect::OpenAi, settings)?;
         route.caps().check(&request, settings.mode == Mode::Batch)?;
         let input = tokens::estimate(&request, 1.0);
         let output = request.max_tokens().map_or(OUTPUT_ASSUMED, |max| OUTPUT_ASSUMED.min(u64::from(max)));

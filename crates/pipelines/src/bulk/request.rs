@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use longhaul_llm::ledger::Event;
 use longhaul_llm::rate::Urgency;
+use longhaul_llm::types::Dialect;
 use longhaul_llm::wire::openai::{self, VectorForm};
+use longhaul_llm::wire::{anthropic, gemini};
 use longhaul_llm::{
     Answer, Answered, Ask, Billing, Call, ChatRequest, Class, Endpoint, Message, MicroUsd, Request, Role,
     Stop,
@@ -43,11 +45,29 @@ pub struct RequestPayload {
     /// The caller's name for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub custom_id: Option<String>,
-    /// OpenAI's form of what the run asks for; what it lacks comes from the run.
+    /// What is asked; what it lacks comes from the run.
     pub body: Value,
+    /// In whose words.
+    #[serde(default, skip_serializing_if = "Dialect::is_openai")]
+    pub dialect: Dialect,
+    /// Why it cannot be asked at all, where that was seen when it was handed in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
     /// In batch mode, the chunk it is sent with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<u64>,
+}
+
+impl RequestPayload {
+    /// The whole request, if it can be asked of the run's model.
+    pub(super) fn request(&self, live: &LiveRun) -> longhaul_llm::Result<Request> {
+        if let Some(why) = &self.refused {
+            return Err(longhaul_llm::Error::new(Class::BadRequest, why.clone()).with_status(400));
+        }
+        let request = compose(self.body.clone(), self.dialect, &live.settings)?;
+        live.route.caps().check(&request, self.batch.is_some())?;
+        Ok(request)
+    }
 }
 
 /// What a request job answers.
@@ -137,7 +157,7 @@ pub(super) fn options() -> KindOptions {
 pub(super) async fn run(bulk: Bulk, context: JobContext, payload: RequestPayload) -> Result<Outcome> {
     let mut tries: Tries = context.data()?.unwrap_or_default();
     let live = bulk.live(&RunId::named(&payload.run)).await?;
-    let request = match compose(payload.body.clone(), &live.settings) {
+    let request = match payload.request(&live) {
         Ok(request) => request,
         Err(error) => return Ok(fail_with(&error)),
     };
@@ -183,7 +203,7 @@ fn wait_for_batch(run: &RunId, chunk: u64) -> Outcome {
 }
 
 /// The whole request: the body over the run's defaults.
-pub fn compose(mut body: Value, settings: &RunSettings) -> longhaul_llm::Result<Request> {
+pub fn compose(mut body: Value, dialect: Dialect, settings: &RunSettings) -> longhaul_llm::Result<Request> {
     if let Value::Object(fields) = &mut body {
         for (name, value) in settings.defaults.iter().filter(|(name, _)| *name != "system") {
             fields.entry(name.clone()).or_insert_with(|| value.clone());
@@ -191,13 +211,17 @@ pub fn compose(mut body: Value, settings: &RunSettings) -> longhaul_llm::Result<
         fields.entry("model").or_insert_with(|| Value::from(settings.model.clone()));
     }
     match settings.endpoint {
-        Endpoint::Chat => compose_chat(body, settings).map(Request::Chat),
+        Endpoint::Chat => compose_chat(body, dialect, settings).map(Request::Chat),
         Endpoint::Embeddings => Ok(Request::Embed(openai::embed_request_from_json(body)?.0)),
     }
 }
 
-fn compose_chat(body: Value, settings: &RunSettings) -> longhaul_llm::Result<ChatRequest> {
-    let mut request = openai::request_from_json(body)?;
+fn compose_chat(body: Value, dialect: Dialect, settings: &RunSettings) -> longhaul_llm::Result<ChatRequest> {
+    let mut request = match dialect {
+        Dialect::OpenAi => openai::request_from_json(body)?,
+        Dialect::Anthropic => anthropic::request_from_json(body)?,
+        Dialect::Gemini => gemini::request_from_json(&settings.model, body)?,
+    };
     let has_system = request.messages.iter().any(|message| message.role == Role::System);
     if let (Some(Value::String(system)), false) = (settings.defaults.get("system"), has_system) {
         request.messages.insert(0, Message::text(Role::System, system.clone()));

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use longhaul_llm::types::Dialect;
 use longhaul_llm::{Endpoint, Route};
 use longhaul_queue::{Json, NewJob};
 use serde_json::Value;
@@ -17,13 +18,17 @@ const PAGE: usize = 2_000;
 /// Bytes of requests held in memory before they are stored.
 const PAGE_BYTES: usize = 8_000_000;
 
-/// One request of a run, in OpenAI's form; what it lacks comes from the run's settings.
-#[derive(Debug, Clone, PartialEq)]
+/// One request of a run; what it lacks comes from the run's settings.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct NewRequest {
     /// The caller's name for it.
     pub custom_id: Option<String>,
     /// The body.
     pub body: Value,
+    /// In whose words.
+    pub dialect: Dialect,
+    /// Why it cannot be asked: it fails alone, and the others run.
+    pub refused: Option<String>,
 }
 
 /// A run while its requests are stored.
@@ -123,6 +128,8 @@ impl Submission {
             run: self.id.as_str().to_owned(),
             custom_id: request.custom_id,
             body: request.body,
+            dialect: request.dialect,
+            refused: request.refused,
             batch,
         };
         let payload = Json::of(&payload)?;
@@ -144,10 +151,10 @@ impl Submission {
     /// How many texts a request embeds. What a provider cannot embed is refused here: in a batch it would take the other
     /// requests down with it.
     fn inputs(&self, request: &NewRequest) -> Result<usize> {
-        if self.settings.endpoint == Endpoint::Chat {
+        if self.settings.endpoint == Endpoint::Chat || request.refused.is_some() {
             return Ok(0);
         }
-        let composed = request::compose(request.body.clone(), &self.settings)?;
+        let composed = request::compose(request.body.clone(), request.dialect, &self.settings)?;
         self.route.caps().check(&composed, self.settings.mode == Mode::Batch)?;
         Ok(composed.vectors())
     }

@@ -2,7 +2,7 @@
 
 use longhaul_llm::cache::CacheMode;
 use longhaul_llm::sim::{Faults, Latency, SimOptions};
-use longhaul_llm::types::Stop;
+use longhaul_llm::types::{Dialect, Stop};
 use longhaul_pipelines::bulk::request::{RequestResult, compose, is_cut_off};
 use longhaul_pipelines::bulk::{Mode, NewRequest, RunId, RunSettings};
 use longhaul_queue::State;
@@ -159,7 +159,7 @@ async fn answers_of_a_batch_are_judged_and_repaired_like_any_other() {
     assert!(stats.calls > 0 && stats.faults["status_5xx"] > 0, "{stats:?}");
     assert_eq!((stats.batches_created, stats.lines_executed), (1, 60), "{stats:?}");
     for request in &requests {
-        let asked = compose(request.body.clone(), &settings).unwrap();
+        let asked = compose(request.body.clone(), Dialect::OpenAi, &settings).unwrap();
         assert_eq!(stage.core.times_executed(&asked), 1, "a repair that failed does not ask from the start");
     }
     assert_eq!(stage.spent(&repaired).await.calls, stats.executed);

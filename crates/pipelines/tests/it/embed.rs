@@ -2,6 +2,7 @@
 
 use longhaul_llm::cache::CacheMode;
 use longhaul_llm::sim::{BatchOptions, Faults, SimOptions, embedding};
+use longhaul_llm::types::Dialect;
 use longhaul_llm::wire::openai::VectorForm;
 use longhaul_llm::{Billing, Endpoint};
 use longhaul_pipelines::bulk::request::{RequestResult, compose};
@@ -18,7 +19,8 @@ fn embedding_settings(mode: Mode, name: &str) -> RunSettings {
 }
 
 fn request(number: usize, input: &Value) -> NewRequest {
-    NewRequest { custom_id: Some(format!("t{number}")), body: json!({ "input": input }) }
+    let custom_id = Some(format!("t{number}"));
+    NewRequest { custom_id, body: json!({ "input": input }), ..NewRequest::default() }
 }
 
 fn texts(count: usize) -> Vec<NewRequest> {
@@ -72,7 +74,7 @@ async fn only_input_is_reserved_and_a_known_text_costs_nothing() {
     let settings = RunSettings { cache: CacheMode::Auto, ..embedding_settings(Mode::Sync, "known") };
     let requests = texts(5);
     let route = stage.bulk.llm().route(&settings.profile, &settings.model).await.unwrap();
-    let composed = compose(requests[0].body.clone(), &settings).unwrap();
+    let composed = compose(requests[0].body.clone(), Dialect::OpenAi, &settings).unwrap();
     // Under a cap that leaves no room for any output.
     let ceiling = route.ceiling(&composed, Billing::Sync).unwrap().0;
     assert!(ceiling <= 2, "{ceiling}");

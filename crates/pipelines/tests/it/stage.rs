@@ -13,6 +13,7 @@ use longhaul_llm::price::Prices;
 use longhaul_llm::profile::ProviderKind;
 use longhaul_llm::rate::RouteLimits;
 use longhaul_llm::sim::{Door, SimCore, SimOptions, Stats, answer_key};
+use longhaul_llm::types::Dialect;
 use longhaul_llm::{
     Endpoint, Llm, LlmFile, LlmOptions, MicroUsd, Profile, ProfileSetup, Provider, Scope, Totals,
 };
@@ -269,7 +270,7 @@ impl Stage {
 
 pub(crate) fn assert_right(answer: &RequestResult, settings: &RunSettings, request: &NewRequest) {
     assert_eq!(answer.custom_id, request.custom_id);
-    let asked = compose(request.body.clone(), settings).unwrap();
+    let asked = compose(request.body.clone(), Dialect::OpenAi, settings).unwrap();
     let key = answer_key(SEED, asked.as_chat().expect("a chat"));
     match &answer.json {
         Some(json) => assert_eq!(json.to_string(), key, "{:?}", request.custom_id),
@@ -354,7 +355,7 @@ pub(crate) fn prompts(count: usize) -> Vec<NewRequest> {
 
 pub(crate) fn prompt(number: usize, text: &str) -> NewRequest {
     let body = json!({ "messages": [{ "role": "user", "content": text }], "max_tokens": 200 });
-    NewRequest { custom_id: Some(format!("c{number}")), body }
+    NewRequest { custom_id: Some(format!("c{number}")), body, ..NewRequest::default() }
 }
 
 /// Settings of a run of the simulator. The name makes it another run.

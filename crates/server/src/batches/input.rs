@@ -1,10 +1,12 @@
-//! The input of a batch: a request a line. Checked as a whole before anything is sent, with every fault named by its line.
+//! The input of a batch: a request a line. Checked as a whole before anything is sent. What makes a file no batch ends the batch,
+//! with every fault named by its line, as OpenAI does it: lines that are no JSON, names that are missing or used twice, another
+//! endpoint, models of several providers. A body that cannot be asked is the error of its own line, and the others run.
 
 use std::collections::HashSet;
 use std::io::{self, BufRead};
 use std::path::Path;
 
-use longhaul_llm::types::Endpoint;
+use longhaul_llm::types::{Dialect, Endpoint};
 use longhaul_llm::wire::{anthropic, openai};
 use longhaul_pipelines::bulk::NewRequest;
 use serde::{Deserialize, Serialize};
@@ -54,6 +56,8 @@ pub struct Summary {
     pub requests: u64,
     /// The provider that answers them, and the model of the first.
     pub chosen: Chosen,
+    /// The first line whose body cannot be asked, and which will end as an error.
+    pub refused: Option<LineFault>,
 }
 
 /// How lines are read.
@@ -73,6 +77,7 @@ impl Reading<'_> {
         let mut faults = Vec::new();
         let mut names = HashSet::new();
         let mut chosen: Option<Chosen> = None;
+        let mut refused = None;
         let mut requests = 0;
         for (number, line) in lines(path)? {
             if faults.len() >= FAULTS_MAX {
@@ -91,6 +96,9 @@ impl Reading<'_> {
                 let text = format!("a batch has at most {REQUESTS_MAX} requests");
                 faults.push(LineFault::new("too_many_requests", Some(number), text, None));
                 break;
+            }
+            if let (None, Some(why)) = (&refused, &request.refused) {
+                refused = Some(LineFault::new("invalid_request", Some(number), why, None));
             }
             if let Some(name) = request.custom_id
                 && !names.insert(name.clone())
@@ -111,7 +119,7 @@ impl Reading<'_> {
             }
         }
         Ok(match chosen {
-            Some(chosen) if faults.is_empty() => Ok(Summary { requests, chosen }),
+            Some(chosen) if faults.is_empty() => Ok(Summary { requests, chosen, refused }),
             _ if faults.is_empty() => {
                 Err(vec![LineFault::new("empty_file", None, "the file has no requests", None)])
             }
@@ -156,15 +164,11 @@ impl Reading<'_> {
                 "body",
                 self.openai_body(&mut value).map_err(|(code, text, param)| fault(code, text, Some(param)))?,
             ),
-            Form::Anthropic => ("params", value.remove("params").unwrap_or_default()),
+            Form::Anthropic => ("params", value.shift_remove("params").unwrap_or_default()),
         };
         if !body.is_object() {
             let text = format!("{body_name} is missing or no object");
             return Err(fault("missing_required_parameter", text, Some(body_name)));
-        }
-        if body.get("stream").and_then(Value::as_bool) == Some(true) {
-            let text = "a batch cannot stream: leave stream out".to_owned();
-            return Err(fault("invalid_request", text, Some("stream")));
         }
         let model_at = format!("{body_name}.model");
         let model = body.get("model").and_then(Value::as_str).unwrap_or_default();
@@ -172,18 +176,16 @@ impl Reading<'_> {
             .catalog
             .resolve(model)
             .map_err(|problem: Problem| fault(problem.code, problem.detail, Some(&model_at)))?;
-        let has_choices = body.get("n").and_then(Value::as_u64).is_some_and(|count| count > 1);
-        let takes_choices = self.endpoint == Endpoint::Chat.url()
-            && self.catalog.dialect_of(&chosen.profile).is_some_and(|dialect| dialect == "openai");
-        if has_choices && !takes_choices {
-            let text = format!("{} gives one answer a request: send several lines", chosen.profile);
-            return Err(fault("invalid_request", text, Some(&format!("{body_name}.n"))));
-        }
         body["model"] = Value::from(chosen.model.clone());
-        let body = self
-            .as_openai(body)
-            .map_err(|problem| fault("invalid_request", problem.detail, Some(body_name)))?;
-        Ok((NewRequest { custom_id: Some(custom_id), body }, chosen))
+        let dialect = match self.form {
+            Form::OpenAi => Dialect::OpenAi,
+            Form::Anthropic => Dialect::Anthropic,
+        };
+        let (body, refused) = match self.asked(body) {
+            Ok(body) => (body, None),
+            Err(problem) => (Value::Null, Some(problem.detail)),
+        };
+        Ok((NewRequest { custom_id: Some(custom_id), body, dialect, refused }, chosen))
     }
 
     fn openai_body(
@@ -204,11 +206,14 @@ impl Reading<'_> {
             let text = format!("url is {url:?}, but the batch was created for {:?}", self.endpoint);
             return Err(("mismatched_endpoint", text, "url"));
         }
-        Ok(line.remove("body").unwrap_or_default())
+        Ok(line.shift_remove("body").unwrap_or_default())
     }
 
     /// The body as runs store it, checked by reading it.
-    fn as_openai(&self, body: Value) -> Result<Value, Problem> {
+    fn asked(&self, body: Value) -> Result<Value, Problem> {
+        if body.get("stream").and_then(Value::as_bool) == Some(true) {
+            return Err(Problem::invalid("stream: a batch cannot stream; leave stream out").at("stream"));
+        }
         match self.form {
             Form::OpenAi if self.endpoint == Endpoint::Embeddings.url() => {
                 openai::embed_request_from_json(body.clone())?;
@@ -221,8 +226,8 @@ impl Reading<'_> {
                 Ok(body)
             }
             Form::Anthropic => {
-                let request = anthropic::request_from_json(body)?;
-                Ok(openai::request_to_json(&request, openai::LimitName::MaxTokens))
+                anthropic::request_from_json(body.clone())?;
+                Ok(body)
             }
         }
     }

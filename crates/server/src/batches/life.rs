@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use longhaul_llm::Usage;
 use longhaul_llm::cache::CacheMode;
 use longhaul_llm::provider::BatchState;
 use longhaul_llm::types::Endpoint;
+use longhaul_llm::{Class, Usage};
 use longhaul_pipelines::bulk::run::{CRASHES_MAX, Source};
-use longhaul_pipelines::bulk::{Draft, NewRequest, RunSettings, Submission, manage};
+use longhaul_pipelines::bulk::{self, Draft, NewRequest, RunSettings, Submission, manage};
 use longhaul_queue::job::{OnFailure, Retention, Wake};
 use longhaul_queue::state::Park;
 use longhaul_queue::{JobContext, JobId, Json, KindOptions, NewJob, Outcome, Worker};
@@ -92,7 +92,7 @@ async fn begin(ctx: &Ctx, context: &JobContext, payload: &BatchPayload) -> Resul
         let mut requests = read_ahead(ctx, payload.form, &payload.endpoint, path);
         let mut stored = 0;
         while let Some(request) = requests.recv().await {
-            submission.push(request.map_err(Problem::unavailable)?).await?;
+            push(&mut submission, request.map_err(Problem::unavailable)?).await?;
             stored += 1;
             context.progress(stored, summary.requests);
         }
@@ -115,6 +115,18 @@ async fn begin(ctx: &Ctx, context: &JobContext, payload: &BatchPayload) -> Resul
         .retention(Retention::DeleteOnSuccess);
     ctx.queue().enqueue(waker).await?;
     go_on(ctx, context, payload, kept).await
+}
+
+/// Adds a request; one that the provider cannot take fails alone.
+async fn push(submission: &mut Submission, request: NewRequest) -> Result<(), bulk::Error> {
+    let (custom_id, dialect) = (request.custom_id.clone(), request.dialect);
+    match submission.push(request).await {
+        Err(bulk::Error::Llm(error)) if error.class == Class::BadRequest => {
+            let refused = Some(error.message);
+            submission.push(NewRequest { custom_id, dialect, refused, ..NewRequest::default() }).await
+        }
+        pushed => pushed,
+    }
 }
 
 /// Requests of a file, read on a thread of its own.

@@ -13,7 +13,6 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use tracing::Instrument as _;
 
-use super::{Dialect, carry};
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 use crate::legible;
@@ -70,22 +69,15 @@ pub(super) async fn read(ctx: &Ctx, request: axum::extract::Request) -> Result<(
 }
 
 /// A call of the model that a request names.
-pub(super) async fn prepare(
-    ctx: &Ctx,
-    sender: &Sender,
-    client: Dialect,
-    request: impl Into<Request>,
-) -> Result<Ask, Problem> {
+pub(super) async fn prepare(ctx: &Ctx, sender: &Sender, request: impl Into<Request>) -> Result<Ask, Problem> {
     let request = request.into();
     let chosen = ctx.catalog.resolve(request.model())?;
     let route = ctx.llm().route(&chosen.profile, &chosen.model).await?;
     let mut request = request.with_model(chosen.model);
-    if request.choices() > 1 && !(client == Dialect::OpenAi && route.caps().gives_choices()) {
-        // Left out it would be answered once; passed on elsewhere it would be paid for and not told.
-        let text = format!("{} gives one answer a request: send it several times for more", chosen.profile);
-        return Err(Problem::invalid(text).at("n"));
+    if let Request::Chat(chat) = &mut request {
+        // Said by the call, not by the request.
+        chat.extra.retain(|name, _| name != "stream" && name != "stream_options");
     }
-    carry::carry(&mut request, client, route.caps().dialect);
     route.caps().check(&request, false)?;
     if sender.cache == CacheMode::Off {
         check_pause(&route)?;

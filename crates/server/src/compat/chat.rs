@@ -24,7 +24,7 @@ async fn create(State(ctx): State<Ctx>, request: Request) -> Result<Response, Op
     let (sender, body) = asking::read(&ctx, request).await?;
     let request = openai::request_from_json(body)?;
     let wants = Wants::of(&request);
-    let ask = asking::prepare(&ctx, &sender, Dialect::OpenAi, request).await?;
+    let ask = asking::prepare(&ctx, &sender, request).await?;
     let (id, created_s) = (sender.name("chatcmpl-"), now_s(&ctx));
     if !wants.stream {
         let mut answer = asking::whole(&ctx, ask).await?;
@@ -91,7 +91,7 @@ impl Teller for Chunks {
             return Some(vec![event.clone()]);
         }
         let mut chunk: Value = serde_json::from_str(&event.data).ok()?;
-        let usage = chunk.as_object_mut()?.remove("usage");
+        let usage = chunk.as_object_mut()?.shift_remove("usage");
         let is_last = usage.is_some_and(|usage| !usage.is_null()) && chunk["choices"] == json!([]);
         Some(if is_last { Vec::new() } else { vec![SseEvent::unnamed(chunk.to_string())] })
     }

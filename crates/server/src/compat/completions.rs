@@ -29,13 +29,13 @@ async fn create(State(ctx): State<Ctx>, request: Request) -> Result<Response, Op
     let prompt = prompt_of(&body)?;
     if let Some(fields) = body.as_object_mut() {
         check_choices(fields)?;
-        fields.remove("prompt");
+        fields.shift_remove("prompt");
         fields.retain(|name, _| !OLD_FIELDS.contains(&name.as_str()));
         fields.insert("messages".to_owned(), json!([{ "role": "user", "content": prompt }]));
     }
     let request = openai::request_from_json(body)?;
     let wants = Wants::of(&request);
-    let ask = asking::prepare(&ctx, &sender, Dialect::OpenAi, request).await?;
+    let ask = asking::prepare(&ctx, &sender, request).await?;
     let texts = Texts {
         id: sender.name("cmpl-"),
         model: ask.request.model().to_owned(),

@@ -6,8 +6,8 @@ use axum::{Json, Router};
 use longhaul_llm::wire::openai;
 use serde_json::Value;
 
+use super::OpenAiError;
 use super::asking;
-use super::{Dialect, OpenAiError};
 use crate::ctx::Ctx;
 
 /// The routes.
@@ -18,7 +18,7 @@ pub(super) fn routes() -> Router<Ctx> {
 async fn create(State(ctx): State<Ctx>, request: Request) -> Result<Json<Value>, OpenAiError> {
     let (sender, body) = asking::read(&ctx, request).await?;
     let (request, form) = openai::embed_request_from_json(body)?;
-    let ask = asking::prepare(&ctx, &sender, Dialect::OpenAi, request).await?;
+    let ask = asking::prepare(&ctx, &sender, request).await?;
     let answer = asking::whole(&ctx, ask).await?;
     Ok(Json(openai::vectors_to_json(&answer.model, &answer.vectors, &answer.usage, form)))
 }

@@ -25,7 +25,7 @@ async fn create(State(ctx): State<Ctx>, request: Request) -> Result<Response, An
     let (sender, body) = asking::read(&ctx, request).await?;
     let request = anthropic::request_from_json(body)?;
     let wants = Wants::of(&request);
-    let ask = asking::prepare(&ctx, &sender, Dialect::Anthropic, request).await?;
+    let ask = asking::prepare(&ctx, &sender, request).await?;
     let id = sender.name("msg_");
     if !wants.stream {
         let mut answer = asking::whole(&ctx, ask).await?;
@@ -131,7 +131,7 @@ impl Teller for Events {
         let stop = json!({ "stop_reason": whole["stop_reason"], "stop_sequence": null });
         let mut usage = whole["usage"].clone();
         if let Some(usage) = usage.as_object_mut() {
-            usage.remove("service_tier");
+            usage.shift_remove("service_tier");
         }
         events.push(event(&json!({ "type": "message_delta", "delta": stop, "usage": usage })));
         events.push(event(&json!({ "type": "message_stop" })));

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::asking::{self, now_s};
 use super::chat::{Wants, check_choices};
-use super::{Dialect, OpenAiError, sse};
+use super::{OpenAiError, sse};
 use crate::ctx::Ctx;
 use crate::problem::Problem;
 
@@ -46,7 +46,7 @@ async fn create(State(ctx): State<Ctx>, request: Request) -> Result<Response, Op
     let request = openai::request_from_json(input::chat_of(&body)?)?;
     check_choices(&request.extra)?;
     let wants = Wants::of(&request);
-    let ask = asking::prepare(&ctx, &sender, Dialect::OpenAi, request).await?;
+    let ask = asking::prepare(&ctx, &sender, request).await?;
     let shape = Shape::new(&sender.name(""), ask.request.model(), now_s(&ctx), &body);
     if !wants.stream {
         let answer = asking::whole(&ctx, ask).await?;
@@ -57,7 +57,9 @@ async fn create(State(ctx): State<Ctx>, request: Request) -> Result<Response, Op
 
 /// The chat that a line of a batch asks for.
 pub(crate) fn chat_of_line(body: Value) -> Result<Value, Problem> {
-    input::chat_of(&input::fields_of(body, false)?)
+    let fields = input::fields_of(body, false)?;
+    check_choices(&fields)?;
+    input::chat_of(&fields)
 }
 
 /// The response of a line of a batch.

@@ -224,5 +224,6 @@ fn requests(
         }
     };
     let named = bodies.into_iter().zip(names.drain(..));
-    Ok(named.map(|(body, custom_id)| NewRequest { custom_id, body }).collect())
+    let request = |(body, custom_id)| NewRequest { custom_id, body, ..NewRequest::default() };
+    Ok(named.map(request).collect())
 }

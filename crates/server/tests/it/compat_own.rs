@@ -170,7 +170,7 @@ async fn chunks_reach_clients_of_their_dialect_as_they_came() {
     let mut expected = chunks();
     expected.pop();
     for chunk in &mut expected {
-        chunk.as_object_mut().expect("a chunk").remove("usage");
+        chunk.as_object_mut().expect("a chunk").shift_remove("usage");
     }
     assert_eq!(without.iter().map(data).collect::<Vec<_>>(), expected, "the usage was not asked for");
     wanted["stream_options"] = json!({ "include_usage": true });
@@ -259,17 +259,7 @@ async fn several_answers_are_refused_by_name_where_nobody_gives_them() {
         );
     }
     assert!(asked.lock().expect("no panic").is_empty(), "nothing was sent");
-    let line =
-        json!({"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": chat("sim-small")});
-    let file = stage.upload(line.to_string()).await;
-    let new =
-        json!({"input_file_id": file["id"], "endpoint": "/v1/chat/completions", "completion_window": "24h"});
-    let worker = stage.work().await;
-    let (_, batch) = stage.post("/v1/batches", &new).await;
-    let path = format!("/v1/batches/{}", batch["id"].as_str().expect("a name"));
-    let failed = stage.until(&path, |batch| batch["status"] == "failed").await;
-    assert_eq!(failed["errors"]["data"][0]["param"], "body.n", "{failed}");
-    worker.drain().await;
+    stage.stop().await;
 }
 
 #[tokio::test]

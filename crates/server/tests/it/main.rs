@@ -10,6 +10,7 @@ mod compat_anthropic;
 mod compat_calls;
 mod compat_openai;
 mod compat_own;
+mod dialects;
 mod events;
 mod fuzz;
 mod guarded;

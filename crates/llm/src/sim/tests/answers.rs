@@ -112,6 +112,7 @@ async fn tools_are_called_when_they_must_be() {
             "properties": {"city": {"type": "string"}, "days": {"type": "integer", "minimum": 1, "maximum": 3}},
             "required": ["city", "days"]
         }),
+        strict: None,
     };
     let sim = provider(SimOptions::default());
     let mut request = ask("Weather?");

@@ -53,8 +53,10 @@ fn json_lines(text: &str) -> Vec<Value> {
 }
 
 async fn upload(site: &Site, items: &[BatchItem]) -> String {
-    let lines: Vec<String> =
-        items.iter().map(|item| openai::input_to_json(item, LimitName::MaxTokens).to_string()).collect();
+    let lines: Vec<String> = items
+        .iter()
+        .map(|item| openai::input_to_json(item, LimitName::MaxTokens).unwrap().to_string())
+        .collect();
     let part = reqwest::multipart::Part::text(lines.join("\n")).file_name("in.jsonl");
     let form = reqwest::multipart::Form::new().part("file", part).text("purpose", "batch");
     let response = site.request("POST", "/v1/files").multipart(form).send().await.expect("a response");

@@ -82,9 +82,9 @@ impl Seen {
 
 fn written(path: &str, request: &ChatRequest) -> Value {
     match path {
-        OPENAI => openai::request_to_json(request, LimitName::MaxTokens),
-        ANTHROPIC => anthropic::request_to_json(request),
-        _ => gemini::request_to_json(request),
+        OPENAI => openai::request_to_json(request, LimitName::MaxTokens).unwrap(),
+        ANTHROPIC => anthropic::request_to_json(request).unwrap(),
+        _ => gemini::request_to_json(request).unwrap(),
     }
 }
 
@@ -122,6 +122,7 @@ fn requests() -> Vec<ChatRequest> {
         name: "forecast".to_owned(),
         description: Some("tells the weather".to_owned()),
         parameters: json!({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}),
+        strict: Some(true),
     }];
     tools.tool_choice = Some(ToolChoice::Required);
     vec![ask("What is a harbour?"), ask_json("How many?", schema), talk, tools]
@@ -154,6 +155,8 @@ async fn told_in_events(site: &Site, path: &str, request: &ChatRequest) -> (Stri
     };
     if !path.contains("v1beta") {
         body["stream"] = json!(true);
+    }
+    if path == OPENAI {
         body["stream_options"] = json!({"include_usage": true});
     }
     let response = site.request("POST", path).body(body.to_string()).send().await.expect("a response");

@@ -15,7 +15,7 @@ use super::request::{request_from_json, request_to_json};
 /// Writes one request of a batch.
 pub fn item_to_json(item: &BatchItem) -> Result<Value> {
     let request = item.request.as_chat().ok_or_else(|| no_embeddings("anthropic"))?;
-    Ok(json!({ "custom_id": item.custom_id, "params": request_to_json(request) }))
+    Ok(json!({ "custom_id": item.custom_id, "params": request_to_json(request)? }))
 }
 
 /// Reads one request of a batch.

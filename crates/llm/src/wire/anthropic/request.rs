@@ -3,15 +3,21 @@
 use serde_json::{Map, Value, json};
 
 use crate::error::Result;
-use crate::types::{ChatRequest, Message, OutputSchema, Part, Role, Tool, ToolCall, ToolChoice};
+use crate::types::{ChatRequest, Dialect, Message, OutputSchema, Part, Role, Tool, ToolCall, ToolChoice};
 use crate::wire::fields::{Fields, unknown, wrong};
 use crate::wire::shapes::{SCHEMA_NAME, arguments_object, data_url, merge, only_text};
+use crate::wire::translate::translated;
 
 /// What is sent as `max_tokens` where the request has none: this dialect insists on one.
 pub const MAX_TOKENS_DEFAULT: u32 = 8192;
 
+/// Fields of a call and of a result that our types hold.
+const CALL: [&str; 4] = ["type", "id", "name", "input"];
+const RESULT: [&str; 3] = ["type", "tool_use_id", "content"];
+
 /// Writes a request. A seed has no place in this dialect.
-pub fn request_to_json(request: &ChatRequest) -> Value {
+pub fn request_to_json(request: &ChatRequest) -> Result<Value> {
+    let request = translated(request, Dialect::Anthropic)?;
     let ChatRequest {
         model,
         messages,
@@ -24,7 +30,8 @@ pub fn request_to_json(request: &ChatRequest) -> Value {
         tool_choice,
         extra,
         seed: _,
-    } = request;
+        dialect: _,
+    } = &*request;
     let mut body = Map::new();
     body.insert("model".to_owned(), json!(model));
     body.insert("max_tokens".to_owned(), json!(max_tokens.unwrap_or(MAX_TOKENS_DEFAULT)));
@@ -40,7 +47,9 @@ pub fn request_to_json(request: &ChatRequest) -> Value {
     ];
     body.extend(optional.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
     merge(&mut body, extra);
-    Value::Object(body)
+    // Whether an answer is streamed is said by the call, not by the request.
+    body.retain(|name, _| name != "stream");
+    Ok(Value::Object(body))
 }
 
 /// Reads a request. What this crate's types have no place for stays in `extra`, as it came.
@@ -51,7 +60,7 @@ pub fn request_from_json(value: Value) -> Result<ChatRequest> {
         let content = content.into_iter().enumerate();
         let parts = content.map(|(index, block)| part_from_json(block, &format!("system[{index}]")));
         let content = parts.collect::<Result<Vec<_>>>()?;
-        messages.push(Message { role: Role::System, content, tool_calls: Vec::new(), tool_call_id: None });
+        messages.push(Message::of(Role::System, content));
     }
     for (index, turn) in fields.needed_list("messages")?.into_iter().enumerate() {
         turn_from_json(turn, &format!("messages[{index}]"), &mut messages)?;
@@ -68,15 +77,16 @@ pub fn request_from_json(value: Value) -> Result<ChatRequest> {
         schema: schema_from(&mut fields)?,
         tools: tools_from(&mut fields)?,
         tool_choice: choice_from(&mut fields),
+        dialect: Dialect::Anthropic,
         extra: fields.rest(),
     })
 }
 
-/// All instructions, wherever they stood: this dialect has one place for them.
+/// The instructions that stand before all turns.
 fn system_to_json(messages: &[Message]) -> Option<Value> {
     let parts: Vec<Part> = messages
         .iter()
-        .filter(|message| message.role == Role::System)
+        .take_while(|message| message.role == Role::System)
         .flat_map(|message| message.content.iter().cloned())
         .collect();
     if parts.is_empty() {
@@ -89,9 +99,9 @@ fn system_to_json(messages: &[Message]) -> Option<Value> {
 fn turns_to_json(messages: &[Message]) -> Value {
     let mut turns: Vec<Value> = Vec::new();
     let mut after_tool = false;
-    for message in messages {
+    for message in messages.iter().skip_while(|message| message.role == Role::System) {
         match message.role {
-            Role::System => continue,
+            Role::System => turns.push(json!({ "role": "system", "content": content_to_json(message) })),
             Role::Tool => {
                 let block = result_to_json(message);
                 match turns.last_mut().and_then(|turn| turn["content"].as_array_mut()) {
@@ -156,6 +166,9 @@ fn tool_to_json(tool: &Tool) -> Value {
     if let Some(description) = &tool.description {
         value["description"] = json!(description);
     }
+    if let Some(strict) = tool.strict {
+        value["strict"] = json!(strict);
+    }
     value
 }
 
@@ -184,17 +197,18 @@ fn turn_from_json(value: Value, at: &str, messages: &mut Vec<Message>) -> Result
     let role = match fields.needed_text("role")?.as_str() {
         "user" => Role::User,
         "assistant" => Role::Assistant,
-        other => return Err(unknown(&fields.path("role"), "\"user\" or \"assistant\"", other)),
+        "system" => Role::System,
+        other => return Err(unknown(&fields.path("role"), "one of user, assistant, system", other)),
     };
     let blocks = content_from(&mut fields, "content")?;
     let blocks = fields.need("content", "a string or a list of blocks", blocks)?;
-    let mut turn = Message { role, content: Vec::new(), tool_calls: Vec::new(), tool_call_id: None };
+    let mut turn = Message::of(role, Vec::new());
     let before = messages.len();
     for (index, block) in blocks.into_iter().enumerate() {
         let at = format!("{at}.content[{index}]");
         match block["type"].as_str() {
-            Some("tool_use") => turn.tool_calls.push(call_from_json(block, &at)?),
-            Some("tool_result") if is_plain_result(&block) => messages.push(result_from_json(block, &at)?),
+            Some("tool_use") if has_only(&block, &CALL) => turn.tool_calls.push(call_from_json(block, &at)?),
+            Some("tool_result") if has_only(&block, &RESULT) => messages.push(result_from_json(block, &at)?),
             _ => turn.content.push(part_from_json(block, &at)?),
         }
     }
@@ -205,9 +219,8 @@ fn turn_from_json(value: Value, at: &str, messages: &mut Vec<Message>) -> Result
     Ok(())
 }
 
-/// A result with further fields, such as `is_error`, is passed on as it came.
-fn is_plain_result(block: &Value) -> bool {
-    let known = ["type", "tool_use_id", "content"];
+/// A call or a result with further fields, such as `is_error`, is passed on as it came.
+fn has_only(block: &Value, known: &[&str]) -> bool {
     block.as_object().is_some_and(|map| map.keys().all(|key| known.contains(&key.as_str())))
 }
 
@@ -218,16 +231,16 @@ fn result_from_json(block: Value, at: &str) -> Result<Message> {
     let parts = parts.into_iter().enumerate();
     let parts = parts.map(|(index, block)| part_from_json(block, &format!("{at}.content[{index}]")));
     let content = parts.collect::<Result<Vec<_>>>()?;
-    Ok(Message { role: Role::Tool, content, tool_calls: Vec::new(), tool_call_id: Some(id) })
+    Ok(Message::result(id, content))
 }
 
 fn part_from_json(block: Value, at: &str) -> Result<Part> {
     let mut fields = Fields::new(block, at)?;
-    let kind = fields.needed_text("type")?;
-    if kind == "text" && fields.has_only(&["text"]) {
+    let kind = fields.needed_word("type")?;
+    if kind == "text" && fields.has_only(&["type", "text"]) {
         return Ok(Part::Text(fields.needed_text("text")?));
     }
-    if kind == "image" && fields.has_only(&["source"]) {
+    if kind == "image" && fields.has_only(&["type", "source"]) {
         let source = fields.peek("source").cloned().unwrap_or_default();
         match (source["type"].as_str(), source["media_type"].as_str(), source["data"].as_str()) {
             (Some("base64"), Some(kind), Some(data)) => {
@@ -239,7 +252,6 @@ fn part_from_json(block: Value, at: &str) -> Result<Part> {
             _ => {}
         }
     }
-    fields.put_back("type", json!(kind));
     Ok(Part::Other(Value::Object(fields.rest())))
 }
 
@@ -271,7 +283,7 @@ fn schema_from(fields: &mut Fields) -> Result<Option<OutputSchema>> {
 
 /// Tools, if all are plain functions; a list with others in it is passed on as it came.
 fn tools_from(fields: &mut Fields) -> Result<Vec<Tool>> {
-    let known = ["name", "description", "input_schema"];
+    let known = ["name", "description", "input_schema", "strict"];
     let plain = |tool: &Value| {
         tool.as_object().is_none_or(|map| {
             map.iter()
@@ -286,7 +298,8 @@ fn tools_from(fields: &mut Fields) -> Result<Vec<Tool>> {
         let mut tool = Fields::new(tool, &format!("tools[{index}]"))?;
         let parameters = tool.take("input_schema");
         let parameters = tool.need("input_schema", "an object", parameters)?;
-        Ok(Tool { name: tool.needed_text("name")?, description: tool.text("description")?, parameters })
+        let (description, strict) = (tool.text("description")?, tool.flag("strict")?);
+        Ok(Tool { name: tool.needed_text("name")?, description, parameters, strict })
     };
     tools.into_iter().enumerate().map(tool).collect()
 }

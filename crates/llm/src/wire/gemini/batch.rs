@@ -21,7 +21,7 @@ pub fn input_to_json(item: &BatchItem) -> Result<Value> {
 
 fn line_request_to_json(request: &Request) -> Result<Value> {
     match request {
-        Request::Chat(request) => Ok(request_to_json(request)),
+        Request::Chat(request) => request_to_json(request),
         Request::Embed(request) => embed_line_to_json(request),
     }
 }

@@ -5,10 +5,13 @@ use serde_json::{Map, Value, json};
 use crate::error::{Class, Error, Result};
 use crate::types::{Answer, EmbedInput, EmbedRequest, Embeddings, Usage};
 use crate::wire::fields::Fields;
-use crate::wire::shapes::{count, merge, no_answer, numbers};
+use crate::wire::shapes::{count, no_answer, numbers};
 
 use super::error::error_of_answer;
 use super::request::model_path;
+
+/// Fields of a text to embed that other dialects do not have; theirs stay behind.
+const OWN: [&str; 2] = ["taskType", "title"];
 
 /// Writes a request.
 pub fn embed_request_to_json(request: &EmbedRequest) -> Result<Value> {
@@ -26,7 +29,7 @@ fn content_request_to_json(request: &EmbedRequest, input: &EmbedInput) -> Result
     one.insert("model".to_owned(), json!(model_path(&request.model)));
     one.insert("content".to_owned(), content);
     one.extend(request.dimensions.map(|length| ("outputDimensionality".to_owned(), json!(length))));
-    merge(&mut one, &request.extra);
+    one.extend(request.extra.clone().into_iter().filter(|(name, _)| OWN.contains(&name.as_str())));
     Ok(Value::Object(one))
 }
 

@@ -3,9 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use crate::error::Result;
-use crate::types::{ChatRequest, Message, OutputSchema, Part, Role, Tool, ToolCall, ToolChoice};
+use crate::types::{ChatRequest, Dialect, Message, OutputSchema, Part, Role, Tool, ToolCall, ToolChoice};
 use crate::wire::fields::{Fields, unknown, wrong};
 use crate::wire::shapes::{SCHEMA_NAME, arguments_object, data_url, merge};
+use crate::wire::translate::translated;
 
 /// The model as addresses name it: `models/NAME`.
 pub fn model_path(model: &str) -> String {
@@ -13,7 +14,8 @@ pub fn model_path(model: &str) -> String {
 }
 
 /// Writes a request. The model goes into the address.
-pub fn request_to_json(request: &ChatRequest) -> Value {
+pub fn request_to_json(request: &ChatRequest) -> Result<Value> {
+    let request = translated(request, Dialect::Gemini)?;
     let ChatRequest {
         messages,
         max_tokens,
@@ -26,7 +28,8 @@ pub fn request_to_json(request: &ChatRequest) -> Value {
         tool_choice,
         extra,
         model: _,
-    } = request;
+        dialect: _,
+    } = &*request;
     let config = [
         ("maxOutputTokens", max_tokens.map(Value::from)),
         ("temperature", temperature.map(Value::from)),
@@ -48,7 +51,7 @@ pub fn request_to_json(request: &ChatRequest) -> Value {
     ];
     body.extend(optional.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
     merge(&mut body, extra);
-    Value::Object(body)
+    Ok(Value::Object(body))
 }
 
 /// Reads a request for a model. What this crate's types have no place for stays in `extra`, as it came.
@@ -60,7 +63,7 @@ pub fn request_from_json(model: &str, value: Value) -> Result<ChatRequest> {
         let parts =
             parts.map(|(index, part)| part_from_json(part, &format!("systemInstruction.parts[{index}]")));
         let content = parts.collect::<Result<Vec<_>>>()?;
-        messages.push(Message { role: Role::System, content, tool_calls: Vec::new(), tool_call_id: None });
+        messages.push(Message::of(Role::System, content));
     }
     let mut calls = Calls::default();
     for (index, turn) in fields.needed_list("contents")?.into_iter().enumerate() {
@@ -79,6 +82,7 @@ pub fn request_from_json(model: &str, value: Value) -> Result<ChatRequest> {
         schema: schema_from(&mut config),
         tools: tools_from(&mut fields)?,
         tool_choice: choice_from(&mut fields),
+        dialect: Dialect::Gemini,
         extra: Map::new(),
     };
     let config = config.rest();
@@ -208,7 +212,7 @@ impl Calls {
             other => other.to_string(),
         };
         let content = vec![Part::Text(text)];
-        Ok(Message { role: Role::Tool, content, tool_calls: Vec::new(), tool_call_id: Some(id) })
+        Ok(Message::result(id, content))
     }
 }
 
@@ -219,7 +223,7 @@ fn turn_from_json(value: Value, at: &str, calls: &mut Calls, messages: &mut Vec<
         Some("model") => Role::Assistant,
         Some(other) => return Err(unknown(&fields.path("role"), "\"user\" or \"model\"", other)),
     };
-    let mut turn = Message { role, content: Vec::new(), tool_calls: Vec::new(), tool_call_id: None };
+    let mut turn = Message::of(role, Vec::new());
     let before = messages.len();
     for (index, part) in fields.needed_list("parts")?.into_iter().enumerate() {
         let at = format!("{at}.parts[{index}]");
@@ -298,7 +302,7 @@ fn tools_from(fields: &mut Fields) -> Result<Vec<Tool>> {
             let parameters = parameters.or_else(|| tool.take("parameters").map(lower_types));
             let parameters = parameters.unwrap_or_else(|| json!({ "type": "object", "properties": {} }));
             let description = tool.text("description")?;
-            found.push(Tool { name: tool.needed_text("name")?, description, parameters });
+            found.push(Tool { name: tool.needed_text("name")?, description, parameters, strict: None });
         }
     }
     Ok(found)

@@ -18,12 +18,13 @@ use super::error::{error_from, error_to_json};
 use super::request::{LimitName, request_from_json, request_to_json};
 
 /// Writes a line of a batch's input.
-pub fn input_to_json(item: &BatchItem, limit: LimitName) -> Value {
+pub fn input_to_json(item: &BatchItem, limit: LimitName) -> Result<Value> {
     let body = match &item.request {
-        Request::Chat(request) => request_to_json(request, limit),
+        Request::Chat(request) => request_to_json(request, limit)?,
         Request::Embed(request) => embed_request_to_json(request),
     };
-    json!({ "custom_id": item.custom_id, "method": "POST", "url": item.request.endpoint().url(), "body": body })
+    let url = item.request.endpoint().url();
+    Ok(json!({ "custom_id": item.custom_id, "method": "POST", "url": url, "body": body }))
 }
 
 /// Reads a line of a batch's input.

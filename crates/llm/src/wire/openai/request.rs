@@ -3,9 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use crate::error::Result;
-use crate::types::{ChatRequest, Message, OutputSchema, Part, Role, Tool, ToolCall, ToolChoice};
+use crate::types::{ChatRequest, Dialect, Message, OutputSchema, Part, Role, Tool, ToolCall, ToolChoice};
 use crate::wire::fields::{Fields, unknown, wrong};
 use crate::wire::shapes::{merge, only_text};
+use crate::wire::translate::translated;
 
 /// The name under which `max_tokens` is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +18,8 @@ pub enum LimitName {
 }
 
 /// Writes a chat request.
-pub fn request_to_json(request: &ChatRequest, limit: LimitName) -> Value {
+pub fn request_to_json(request: &ChatRequest, limit: LimitName) -> Result<Value> {
+    let request = translated(request, Dialect::OpenAi)?;
     let ChatRequest {
         model,
         messages,
@@ -30,7 +32,8 @@ pub fn request_to_json(request: &ChatRequest, limit: LimitName) -> Value {
         tools,
         tool_choice,
         extra,
-    } = request;
+        dialect: _,
+    } = &*request;
     let mut body = Map::new();
     body.insert("model".to_owned(), json!(model));
     body.insert("messages".to_owned(), messages.iter().map(message_to_json).collect());
@@ -50,7 +53,9 @@ pub fn request_to_json(request: &ChatRequest, limit: LimitName) -> Value {
     ];
     body.extend(optional.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
     merge(&mut body, extra);
-    Value::Object(body)
+    // Whether an answer is streamed is said by the call, not by the request.
+    body.retain(|name, _| name != "stream" && name != "stream_options");
+    Ok(Value::Object(body))
 }
 
 /// Reads a chat request. What this crate's types have no place for stays in `extra`, as it came.
@@ -75,12 +80,13 @@ pub fn request_from_json(value: Value) -> Result<ChatRequest> {
         schema: schema_from(&mut fields)?,
         tools: tools_from(&mut fields)?,
         tool_choice: choice_from(&mut fields),
+        dialect: Dialect::OpenAi,
         extra: fields.rest(),
     })
 }
 
 fn message_to_json(message: &Message) -> Value {
-    let Message { role, content, tool_calls, tool_call_id } = message;
+    let Message { role, content, tool_calls, tool_call_id, extra } = message;
     let role = match role {
         Role::System => "system",
         Role::User => "user",
@@ -98,6 +104,9 @@ fn message_to_json(message: &Message) -> Value {
     }
     if let Some(id) = tool_call_id {
         message["tool_call_id"] = json!(id);
+    }
+    if let Value::Object(fields) = &mut message {
+        merge(fields, extra);
     }
     message
 }
@@ -125,6 +134,9 @@ fn tool_to_json(tool: &Tool) -> Value {
     let mut function = json!({ "name": tool.name, "parameters": tool.parameters });
     if let Some(description) = &tool.description {
         function["description"] = json!(description);
+    }
+    if let Some(strict) = tool.strict {
+        function["strict"] = json!(strict);
     }
     json!({ "type": "function", "function": function })
 }
@@ -164,7 +176,10 @@ fn message_from_json(value: Value, at: &str) -> Result<Message> {
     if content.is_none() && role != Role::Assistant {
         return Err(wrong(&fields.path("content"), "a string or a list of parts", None));
     }
-    Ok(Message { role, content: content.unwrap_or_default(), tool_calls, tool_call_id })
+    let content = content.unwrap_or_default();
+    let mut extra = fields.rest();
+    extra.retain(|_, value| !value.is_null());
+    Ok(Message { role, content, tool_calls, tool_call_id, extra })
 }
 
 fn content_from(fields: &mut Fields) -> Result<Option<Vec<Part>>> {
@@ -182,26 +197,22 @@ fn content_from(fields: &mut Fields) -> Result<Option<Vec<Part>>> {
 
 fn part_from_json(value: Value, at: &str) -> Result<Part> {
     let mut fields = Fields::new(value, at)?;
-    match fields.needed_text("type")?.as_str() {
-        "text" if fields.has_only(&["text"]) => Ok(Part::Text(fields.needed_text("text")?)),
+    match fields.needed_word("type")?.as_str() {
+        "text" if fields.has_only(&["type", "text"]) => Ok(Part::Text(fields.needed_text("text")?)),
         "image_url" => {
             let image = fields.object("image_url")?;
             image_from(fields.need("image_url", "an object with a url", image)?)
         }
-        kind => {
-            fields.put_back("type", json!(kind));
-            Ok(Part::Other(Value::Object(fields.rest())))
-        }
+        _ => Ok(Part::Other(Value::Object(fields.rest()))),
     }
 }
 
 /// A picture; one with further wishes, such as its detail, is kept as it came.
-fn image_from(mut image: Fields) -> Result<Part> {
-    let url = image.needed_text("url")?;
-    if image.has_only(&[]) {
+fn image_from(image: Fields) -> Result<Part> {
+    let url = image.needed_word("url")?;
+    if image.has_only(&["url"]) {
         return Ok(Part::Image(url));
     }
-    image.put_back("url", json!(url));
     Ok(Part::Other(json!({ "type": "image_url", "image_url": image.rest() })))
 }
 
@@ -244,7 +255,7 @@ fn tools_from(fields: &mut Fields) -> Result<Vec<Tool>> {
         };
         tool["type"] == "function"
             && keys(tool, &["type", "function"])
-            && keys(&tool["function"], &["name", "description", "parameters"])
+            && keys(&tool["function"], &["name", "description", "parameters", "strict"])
     };
     if fields.peek("tools").and_then(Value::as_array).is_some_and(|tools| !tools.iter().all(plain)) {
         return Ok(Vec::new());
@@ -259,7 +270,7 @@ fn tools_from(fields: &mut Fields) -> Result<Vec<Tool>> {
         let description = function.text("description")?;
         let parameters =
             function.take("parameters").unwrap_or_else(|| json!({ "type": "object", "properties": {} }));
-        Ok(Tool { name, description, parameters })
+        Ok(Tool { name, description, parameters, strict: function.flag("strict")? })
     };
     tools.into_iter().enumerate().map(tool).collect()
 }

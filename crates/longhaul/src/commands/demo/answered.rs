@@ -3,6 +3,7 @@
 
 use anyhow::{Context as _, Result};
 use longhaul_llm::sim::{self, Stats};
+use longhaul_llm::types::Dialect;
 use longhaul_pipelines::bulk::{Progress, Run, request};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -131,7 +132,7 @@ impl Answered {
 fn expected(run: &Run, seed: u64, place: usize) -> Result<Option<Value>> {
     let text = super::prompts::text_of(place);
     let body = json!({ "messages": [{ "role": "user", "content": text }] });
-    let request = request::compose(body, &run.settings)?;
+    let request = request::compose(body, Dialect::OpenAi, &run.settings)?;
     let key = request.as_chat().map(|request| sim::answer_key(seed, request));
     Ok(key.and_then(|key| serde_json::from_str(&key).ok()))
 }

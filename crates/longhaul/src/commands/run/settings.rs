@@ -2,7 +2,8 @@
 
 use anyhow::{Context as _, Result};
 use longhaul_llm::cache::CacheMode;
-use longhaul_llm::{Endpoint, MicroUsd, schema};
+use longhaul_llm::types::Dialect;
+use longhaul_llm::{Endpoint, MicroUsd, Route, schema};
 use longhaul_pipelines::bulk::plan::Strategy;
 use longhaul_pipelines::bulk::{Bulk, Defaults, Draft, Run, RunId, RunSettings, Source, Submission};
 use serde_json::Value;
@@ -84,6 +85,7 @@ pub(super) async fn of(
         ..shape(&args.prompts, models, summary)?
     };
     let route = bulk.llm().route(&draft.profile, &draft.model).await?;
+    note_left_out(app, summary, &route);
     let mut settings = draft.settings(&route, now).map_err(longhaul_llm::Error::from)?;
     // A run that is there already has its estimate, and reading a million prompts for another takes a while.
     if Run::find(bulk.queue(), &RunId::of(&settings)).await?.is_none() {
@@ -91,6 +93,20 @@ pub(super) async fn of(
         settings.estimate_micros = estimate.for_mode(settings.mode);
     }
     Ok(settings)
+}
+
+/// Names fields of prompts that the provider's dialect has no words for.
+fn note_left_out(app: &App, summary: &Summary, route: &Route) {
+    let Some(dialect) = Dialect::named(route.caps().dialect) else { return };
+    let names = summary.extra_fields.iter().map(String::as_str);
+    let left: Vec<&str> = names.filter(|name| !dialect.takes(name)).collect();
+    if !left.is_empty() && summary.endpoint == Endpoint::Chat {
+        app.out.note(format_args!(
+            "not sent, since {} has no such field: {}",
+            dialect.as_str(),
+            left.join(", ")
+        ));
+    }
 }
 
 fn strategy(text: &str) -> Result<Strategy, String> {

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use tracing::{info, warn};
 
 use super::super::gate::{Held, scopes};
-use super::super::request::{self, RequestPayload};
+use super::super::request::RequestPayload;
 use super::super::run::hex;
 use super::super::{Result, RunId, harvest};
 use super::{BatchPayload, BatchTold, Ending, LastWord, Life, Next, Step, done, unsent};
@@ -157,7 +157,7 @@ impl Life<'_> {
                 }
                 let payload: RequestPayload = detail.payload.to()?;
                 // One that is wrong in itself is failed by its own handler; the others go without it.
-                let Ok(request) = request::compose(payload.body, &self.live.settings) else { continue };
+                let Ok(request) = payload.request(&self.live) else { continue };
                 items.push(BatchItem { custom_id: self.custom_id(RunId::index_of(detail.job.id)), request });
             }
         }

@@ -209,7 +209,7 @@ fn given(ctx: &Ctx, endpoint: Endpoint, asked: &RunIn) -> Result<(Prompts, Chose
                 return Err(wrong(&format!("requests[{index}]"), "a request has a body or a prompt"));
             }
         };
-        requests.push(NewRequest { custom_id: request.custom_id.clone(), body });
+        requests.push(NewRequest { custom_id: request.custom_id.clone(), body, ..NewRequest::default() });
     }
     let source = Source::given(None, SOURCE, &requests);
     Ok((Prompts::Given(requests), chosen, source))
@@ -235,6 +235,11 @@ async fn from_file(
         Ok::<_, std::io::Error>((reading.check(&checked)?, digest_of(&checked)?))
     });
     let (summary, sha256) = checked.await.map_err(Problem::internal)?.map_err(Problem::unavailable)?;
+    // Whoever starts a run is there to correct a line; whoever hands in a batch reads of it in the error file.
+    let summary = summary.and_then(|summary| match summary.refused {
+        Some(fault) => Err(vec![fault]),
+        None => Ok(summary),
+    });
     let summary = summary.map_err(|faults| {
         let told = faults.iter().take(FAULTS_TOLD).map(|fault| match fault.line {
             Some(line) => format!("line {line}: {}", fault.message),

@@ -1,5 +1,6 @@
 //! From a request for a response to one for a chat completion, which says the same in other words.
 
+use longhaul_llm::types::Dialect;
 use serde_json::{Map, Value, json};
 
 use crate::problem::Problem;
@@ -8,28 +9,9 @@ use crate::problem::Problem;
 const TEST_MODEL: &str = "sim-small";
 /// Fields that refer to what was stored. Nothing is.
 const STATEFUL: [&str; 3] = ["previous_response_id", "conversation", "prompt"];
-/// Fields that are put into other words below, or that no chat completion knows.
-const NOT_PASSED: [&str; 19] = [
-    "access_programs",
-    "background",
-    "context_management",
-    "conversation",
-    "image",
-    "include",
-    "input",
-    "instructions",
-    "max_output_tokens",
-    "max_tool_calls",
-    "moderation",
-    "previous_response_id",
-    "prompt",
-    "reasoning",
-    "store",
-    "text",
-    "tool_choice",
-    "tools",
-    "top_logprobs",
-];
+/// Fields that mean something else in a chat completion, or are put into its words below; what it does not know stays behind.
+const NOT_PASSED: [&str; 6] =
+    ["moderation", "store", "stream_options", "tool_choice", "tools", "top_logprobs"];
 
 /// The fields of a request, if it needs no memory.
 pub(super) fn fields_of(body: Value, is_test: bool) -> Result<Map<String, Value>, Problem> {
@@ -57,10 +39,9 @@ pub(super) fn fields_of(body: Value, is_test: bool) -> Result<Map<String, Value>
 
 /// The chat completion that a request asks for.
 pub(super) fn chat_of(fields: &Map<String, Value>) -> Result<Value, Problem> {
-    let passed = fields.iter().filter(|(name, _)| !NOT_PASSED.contains(&name.as_str()));
+    let is_passed = |name: &str| Dialect::OpenAi.knows(name) && !NOT_PASSED.contains(&name);
+    let passed = fields.iter().filter(|(name, _)| is_passed(name));
     let mut chat: Map<String, Value> = passed.map(|(name, value)| (name.clone(), value.clone())).collect();
-    // Its one field is about padding.
-    chat.remove("stream_options");
     let field = |name: &str| fields.get(name).filter(|value| !value.is_null());
     let optional = [
         ("max_completion_tokens", field("max_output_tokens").cloned()),
@@ -136,7 +117,7 @@ fn content_of(content: &Value) -> Value {
         "input_file" => {
             let mut file = part.clone();
             if let Some(file) = file.as_object_mut() {
-                file.remove("type");
+                file.shift_remove("type");
             }
             json!({ "type": "file", "file": file })
         }
@@ -149,7 +130,7 @@ fn format_of(format: &Value) -> Option<Value> {
     match format["type"].as_str()? {
         "json_schema" => {
             let mut schema = format.clone();
-            schema.as_object_mut()?.remove("type");
+            schema.as_object_mut()?.shift_remove("type");
             Some(json!({ "type": "json_schema", "json_schema": schema }))
         }
         "json_object" => Some(json!({ "type": "json_object" })),
@@ -212,7 +193,7 @@ mod tests {
         assert_eq!(chat["messages"][2]["tool_calls"][1]["id"], "c2");
         assert_eq!(chat["response_format"]["json_schema"]["name"], "n");
         assert_eq!(chat["tools"][0]["function"]["name"], "f");
-        assert_eq!((&chat["top_a"], chat.get("input")), (&json!(1), None));
+        assert_eq!((chat.get("top_a"), chat.get("input")), (None, None));
     }
 
     #[test]
