@@ -1,9 +1,11 @@
 //! The right answer to a request, from the seed and the request alone.
 
+use serde_json::json;
+
 use super::content::{Content, model_name, text_of, tokens};
 use super::draw::{Draw, Purpose};
 use super::{schema, words};
-use crate::types::{Answer, ChatRequest, Role, Stop, Tool, ToolCall, ToolChoice, Usage};
+use crate::types::{Answer, ChatRequest, Dialect, Role, Stop, Tool, ToolCall, ToolChoice, Usage};
 
 /// How many words of the prompt an answer takes up.
 const TOPIC_WORDS: usize = 3;
@@ -49,7 +51,22 @@ pub(crate) fn compose(seed: u64, request: &ChatRequest, content: &Content) -> Ma
     }
     match &request.schema {
         Some(output) => Made::Text(schema::value_for(&output.schema, &mut draw).to_string()),
+        None if wants_object(request) => {
+            Made::Text(json!({ "answer": prose(request, content, &mut draw) }).to_string())
+        }
         None => Made::Text(prose(request, content, &mut draw)),
+    }
+}
+
+/// Whether JSON is asked for without a schema.
+fn wants_object(request: &ChatRequest) -> bool {
+    let said = |field: &str, name: &str| request.extra.get(field).map(|value| &value[name]);
+    match request.dialect {
+        Dialect::OpenAi => said("response_format", "type").is_some_and(|kind| kind == "json_object"),
+        Dialect::Gemini => {
+            said("generationConfig", "responseMimeType").is_some_and(|kind| kind == "application/json")
+        }
+        Dialect::Anthropic => false,
     }
 }
 

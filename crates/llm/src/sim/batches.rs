@@ -20,6 +20,7 @@ use super::options::Faults;
 use crate::error::Error;
 use crate::provider::{BatchItem, BatchState};
 use crate::types::{Answer, Request, Stop};
+use crate::wire::plain;
 
 pub use life::Lines;
 use life::{Life, Plan};
@@ -56,6 +57,26 @@ pub enum Door {
     Gemini,
 }
 
+/// The lines of a batch as they were read.
+#[derive(Debug, Default)]
+pub(crate) struct BatchLines {
+    /// The requests; of one that is refused only its name and model are true.
+    pub(crate) items: Vec<BatchItem>,
+    /// Why some of them are, by their places.
+    pub(crate) refused: HashMap<usize, Error>,
+}
+
+impl BatchLines {
+    /// Adds a line that could be read, or the name of one that is refused.
+    pub(crate) fn push(&mut self, named: BatchItem, read: Result<BatchItem, Error>) {
+        let item = read.unwrap_or_else(|error| {
+            self.refused.insert(self.items.len(), error);
+            named
+        });
+        self.items.push(item);
+    }
+}
+
 /// A batch to create.
 #[derive(Debug)]
 pub struct NewBatch {
@@ -63,6 +84,8 @@ pub struct NewBatch {
     pub door: Door,
     /// The requests.
     pub items: Vec<BatchItem>,
+    /// Errors of those that are never asked, by their places.
+    pub refused: HashMap<usize, Error>,
     /// Why the input cannot be read, as code and message: the batch is created and fails.
     pub invalid: Option<(String, String)>,
     /// The name that Gemini and the in-process provider keep.
@@ -245,6 +268,9 @@ impl SimCore {
         attempt: u32,
     ) -> Result<(Answer, Option<Fault>), Error> {
         let seed = self.options.seed;
+        if let Some(error) = batch.given.refused.get(&index) {
+            return Err(error.clone());
+        }
         let (request, hash) = (&batch.given.items[index].request, batch.hashes[index]);
         let mut draw = Draw::of_attempt(seed, hash, attempt, Purpose::Line);
         if draw.unit() < self.options.batch.rate_line_failed {
@@ -257,6 +283,7 @@ impl SimCore {
                 return Ok((super::embed::embeddings(seed, request, tokens).into(), None));
             }
         };
+        let request = &plain(request);
         let content = Content::of(request);
         let made = super::answer::compose(seed, request, &content);
         let mut answer = super::answer::answer(request, &content, attempt, made);

@@ -1,5 +1,6 @@
 //! The simulator as a provider in process: what a client would see of it, without a wire.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -120,6 +121,7 @@ impl Provider for SimProvider {
         let new = NewBatch {
             door: Door::Native,
             items: input.items.clone(),
+            refused: HashMap::new(),
             invalid: None,
             display_name: Some(input.tag.clone()),
             metadata: Map::new(),

@@ -10,6 +10,7 @@ mod files;
 mod gemini;
 mod openai;
 mod results;
+mod strict;
 mod wire;
 
 use std::io;

@@ -6,6 +6,7 @@ mod calls;
 mod schemas;
 mod socket_batches;
 mod sockets;
+mod strict;
 
 use std::sync::Arc;
 

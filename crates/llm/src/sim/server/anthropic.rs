@@ -9,16 +9,18 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::body;
 use super::connection::Connection;
 use super::results;
 use super::wire::{Wire, json_response, read_json};
+use super::{body, strict};
 use crate::error::{Class, Error};
-use crate::sim::batches::{ANTHROPIC_BYTES_MAX, Batch, Door, NewBatch};
+use crate::sim::batches::{ANTHROPIC_BYTES_MAX, Batch, BatchLines, Door, NewBatch};
 use crate::sim::content::Content;
 use crate::sim::core::{SimCore, Trouble};
+use crate::types::{ChatRequest, Dialect};
 use crate::wire::anthropic::{
-    answer_to_events, answer_to_json, batch_to_json, create_from_json, line_to_json, request_from_json,
+    answer_to_events, answer_to_json, batch_to_json, create_from_json, item_from_json, line_to_json,
+    request_from_json,
 };
 
 const WIRE: Wire = Wire::Anthropic;
@@ -31,7 +33,7 @@ pub(super) async fn messages(
     ConnectInfo(connection): ConnectInfo<Connection>,
     body: Bytes,
 ) -> Response {
-    let request = match read_json(&body).and_then(request_from_json) {
+    let request = match read_json(&body).and_then(|value| read(&core, value)) {
         Ok(request) => request,
         Err(error) => return WIRE.refusal(&core, &error),
     };
@@ -50,6 +52,11 @@ pub(super) async fn messages(
     let mut response = body::events(Arc::clone(&core), run, &events, cut_off);
     WIRE.tell_limits(&core, &rate, response.headers_mut());
     response
+}
+
+fn read(core: &SimCore, value: Value) -> Result<ChatRequest, Error> {
+    strict::check(core, Dialect::Anthropic, &value)?;
+    request_from_json(value)
 }
 
 /// `POST /v1/messages/count_tokens`.
@@ -86,14 +93,29 @@ fn create(core: &SimCore, body: &Bytes) -> Result<Arc<Batch>, Trouble> {
         let message = format!("a batch may have {ANTHROPIC_BYTES_MAX} bytes, this has {}", body.len());
         return Err(Error::new(Class::BadRequest, message).with_status(413).into());
     }
+    let mut lines = BatchLines::default();
+    for value in read_json(body).and_then(create_from_json)? {
+        let bare = json!({ "custom_id": value["custom_id"], "params": bare_of(&value["params"]) });
+        let checked = strict::check(core, Dialect::Anthropic, &value["params"]);
+        lines.push(item_from_json(bare)?, checked.and_then(|()| item_from_json(value)));
+    }
     core.create_batch(NewBatch {
         door: Door::Anthropic,
-        items: read_json(body).and_then(create_from_json)?,
+        items: lines.items,
+        refused: lines.refused,
         invalid: None,
         display_name: None,
         metadata: Map::new(),
         input_file: None,
     })
+}
+
+/// Parameters of which a service that refuses them still knows the model.
+fn bare_of(params: &Value) -> Value {
+    match params {
+        Value::Object(_) => json!({ "model": params["model"], "max_tokens": 1, "messages": [] }),
+        _ => Value::Null,
+    }
 }
 
 /// `GET /v1/messages/batches/{id}`.

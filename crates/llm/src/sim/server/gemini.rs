@@ -9,15 +9,15 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::body;
 use super::connection::Connection;
 use super::results;
 use super::wire::{Wire, json_response, read_json};
+use super::{body, strict};
 use crate::error::{Class, Error};
-use crate::provider::{BatchItem, BatchState};
-use crate::sim::batches::{Batch, Door, GEMINI_INLINE_BYTES_MAX, NewBatch};
+use crate::provider::BatchState;
+use crate::sim::batches::{Batch, BatchLines, Door, GEMINI_INLINE_BYTES_MAX, NewBatch};
 use crate::sim::core::{SimCore, Trouble, bad_request, not_found};
-use crate::types::Endpoint;
+use crate::types::{ChatRequest, Dialect, Endpoint};
 use crate::wire::gemini::{
     answer_to_events, answer_to_json, batch_to_json, create_from_json, embed_request_from_json,
     embeddings_to_json, input_from_json, line_to_json, request_from_json,
@@ -66,13 +66,18 @@ pub(super) async fn call(
     response.unwrap_or_else(|trouble| WIRE.trouble(&core, &connection, trouble, answer_to_json))
 }
 
+fn read(core: &SimCore, model: &str, value: Value) -> Result<ChatRequest, Error> {
+    strict::check(core, Dialect::Gemini, &value)?;
+    request_from_json(model, value)
+}
+
 async fn generate(core: &SimCore, model: &str, value: Value) -> Result<Response, Trouble> {
-    let run = core.complete(&request_from_json(model, value)?).await?;
+    let run = core.complete(&read(core, model, value)?).await?;
     Ok(WIRE.answer(core, &run.rate, &answer_to_json(&run.answer)))
 }
 
 async fn stream(core: &Arc<SimCore>, model: &str, value: Value) -> Result<Response, Trouble> {
-    let (run, cut_off) = match core.begin(&request_from_json(model, value)?).await {
+    let (run, cut_off) = match core.begin(&read(core, model, value)?).await {
         Ok(run) => (run, false),
         Err(Trouble::CutOff(run)) => (*run, true),
         Err(trouble) => return Err(trouble),
@@ -96,18 +101,24 @@ fn create(
     value: Value,
     bytes: usize,
 ) -> Result<Arc<Batch>, Trouble> {
+    // Requests that come inline are part of the call, and a call is refused as a whole; lines of a file are refused one by one.
+    let inline = &value["batch"]["inputConfig"]["requests"]["requests"];
+    for line in inline.as_array().into_iter().flatten().filter(|_| endpoint == Endpoint::Chat) {
+        strict::check(core, Dialect::Gemini, &line["request"])?;
+    }
     let create = create_from_json(endpoint, model, value)?;
-    let items = match &create.file {
-        Some(file) => items_of(endpoint, model, &core.file(file)?.content)?,
+    let lines = match &create.file {
+        Some(file) => lines_of(core, (endpoint, model), &core.file(file)?.content)?,
         None if bytes > GEMINI_INLINE_BYTES_MAX => {
             let message = format!("requests that are sent inline may have {GEMINI_INLINE_BYTES_MAX} bytes");
             return Err(Error::new(Class::BadRequest, message).with_status(400).into());
         }
-        None => create.items,
+        None => BatchLines { items: create.items, ..BatchLines::default() },
     };
     core.create_batch(NewBatch {
         door: Door::Gemini,
-        items,
+        items: lines.items,
+        refused: lines.refused,
         invalid: None,
         display_name: Some(create.display_name),
         metadata: Map::new(),
@@ -115,13 +126,26 @@ fn create(
     })
 }
 
-fn items_of(endpoint: Endpoint, model: &str, content: &Bytes) -> Result<Vec<BatchItem>, Error> {
-    let lines = content.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
-    let item = |line: &[u8]| {
-        let value = serde_json::from_slice(line).map_err(|error| bad_request(error.to_string()))?;
-        input_from_json(endpoint, model, value)
-    };
-    lines.map(item).collect()
+fn lines_of(
+    core: &SimCore,
+    (endpoint, model): (Endpoint, &str),
+    content: &Bytes,
+) -> Result<BatchLines, Error> {
+    let mut found = BatchLines::default();
+    for line in content.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
+        let value: Value = serde_json::from_slice(line).map_err(|error| bad_request(error.to_string()))?;
+        let request = match endpoint {
+            Endpoint::Chat => json!({ "contents": [] }),
+            Endpoint::Embeddings => json!({ "content": { "parts": [] } }),
+        };
+        let named = input_from_json(endpoint, model, json!({ "key": value["key"], "request": request }))?;
+        let checked = match endpoint {
+            Endpoint::Chat => strict::check(core, Dialect::Gemini, &value["request"]),
+            Endpoint::Embeddings => Ok(()),
+        };
+        found.push(named, checked.and_then(|()| input_from_json(endpoint, model, value)));
+    }
+    Ok(found)
 }
 
 /// `GET /v1beta/batches/{id}`.

@@ -12,12 +12,12 @@ use serde_json::{Map, Value, json};
 use super::connection::Connection;
 use super::results::{self, Page};
 use super::wire::{Wire, json_response, read_json};
-use super::{body, files};
+use super::{body, files, strict};
 use crate::error::Error;
-use crate::provider::{BatchItem, BatchState};
-use crate::sim::batches::{Batch, Door, NewBatch};
+use crate::provider::BatchState;
+use crate::sim::batches::{Batch, BatchLines, Door, NewBatch};
 use crate::sim::core::{SimCore, Trouble, bad_request};
-use crate::types::Answer;
+use crate::types::{Answer, ChatRequest, Dialect, Endpoint};
 use crate::wire::openai::{
     EventOptions, answer_to_events, answer_to_json, batch_to_json, create_from_json, embed_request_from_json,
     embeddings_to_json, input_from_json, request_from_json,
@@ -39,7 +39,7 @@ pub(super) async fn chat(
     ConnectInfo(connection): ConnectInfo<Connection>,
     body: Bytes,
 ) -> Response {
-    let request = match read_json(&body).and_then(request_from_json) {
+    let request = match read_json(&body).and_then(|value| read(&core, value)) {
         Ok(request) => request,
         Err(error) => return WIRE.refusal(&core, &error),
     };
@@ -63,6 +63,11 @@ pub(super) async fn chat(
     let mut response = body::events(Arc::clone(&core), run, &events, cut_off);
     WIRE.tell_limits(&core, &rate, response.headers_mut());
     response
+}
+
+fn read(core: &SimCore, value: Value) -> Result<ChatRequest, Error> {
+    strict::check(core, Dialect::OpenAi, &value)?;
+    request_from_json(value)
 }
 
 /// `POST /v1/embeddings`.
@@ -103,19 +108,21 @@ fn create(core: &SimCore, body: &Bytes) -> Result<Arc<Batch>, Trouble> {
         ))
     })?;
     // A file that cannot be read makes a batch that fails, as the service does it.
-    let (items, invalid) = match items_of(&file.content) {
-        Ok(items) if items.iter().any(|item| item.request.endpoint().url() != create.endpoint) => {
+    let (lines, invalid) = match lines_of(core, &file.content) {
+        Ok(lines) if lines.items.iter().any(|item| item.request.endpoint().url() != create.endpoint) => {
             let text = format!("a line has another url than the batch's endpoint {}", create.endpoint);
-            (Vec::new(), Some(("mismatched_endpoint".to_owned(), text)))
+            (BatchLines::default(), Some(("mismatched_endpoint".to_owned(), text)))
         }
-        Ok(items) => (items, None),
+        Ok(lines) => (lines, None),
         Err((line, error)) => {
-            (Vec::new(), Some(("invalid_json_line".to_owned(), format!("line {line}: {}", error.message))))
+            let text = format!("line {line}: {}", error.message);
+            (BatchLines::default(), Some(("invalid_json_line".to_owned(), text)))
         }
     };
     core.create_batch(NewBatch {
         door: Door::OpenAi,
-        items,
+        items: lines.items,
+        refused: lines.refused,
         invalid,
         display_name: None,
         metadata: create.metadata,
@@ -123,14 +130,32 @@ fn create(core: &SimCore, body: &Bytes) -> Result<Arc<Batch>, Trouble> {
     })
 }
 
-fn items_of(content: &Bytes) -> Result<Vec<BatchItem>, (usize, Error)> {
+/// The lines of a file. A body that the service would refuse is an error of its own line; any other fault is one of the file.
+fn lines_of(core: &SimCore, content: &Bytes) -> Result<BatchLines, (usize, Error)> {
     let lines = content.split(|byte| *byte == b'\n').enumerate();
-    let lines = lines.filter(|(_, line)| !line.trim_ascii().is_empty());
-    let item = |(index, line): (usize, &[u8])| {
-        let value = serde_json::from_slice(line).map_err(|error| bad_request(error.to_string()));
-        value.and_then(input_from_json).map_err(|error| (index + 1, error))
-    };
-    lines.map(item).collect()
+    let mut found = BatchLines::default();
+    for (index, line) in lines.filter(|(_, line)| !line.trim_ascii().is_empty()) {
+        let wrong = |error| (index + 1, error);
+        let value: Value =
+            serde_json::from_slice(line).map_err(|error| wrong(bad_request(error.to_string())))?;
+        let (url, body) = (value["url"].as_str().unwrap_or_default(), &value["body"]);
+        let read = match Endpoint::of_url(url) {
+            Some(Endpoint::Chat) => strict::check(core, Dialect::OpenAi, body),
+            Some(Endpoint::Embeddings) | None => Ok(()),
+        };
+        let bare = json!({ "custom_id": value["custom_id"], "method": value["method"], "url": url, "body": bare_of(body) });
+        let named = input_from_json(bare).map_err(wrong)?;
+        found.push(named, read.and_then(|()| input_from_json(value)));
+    }
+    Ok(found)
+}
+
+/// A body of which a service that refuses it still knows the model.
+fn bare_of(body: &Value) -> Value {
+    match body {
+        Value::Object(_) => json!({ "model": body["model"], "messages": [], "input": "" }),
+        _ => Value::Null,
+    }
 }
 
 fn check_metadata(metadata: &Map<String, Value>) -> Result<(), Error> {

@@ -40,9 +40,9 @@ pub fn create_to_body(items: &[BatchItem]) -> Result<Vec<u8>> {
     Ok(body)
 }
 
-/// Reads the body that creates a batch.
-pub fn create_from_json(value: Value) -> Result<Vec<BatchItem>> {
-    Fields::new(value, "")?.needed_list("requests")?.into_iter().map(item_from_json).collect()
+/// Reads the body that creates a batch: its requests, each for [`item_from_json`].
+pub fn create_from_json(value: Value) -> Result<Vec<Value>> {
+    Fields::new(value, "")?.needed_list("requests")
 }
 
 /// Writes a result.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::read_stream;
-use crate::error::Class;
+use crate::error::{Class, Result};
 use crate::provider::{BatchItem, BatchState, LineOutcome};
 use crate::sse::SseEvent;
 use crate::types::*;
@@ -233,6 +233,7 @@ fn the_body_of_a_batch_survives() {
     let item = |id: &str| BatchItem { custom_id: id.to_owned(), request: request.clone().into() };
     for items in [vec![], vec![item("a")], vec![item("a"), item("b")]] {
         let body: Value = serde_json::from_slice(&create_to_body(&items).unwrap()).unwrap();
-        assert_eq!(create_from_json(body).unwrap(), items);
+        let read = create_from_json(body).unwrap().into_iter().map(item_from_json);
+        assert_eq!(read.collect::<Result<Vec<_>>>().unwrap(), items);
     }
 }
