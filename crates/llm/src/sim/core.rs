@@ -17,6 +17,7 @@ use super::fault::Fault;
 use super::files::Files;
 use super::ledger::{CallKind, Count, Ledger, LogEntry, Stats, traceparent};
 use super::options::{Faults, HANG_MAX, Limits, SimOptions};
+use super::outage::Outage;
 use crate::clock::{SystemWallClock, WallClock};
 use crate::error::{Class, Error};
 use crate::provider::RateSignals;
@@ -38,6 +39,7 @@ pub struct SimCore {
     buckets: Buckets,
     slots: Option<Arc<Semaphore>>,
     stopping: watch::Sender<bool>,
+    pub(crate) outage: watch::Sender<Option<Outage>>,
 }
 
 /// The wall clock, for what is dated.
@@ -136,6 +138,7 @@ impl SimCore {
                 .slots
                 .map(|slots| Arc::new(Semaphore::new(slots.clamp(1, Semaphore::MAX_PERMITS)))),
             stopping: watch::Sender::new(false),
+            outage: watch::Sender::new(None),
             options,
         }))
     }

@@ -1,6 +1,6 @@
 //! The simulator over HTTP: OpenAI's, Anthropic's and Gemini's wire forms on one port, so that tests drive the real clients
 //! over a real socket. Beside them stand `/health` and `/props` as a local engine has them, and `/sim/…` for the one who
-//! runs the test: `GET /sim/stats`, `GET /sim/log`, `GET` and `POST /sim/limits` and `/sim/faults`.
+//! runs the test: `GET /sim/stats`, `GET /sim/log`, `GET` and `POST /sim/limits`, `/sim/faults` and `/sim/outage`.
 
 mod admin;
 mod anthropic;
@@ -62,9 +62,11 @@ impl SimServer {
         let stopping = watch::Sender::new(false);
         let mut stopped = stopping.subscribe();
         let service = router(Arc::clone(&core)).into_make_service_with_connect_info::<Connection>();
-        let serve = axum::serve(Gate::new(listener), service).with_graceful_shutdown(async move {
-            let _ = stopped.wait_for(|stopping| *stopping).await;
-        });
+        let serve = axum::serve(Gate::new(listener, Arc::clone(&core))?, service).with_graceful_shutdown(
+            async move {
+                let _ = stopped.wait_for(|stopping| *stopping).await;
+            },
+        );
         let task = tokio::spawn(async move {
             if let Err(error) = serve.await {
                 tracing::warn!(%error, "the simulator's server ended");
@@ -146,7 +148,8 @@ fn router(core: Arc<SimCore>) -> Router {
         .route("/sim/stats", get(admin::stats))
         .route("/sim/log", get(admin::log))
         .route("/sim/limits", get(admin::limits).post(admin::set_limits))
-        .route("/sim/faults", get(admin::faults).post(admin::set_faults));
+        .route("/sim/faults", get(admin::faults).post(admin::set_faults))
+        .route("/sim/outage", get(admin::outage).post(admin::begin_outage));
     wires.merge(open).fallback(wire::not_found).layer(DefaultBodyLimit::max(BODY_BYTES_MAX)).with_state(core)
 }
 
@@ -154,6 +157,9 @@ async fn check_key(State(core): State<Arc<SimCore>>, request: Request, next: Nex
     let wire = Wire::of(request.uri().path(), request.headers());
     let trace = request.headers().get(trace::TRACEPARENT).and_then(|value| value.to_str().ok());
     let trace = trace.map(str::to_owned);
+    if let Some(error) = core.outage_error() {
+        return wire.refusal(&core, &error);
+    }
     match core.authorize(wire.key(request.uri(), request.headers())) {
         Ok(()) => TRACEPARENT.scope(trace, next.run(request)).await,
         Err(error) => wire.refusal(&core, &error),

@@ -3,18 +3,25 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
+use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
 use super::body;
 use super::wire::{Wire, json_response, read_json};
 use crate::error::Error;
 use crate::sim::core::{SimCore, bad_request, not_found};
 use crate::sim::options::{Faults, Limits};
+use crate::sim::outage::OutageKind;
+
+/// So that the answer is out before connections break.
+const OUTAGE_DELAY: Duration = Duration::from_millis(50);
 
 pub(super) async fn health() -> Response {
     json_response(StatusCode::OK, &json!({ "status": "ok" }))
@@ -76,6 +83,41 @@ pub(super) async fn set_faults(State(core): State<Arc<SimCore>>, body: Bytes) ->
             let told = json!(faults);
             core.set_faults(faults);
             json_response(StatusCode::OK, &told)
+        }
+        Err(error) => Wire::OpenAi.refusal(&core, &error),
+    }
+}
+
+/// An outage that is asked for.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OutageIn {
+    kind: OutageKind,
+    /// How long it lasts, in milliseconds.
+    for_ms: u64,
+}
+
+pub(super) async fn outage(State(core): State<Arc<SimCore>>) -> Response {
+    let told = core.outage().map(|outage| {
+        let left = outage.until.saturating_duration_since(Instant::now());
+        json!({ "kind": outage.kind, "for_ms": u64::try_from(left.as_millis()).unwrap_or(u64::MAX) })
+    });
+    json_response(StatusCode::OK, &json!(told))
+}
+
+/// Begins an outage, as soon as this is answered. It ends by itself: nobody could be told to end it meanwhile.
+pub(super) async fn begin_outage(State(core): State<Arc<SimCore>>, body: Bytes) -> Response {
+    let asked = read_json(&body).and_then(|value| {
+        serde_json::from_value::<OutageIn>(value).map_err(|error| bad_request(error.to_string()))
+    });
+    match asked {
+        Ok(OutageIn { kind, for_ms }) => {
+            let begins = Arc::clone(&core);
+            tokio::spawn(async move {
+                sleep(OUTAGE_DELAY).await;
+                begins.begin_outage(kind, Duration::from_millis(for_ms));
+            });
+            json_response(StatusCode::OK, &json!({ "kind": kind, "for_ms": for_ms }))
         }
         Err(error) => Wire::OpenAi.refusal(&core, &error),
     }
