@@ -33,6 +33,8 @@ pub struct Error {
     pub answer: Option<Box<Answer>>,
     /// Whether the provider may have charged for the call although no answer came.
     pub maybe_billed: bool,
+    /// The call failed in an outage, which is not its own fault: how long until one call finds out whether it is over.
+    pub outage: Option<Duration>,
 }
 
 impl Error {
@@ -47,6 +49,7 @@ impl Error {
             rate: Box::default(),
             answer: None,
             maybe_billed: false,
+            outage: None,
         }
     }
 
@@ -97,7 +100,9 @@ pub enum Class {
     Throttled,
     /// 500, 502, 503, 504, 529: this call waits and tries again.
     Overloaded,
-    /// No answer: connection, time-out, an answer that is no answer. Tries again.
+    /// No connection: refused, no such name, TLS, time-out. Nothing was sent, so it is never the request's fault: waits.
+    Unreachable,
+    /// No answer after the call was sent: a reset, a time-out, an answer that is no answer. Tries again.
     Network,
     /// The input does not fit into the model: another model, or failure.
     ContextTooLong,
@@ -123,9 +128,10 @@ pub enum Class {
 
 impl Class {
     /// Every class, for tables.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Throttled,
         Self::Overloaded,
+        Self::Unreachable,
         Self::Network,
         Self::ContextTooLong,
         Self::Truncated,
@@ -139,11 +145,17 @@ impl Class {
         Self::Stopped,
     ];
 
+    /// Whether the provider gave no answer at all: when nobody gets one, that is an outage.
+    pub const fn is_no_answer(self) -> bool {
+        matches!(self, Self::Overloaded | Self::Unreachable | Self::Network)
+    }
+
     /// Its name in output and documents.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Throttled => "throttled",
             Self::Overloaded => "overloaded",
+            Self::Unreachable => "unreachable",
             Self::Network => "network",
             Self::ContextTooLong => "context_too_long",
             Self::Truncated => "truncated",

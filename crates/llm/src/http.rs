@@ -246,7 +246,10 @@ impl Http {
             return Error::new(Class::BadRequest, format!("the call cannot be made: {}", chain(&error)));
         }
         if error.is_connect() {
-            return Error::new(Class::Network, format!("cannot connect to {}: {}", self.host, chain(&error)));
+            return Error::new(
+                Class::Unreachable,
+                format!("cannot connect to {}: {}", self.host, chain(&error)),
+            );
         }
         Error::new(Class::Network, format!("{} broke off: {}", self.host, chain(&error))).maybe_billed()
     }

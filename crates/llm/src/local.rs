@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::clock::SystemWallClock;
 use crate::error::Result;
-use crate::http::{Http, Service};
+use crate::http::{Http, Service, is_this_machine};
 use crate::profile::{Profile, ProviderKind, ProxyChoice, Timeouts};
 use crate::wire::openai::error_from;
 
@@ -96,6 +96,16 @@ pub async fn detect(address: &str) -> Result<Option<LocalEngine>> {
     Ok(if compatible { Some(LocalEngine { models: probe.models().await, ..engine }) } else { None })
 }
 
+/// The command that starts the engine which listens at an address by custom.
+pub fn start_command(base_url: &str) -> Option<&'static str> {
+    let commands = ["ollama serve", "llama-server -m MODEL.gguf", "vllm serve MODEL"];
+    let url: reqwest::Url = base_url.parse().ok()?;
+    let at =
+        |address: &str| address.ends_with(&format!(":{}", url.port_or_known_default().unwrap_or_default()));
+    let known = DEFAULT_ADDRESSES.iter().zip(commands).find(|(address, _)| at(address));
+    known.filter(|_| is_this_machine(&url)).map(|(_, command)| command)
+}
+
 /// The engines at the customary addresses.
 pub async fn detect_all() -> Vec<LocalEngine> {
     let found = join_all(DEFAULT_ADDRESSES.iter().map(|address| detect(address))).await;
@@ -151,4 +161,24 @@ impl Probe {
 
 fn names(list: &Value, key: &str) -> Vec<String> {
     list.as_array().into_iter().flatten().filter_map(|item| item[key].as_str().map(str::to_owned)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_is_started_by_its_own_command_where_it_listens_by_custom() {
+        let commands = [
+            ("http://127.0.0.1:11434/v1", Some("ollama serve")),
+            ("http://localhost:8080", Some("llama-server -m MODEL.gguf")),
+            ("http://127.0.0.1:8000/v1", Some("vllm serve MODEL")),
+            ("http://127.0.0.1:9/v1", None),
+            ("http://gpu.example.org:11434/v1", None),
+            ("https://api.openai.com/v1", None),
+        ];
+        for (url, command) in commands {
+            assert_eq!(start_command(url), command, "{url}");
+        }
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! A call asks for admission and gets a [`Permit`]; when it has ended, the permit is settled with how it went. In between
 //! stand the buckets of the provider's limits (`bucket`, `quota`), the pace where nobody tells any (`pace`), the limit on calls
-//! under way (`concurrency`, `latency`), the pause after a 429 and the breaker for overloads (`breaker`). Who is next is decided in `fair`, what a call will cost
+//! under way (`concurrency`, `latency`), the pause after a 429 and the breaker for outages (`breaker`). Who is next is decided in `fair`, what a call will cost
 //! is guessed in `estimate`, and `route` holds it all together as plain state. Here are only the callers: tasks that wait,
 //! and the one timer that wakes them.
 //!
@@ -69,6 +69,11 @@ impl Controller {
             route.pause_until(now + pause);
         }
         Self { shared: Arc::new(Shared { inner: Mutex::new(Inner { route, timer: None, runtime: None }) }) }
+    }
+
+    /// While the provider answers nobody: how long until one call finds out whether that is over; zero while it does.
+    pub fn outage(&self) -> Option<Duration> {
+        self.shared.lock().route.outage(Instant::now())
     }
 
     /// Waits until the call may be sent. Fails only if the route is closed. A caller that stops waiting gives up its place.
@@ -206,6 +211,11 @@ impl Permit {
         self.end(settled)
     }
 
+    /// Whether the call finds out for all others if an outage is over.
+    pub fn is_probe(&self) -> bool {
+        self.call.as_ref().is_some_and(Call::is_probe)
+    }
+
     fn end(&mut self, settled: &Settled) -> Duration {
         let Some(call) = self.call.take() else { return Duration::ZERO };
         let wait = self.shared.lock().route.settle(&call, settled, Instant::now());
@@ -247,7 +257,14 @@ pub enum Settled {
     },
     /// The provider was overloaded: 500, 502, 503, 504, 529.
     Overloaded,
-    /// It failed otherwise, or was given up.
+    /// No answer came: no connection, a reset, a time-out.
+    Unanswered {
+        /// Whether there was a connection, so that the provider may have counted it.
+        sent: bool,
+    },
+    /// The provider answered that it does not do this: the request, the key or the account is wrong.
+    Refused,
+    /// Nothing is known of its end: it was given up.
     Failed {
         /// Whether the provider may have counted it.
         sent: bool,
@@ -264,14 +281,15 @@ impl Settled {
         match error.class {
             Class::Throttled => Self::Throttled { retry_after: error.retry_after, rate },
             Class::Overloaded => Self::Overloaded,
-            Class::Network => Self::Failed { sent: error.maybe_billed },
+            Class::Unreachable => Self::Unanswered { sent: false },
+            Class::Network => Self::Unanswered { sent: true },
             Class::ContextTooLong
             | Class::Truncated
             | Class::Refused
             | Class::BadShape
             | Class::BadRequest
             | Class::Auth
-            | Class::Quota => Self::Failed { sent: true },
+            | Class::Quota => Self::Refused,
             Class::Budget | Class::CacheMiss | Class::Stopped => Self::Failed { sent: false },
         }
     }

@@ -2,9 +2,13 @@
 //! base URL, key and model in a program, however many runs use it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::time::timeout;
 
 use crate::cache::Key;
-use crate::error::Result;
+use crate::error::{Class, Error, Result};
 use crate::money::MicroUsd;
 use crate::price::Price;
 use crate::provider::{BatchCaps, Caps, Provider, Reply};
@@ -16,6 +20,9 @@ mod batch;
 
 /// Models of the simulator are named so, also where it is asked over HTTP: made-up answers must be told from others.
 pub const SIM_MODEL_PREFIX: &str = "sim-";
+
+/// How long a provider may take to say that it is there.
+const PING_WAIT: Duration = Duration::from_secs(10);
 
 /// How a call is billed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +58,9 @@ struct Inner {
     caps: Caps,
     controller: Controller,
     price: Option<Price>,
+    /// Whether there was a connection, and whether one could not be made before that.
+    reached: AtomicBool,
+    unreached: AtomicBool,
 }
 
 impl Route {
@@ -62,7 +72,8 @@ impl Route {
         price: Option<Price>,
     ) -> Self {
         let caps = provider.caps();
-        Self { inner: Arc::new(Inner { names, provider, caps, controller, price }) }
+        let (reached, unreached) = Default::default();
+        Self { inner: Arc::new(Inner { names, provider, caps, controller, price, reached, unreached }) }
     }
 
     /// The name of an answer in the response cache. Whose key asks does not shape it.
@@ -102,11 +113,42 @@ impl Route {
 
     /// One call, whatever it asks for. Nothing is booked here.
     pub(crate) async fn call(&self, request: &Request) -> Result<Reply<Answer>> {
-        match request {
+        let reply = match request {
             Request::Chat(request) => self.inner.provider.complete(request).await,
             Request::Embed(request) => {
-                let Reply { value, rate } = self.inner.provider.embed(request).await?;
-                Ok(Reply { value: value.into(), rate })
+                let embedded = self.inner.provider.embed(request).await;
+                embedded.map(|Reply { value, rate }| Reply { value: value.into(), rate })
+            }
+        };
+        self.note(&reply);
+        reply
+    }
+
+    /// Notes whether a call had a connection.
+    fn note<T>(&self, reply: &Result<T>) {
+        let connected = !matches!(reply, Err(error) if error.class == Class::Unreachable);
+        let heard = if connected { &self.inner.reached } else { &self.inner.unreached };
+        heard.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether all calls so far failed to connect: the address is wrong, or nothing was started there, rather than a provider
+    /// that went away.
+    pub fn is_unreached(&self) -> bool {
+        self.inner.unreached.load(Ordering::Relaxed) && !self.inner.reached.load(Ordering::Relaxed)
+    }
+
+    /// Its address.
+    pub fn base_url(&self) -> &str {
+        &self.inner.names.base_url
+    }
+
+    /// Whether anybody is there: a call that costs nothing, and needs no model.
+    pub async fn ping(&self) -> Result<()> {
+        match timeout(PING_WAIT, self.inner.provider.models()).await {
+            Ok(models) => models.map(drop),
+            Err(_) => {
+                let text = format!("no answer within {} s to the question for models", PING_WAIT.as_secs());
+                Err(Error::new(Class::Network, text))
             }
         }
     }

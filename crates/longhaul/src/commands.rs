@@ -15,6 +15,7 @@ pub(crate) mod mcp;
 pub(crate) mod models;
 pub(crate) mod move_store;
 pub(crate) mod process;
+pub(crate) mod provider_outage;
 pub(crate) mod queues;
 pub(crate) mod results;
 pub(crate) mod run;

@@ -24,7 +24,7 @@ pub(crate) enum Code {
     NothingMatched = 4,
     /// A setting or a credential is wrong.
     Config = 5,
-    /// The store, the file beside it or the server cannot be reached or written.
+    /// The store, the file beside it or the server cannot be reached or written; or nothing was ever reached at a provider's address.
     Unreachable = 6,
     /// A limit on spending would be exceeded.
     Budget = 7,
@@ -40,7 +40,7 @@ pub(crate) enum Code {
 pub(crate) const EXIT_CODES_HELP: &str = "\
 Exit codes:
   0 ok · 1 failure · 2 usage · 3 finished but some jobs failed · 4 nothing matched · 5 auth or configuration
-  6 store or server unreachable · 7 budget would be exceeded · 8 doctor found problems · 124 wait timed out · 130 interrupted";
+  6 store, server or provider unreachable · 7 budget would be exceeded · 8 doctor found problems · 124 wait timed out · 130 interrupted";
 
 impl From<Code> for ExitCode {
     fn from(code: Code) -> Self {
@@ -145,7 +145,7 @@ const fn of_llm(error: &LlmError) -> Code {
     match error.class {
         Class::Auth | Class::Quota => Code::Config,
         Class::Budget => Code::Budget,
-        Class::Network | Class::Overloaded | Class::Throttled => Code::Unreachable,
+        Class::Unreachable | Class::Network | Class::Overloaded | Class::Throttled => Code::Unreachable,
         Class::BadRequest => Code::Usage,
         Class::ContextTooLong
         | Class::Truncated

@@ -109,7 +109,7 @@ impl From<longhaul_llm::Error> for Problem {
         let (status, code) = match error.class {
             Class::Throttled => (StatusCode::TOO_MANY_REQUESTS, "rate_limited"),
             Class::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "overloaded"),
-            Class::Network => (StatusCode::BAD_GATEWAY, "provider_unreachable"),
+            Class::Unreachable | Class::Network => (StatusCode::BAD_GATEWAY, "provider_unreachable"),
             Class::ContextTooLong => (StatusCode::BAD_REQUEST, "context_length_exceeded"),
             Class::BadRequest => (StatusCode::BAD_REQUEST, "invalid"),
             Class::Truncated | Class::Refused | Class::BadShape => {
@@ -128,7 +128,7 @@ impl From<longhaul_llm::Error> for Problem {
             _ => status,
         };
         let passes = match error.class {
-            Class::Overloaded => true,
+            Class::Overloaded | Class::Unreachable => true,
             // What may have been paid for is not to be repeated unasked.
             Class::Network => !error.maybe_billed,
             _ => false,

@@ -1,7 +1,7 @@
 //! Webhooks after Standard Webhooks: what happened is told to addresses that asked for it, signed, and told again for days until it
 //! is heard. A delivery is a job of kind [`KIND`]; its runs are the delivery log, and sending it again is enqueueing it again.
 //!
-//! **What is told.** `run.completed`, `run.failed`, `run.held`; `batch.completed`, `batch.failed`, `batch.expired`, `batch.cancelled`:
+//! **What is told.** `run.completed`, `run.partly_failed`, `run.failed`, `run.cancelled`, `run.held`; `batch.completed`, `batch.failed`, `batch.expired`, `batch.cancelled`:
 //! stored in one transaction with what happened to the run or batch, so that no crash comes between. `job.succeeded`, `job.failed`,
 //! `job.cancelled` for jobs that were enqueued with a wish to be told of, by a job that waits for them.
 //!
@@ -10,7 +10,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_pipelines::bulk::progress::Status;
 use longhaul_pipelines::bulk::{Bulk, HeldRun};
 use longhaul_queue::job::{OnFailure, Retention, Unique, Window};
 use longhaul_queue::retry::{Backoff, RetryPolicy};
@@ -75,7 +74,7 @@ fn delivery(endpoint: Endpoint, kind: &str, at: Timestamp, data: &Value) -> Deli
 /// Has the end of each run told, in one transaction with it.
 pub(crate) fn tell_of_runs(bulk: Bulk, endpoints: Arc<Endpoints>) -> Bulk {
     bulk.with_ended(move |context, progress, now| {
-        let kind = if progress.status == Status::Completed { "run.completed" } else { "run.failed" };
+        let kind = format!("run.{}", progress.status);
         let data = json!({
             "run": progress.correlation_id,
             "total": progress.total,
@@ -83,7 +82,7 @@ pub(crate) fn tell_of_runs(bulk: Bulk, endpoints: Arc<Endpoints>) -> Bulk {
             "failed": progress.failed,
             "cancelled": progress.cancelled,
         });
-        tell(context, deliveries(&endpoints, kind, now, &data));
+        tell(context, deliveries(&endpoints, &kind, now, &data));
     })
 }
 

@@ -79,6 +79,7 @@ fn is_everybodys(error: &Error) -> bool {
         | Class::CacheMiss
         | Class::Stopped
         | Class::Overloaded
+        | Class::Unreachable
         | Class::Network
         | Class::Truncated
         | Class::Refused

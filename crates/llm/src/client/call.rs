@@ -146,6 +146,7 @@ impl Llm {
             genai::record_error(&span, &error);
             drop(span);
             let wait = permit.settle(&Settled::of_error(&error, started.elapsed()));
+            let error = in_outage(error, route);
             self.unbook(&name, route, &error).await?;
             self.goes_on(ask, route, error, tries)?;
             until_stopped(stop, tokio::time::sleep(wait)).await?;
@@ -163,6 +164,7 @@ impl Llm {
     ) -> Result<(Permit, String)> {
         if ask.urgency == Urgency::Interactive {
             route.reopen();
+            not_in_outage(route)?;
         }
         let turn = rate::Ask {
             max_tokens: request
@@ -173,12 +175,30 @@ impl Llm {
             ..rate::Ask::new(ask.run.clone(), tokens::estimate(request, 1.0))
         };
         let permit = until_stopped(stop, route.controller().acquire(turn)).await??;
+        let permit = self.find_out(route, permit, stop).await?;
         let name = format!("{}.{tries}", ask.call.name(number));
         if let Err(error) = self.reserve(ask, route, request, &name, stop).await {
             permit.settle(&Settled::Failed { sent: false });
             return Err(error);
         }
         Ok((permit, name))
+    }
+
+    /// In an outage, asks for the models first: that is free and answered at once, so that the call that finds out whether the
+    /// outage is over is not one that hangs for ten minutes and may have been billed.
+    async fn find_out(&self, route: &Route, permit: Permit, stop: &mut Stop<'_>) -> Result<Permit> {
+        if !permit.is_probe() {
+            return Ok(permit);
+        }
+        let started = Instant::now();
+        match until_stopped(stop, route.ping()).await? {
+            Err(error) if error.class.is_no_answer() => {
+                permit.settle(&Settled::of_error(&error, started.elapsed()));
+                Err(in_outage(error, route))
+            }
+            // Any other error is an answer: somebody is there.
+            Ok(()) | Err(_) => Ok(permit),
+        }
     }
 
     /// Whether a call that failed is made again here: only one that was refused with a 429, unless a person waits for it.
@@ -323,6 +343,24 @@ pub(super) async fn until_stopped<T>(stop: &mut Stop<'_>, wait: impl Future<Outp
 /// For what was sent: there is no way back.
 pub(super) fn never() -> Stop<'static> {
     Box::pin(std::future::pending())
+}
+
+/// An error that says so, if it is one of an outage.
+pub(super) fn in_outage(mut error: Error, route: &Route) -> Error {
+    if error.class.is_no_answer() {
+        error.outage = route.controller().outage();
+    }
+    error
+}
+
+/// A person does not wait for the end of an outage.
+fn not_in_outage(route: &Route) -> Result<()> {
+    let probe_in = route.controller().outage().unwrap_or_default();
+    if probe_in.is_zero() {
+        return Ok(());
+    }
+    let text = format!("the provider answers nobody; it is asked again in {} s", probe_in.as_secs() + 1);
+    Err(Error { retry_after: Some(probe_in), outage: Some(probe_in), ..Error::new(Class::Overloaded, text) })
 }
 
 /// The answer of an error that says that its shape is wrong.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::breaker::{Breaker, Pass};
+use super::breaker::{Breaker, Pass, Reached};
 use super::concurrency::{Concurrency, Sample};
 use super::estimate::Estimator;
 use super::fair::{Entry, Waiting};
@@ -59,8 +59,14 @@ pub(super) struct Call {
     run: Arc<str>,
     input_estimated: u64,
     reservation: Reservation,
-    /// Whether it finds out for all others if an overload is over.
+    /// Whether it finds out for all others if an outage is over.
     probe: bool,
+}
+
+impl Call {
+    pub(super) fn is_probe(&self) -> bool {
+        self.probe
+    }
 }
 
 impl Route {
@@ -137,6 +143,10 @@ impl Route {
         Some((Gate::Quota(meter), Some(ready_at)))
     }
 
+    pub(super) fn outage(&self, now: Instant) -> Option<Duration> {
+        self.breaker.outage(now)
+    }
+
     fn start(&mut self, ask: &Ask, charge: Charge, now: Instant) -> Call {
         self.in_flight += 1;
         self.totals.admitted += 1;
@@ -176,7 +186,19 @@ impl Route {
             Settled::Overloaded => {
                 self.totals.overloaded += 1;
                 self.quota.give_back(Charge { requests: 0.0, ..charge }, now);
-                self.breaker.overloaded(call.probe, now);
+                self.breaker.unanswered(call.probe, Reached::Yes, now);
+            }
+            Settled::Unanswered { sent } => {
+                self.totals.failed += 1;
+                let reached = if *sent { Reached::Yes } else { Reached::No };
+                self.breaker.unanswered(call.probe, reached, now);
+                if !sent {
+                    self.quota.give_back(charge, now);
+                }
+            }
+            Settled::Refused => {
+                self.totals.failed += 1;
+                self.breaker.answered();
             }
             Settled::Failed { sent } => {
                 self.totals.failed += 1;

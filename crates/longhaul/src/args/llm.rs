@@ -194,7 +194,7 @@ pub(crate) enum RunsCommand {
     },
 }
 
-/// What becomes of a batch whose fate is unknown.
+/// What becomes of a batch whose fate is unknown, or that the provider does not take.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct Decision {
@@ -204,6 +204,9 @@ pub(crate) struct Decision {
     /// Look for it once more.
     #[arg(long)]
     pub(crate) wait: bool,
+    /// Send its requests one by one, at the price of that: they may be paid for twice if the batch was run.
+    #[arg(long)]
+    pub(crate) one_by_one: bool,
     /// Give up on it: its requests fail.
     #[arg(long)]
     pub(crate) drop: bool,

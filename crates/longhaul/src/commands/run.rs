@@ -4,11 +4,11 @@
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
-use longhaul_pipelines::bulk::gate::{self, Held};
-use longhaul_pipelines::bulk::{Bulk, NewRequest, Run, RunId, Submission};
+use longhaul_pipelines::bulk::{Bulk, NewRequest, Run, RunId, Submission, gate, manage};
 use longhaul_queue::Worker;
 
 use super::interrupts::{EndAtOnce, Interrupts};
+use super::provider_outage;
 use super::working::{self, Working};
 use crate::app::App;
 use crate::args::RunArgs;
@@ -54,8 +54,10 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
     settings::introduce(app, &submission, max_cost);
     let resumed = submission.is_resumed();
     if resumed {
-        // Whatever held it may be gone: a key was set, more money allowed. If not, it is held again.
-        gate::open(&bulk, &id, &[Held::Budget, Held::Auth, Held::Quota]).await?;
+        let again = manage::go_on(&bulk, &id).await?;
+        if again > 0 {
+            app.out.note(format_args!("asking again what has no answer: {}", counted(again, "request")));
+        }
     }
     let started = Instant::now();
     let mut working = match args.detach || args.watch {
@@ -83,6 +85,11 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
         Shown::Ended(progress) => {
             let took = Took { time: started.elapsed(), all: !resumed };
             finish::finish(app, args, &bulk, (&run, &prompts), &progress, took).await
+        }
+        Shown::NeverReached => {
+            let route = bulk.llm().route(&run.settings.profile, &run.settings.model).await?;
+            let why = gate::why(&bulk, &id).await?.map(|(_, why)| why);
+            Err(provider_outage::unreached(&route, id.as_str(), why).into())
         }
         Shown::Interrupted => Ok(interrupted(app, &id, unstored)),
         Shown::WorkerEnded => Err(worker_ended(&id).into()),

@@ -25,7 +25,7 @@ pub(crate) async fn run(app: &App, command: &RunsCommand) -> Result<Code> {
         RunsCommand::Show { id } => show_one(app, &bulk, &found(&bulk, id).await?).await,
         RunsCommand::Wait { id, timeout } => {
             let run = found(&bulk, id).await?;
-            let shown = show(app, &bulk, &run);
+            let shown = show(app, &bulk, &run, None);
             let progress = match timeout {
                 None => shown.await?,
                 Some(timeout) => match tokio::time::timeout(*timeout, shown).await {
@@ -174,12 +174,8 @@ async fn ls(app: &App, bulk: &Bulk, limit: usize) -> Result<Code> {
 fn status_word(progress: &Progress) -> String {
     use longhaul_pipelines::bulk::progress::Status;
     match (progress.status, progress.held) {
-        (Status::Held, Some(held)) => format!("held: {held}"),
-        (Status::Held, None) => "held".to_owned(),
-        (Status::InProgress, _) => "running".to_owned(),
-        (Status::Paused, _) => "paused".to_owned(),
-        (Status::Completed, _) => "done".to_owned(),
-        (Status::Failed, _) => "done, some failed".to_owned(),
+        (Status::Held, Some(held)) => format!("{}: {held}", Status::Held),
+        (status, _) => status.to_string(),
     }
 }
 
@@ -301,6 +297,7 @@ async fn resolve(app: &App, bulk: &Bulk, id: &str, decision: &Decision) -> Resul
     let run = found(bulk, id).await?;
     let told = match decision {
         Decision { resubmit: true, .. } => BatchTold::Resubmit,
+        Decision { one_by_one: true, .. } => BatchTold::Alone,
         Decision { drop: true, .. } => BatchTold::Drop,
         Decision { .. } => BatchTold::Wait,
     };

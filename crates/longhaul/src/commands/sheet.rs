@@ -112,7 +112,7 @@ async fn ls(app: &App, scoring: &Scoring, limit: usize) -> Result<Code> {
             let Status { units, spent, .. } = &line.status;
             table.row(vec![
                 Cell::new(&line.status.id),
-                Cell::new(summary::state_text(line.status.state)),
+                Cell::new(line.status.state.as_str()),
                 Cell::quantity(format!("{}/{}", grouped(units.answered()), grouped(units.total))),
                 Cell::number(units.failed),
                 Cell::quantity(summary::cost_text(spent)),

@@ -1,7 +1,7 @@
 //! The worker inside of a command that answers its own work: `run`, `sheet score`. It serves that alone.
 
 use anyhow::{Context as _, Result};
-use longhaul_queue::{QueueShare, Shutdown, Worker, WorkerOptions, WorkerReport};
+use longhaul_queue::{QueueShare, Shutdown, Worker, WorkerId, WorkerOptions, WorkerReport};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -13,6 +13,7 @@ pub(crate) struct Working {
     shutdown: Shutdown,
     task: JoinHandle<longhaul_queue::Result<WorkerReport>>,
     ended: watch::Sender<bool>,
+    id: WorkerId,
 }
 
 /// Options of a worker that serves one queue with so many slots.
@@ -32,13 +33,19 @@ impl Working {
     pub(crate) fn start(worker: Worker) -> Self {
         let shutdown = Shutdown::new();
         let ended = watch::Sender::new(false);
+        let id = worker.control().id().clone();
         let (running, last) = (worker.run(shutdown.clone()), ended.clone());
         let task = tokio::spawn(async move {
             let report = running.await;
             last.send_replace(true);
             report
         });
-        Self { shutdown, task, ended }
+        Self { shutdown, task, ended, id }
+    }
+
+    /// The worker's name, by which its jobs are told from those of others.
+    pub(crate) fn id(&self) -> &WorkerId {
+        &self.id
     }
 
     /// No more requests are sent; those under way may be answered.

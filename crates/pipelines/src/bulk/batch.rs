@@ -181,6 +181,8 @@ pub enum BatchTold {
     Resubmit,
     /// Look for it again.
     Wait,
+    /// Send its requests one by one.
+    Alone,
     /// Give up on it: its requests fail.
     Drop,
 }
@@ -193,6 +195,8 @@ pub(super) struct Life<'a> {
     pub(super) payload: &'a BatchPayload,
     /// That the provider did not take it before.
     refused: Refused,
+    /// Calls in a row until now that were not answered.
+    unanswered: u32,
     /// The batch's name at the provider and in the ledger.
     pub(super) tag: String,
     /// What the names of its requests there begin with.
@@ -248,9 +252,19 @@ pub(super) async fn run(bulk: Bulk, context: JobContext, payload: BatchPayload) 
     let live = bulk.live(&payload.run_id()).await?;
     let tag = sending::tag(&payload, context.job().created_at);
     let id_prefix = sending::id_prefix(&tag);
-    let refused = context.data()?.unwrap_or_default();
-    let life =
-        Life { bulk: &bulk, context: &context, live: &live, payload: &payload, refused, tag, id_prefix };
+    let mut refused: Refused = context.data()?.unwrap_or_default();
+    // Only one more call without an answer keeps the count.
+    let unanswered = std::mem::take(&mut refused.unanswered);
+    let life = Life {
+        bulk: &bulk,
+        context: &context,
+        live: &live,
+        payload: &payload,
+        refused,
+        unanswered,
+        tag,
+        id_prefix,
+    };
     let mut step: Step = context.data()?.unwrap_or_default();
     let mut told = life.told();
     loop {
@@ -278,6 +292,8 @@ impl Life<'_> {
             return Ok(next);
         }
         match step {
+            Step::Prepare if told == Some(BatchTold::Alone) => Ok(self.one_by_one()),
+            Step::Prepare if told == Some(BatchTold::Drop) => Ok(self.given_back()),
             Step::Prepare | Step::Uploaded { .. } if order.is_some() => Ok(unsent(order)),
             Step::Prepare => self.prepare().await,
             Step::Uploaded { file } => self.submit(file.clone()).await,
@@ -343,7 +359,7 @@ impl Life<'_> {
     }
 
     /// What an error of the provider leads to. What time heals is waited out as between two looks, so that the batch can
-    /// be told something meanwhile.
+    /// be told something meanwhile; what it does not heal is for a person to decide.
     fn failed(&self, step: &Step, error: &LlmError) -> Result<Next> {
         warn!(class = %error.class, status = error.status, "a batch call failed: {error}");
         match error.class {
@@ -358,10 +374,19 @@ impl Life<'_> {
             {
                 Ok(fails(error.class, &error.message))
             }
-            _ => {
+            Class::Overloaded | Class::Unreachable | Class::Network => self.not_answered(step, error),
+            Class::Throttled | Class::Stopped => {
                 self.context.log(error.to_string());
                 let wait = self.poll_wait(self.context.job().spent.parks);
                 self.wait(step, error.retry_after.unwrap_or(wait))
+            }
+            Class::BadRequest
+            | Class::ContextTooLong
+            | Class::Truncated
+            | Class::Refused
+            | Class::BadShape
+            | Class::CacheMiss => {
+                self.ambiguous(step, &format!("the provider does not say what became of this batch: {error}"))
             }
         }
     }

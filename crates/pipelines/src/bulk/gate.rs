@@ -1,20 +1,25 @@
-//! What stops a whole run: a budget, a key, a quota. Its requests are parked at a gate instead of failing one by one,
-//! and [`open`] lets them through when the cause is gone.
+//! What stops a whole run: a budget, a key, a quota, an outage. Its requests are parked at a gate instead of failing one by
+//! one, and [`open`] lets them through when the cause is gone. An outage opens by itself: each request that waits for its end
+//! has a time at which it looks, and the first that is answered lets the others through.
 
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use longhaul_llm::Scope;
 use longhaul_queue::job::Wake;
 use longhaul_queue::limits::PAGE_MAX;
-use longhaul_queue::state::Park;
+use longhaul_queue::state::{OnTimeout, Park};
 use longhaul_queue::store::{Filter, ListRequest, Page, Signal};
 use longhaul_queue::{Job, JobContext, JobId, Json, Outcome, State};
 use serde::{Deserialize, Serialize};
 
 use super::{Bulk, LiveRun, Result, RunId, RunSettings, batch, request};
 
+/// In an outage, how much later than the first the others look whether it is over: longer than such a look may take.
+const LOOK_LATER: Duration = Duration::from_secs(15);
 /// Parked requests that are looked at to tell why a run is held.
 const LOOKED_AT_MAX: usize = 20;
 
@@ -28,12 +33,28 @@ pub enum Held {
     Auth,
     /// The account is out of money or of its daily quota.
     Quota,
+    /// The provider answers nobody. Goes on by itself.
+    Outage,
+    /// The provider does not take a batch of this size.
+    BatchLimit,
     /// A batch's fate is unknown, and a person must decide.
     Ambiguous,
 }
 
 impl Held {
-    const ALL: [Self; 4] = [Self::Budget, Self::Auth, Self::Quota, Self::Ambiguous];
+    /// Every reason.
+    pub const ALL: [Self; 6] =
+        [Self::Budget, Self::Auth, Self::Quota, Self::Outage, Self::BatchLimit, Self::Ambiguous];
+    /// Those that may be gone when somebody tries again; a batch whose fate is unknown needs a decision.
+    pub const RESUMED: [Self; 5] = [Self::Budget, Self::Auth, Self::Quota, Self::Outage, Self::BatchLimit];
+
+    /// Whether the run goes on by itself when the cause is gone.
+    pub const fn ends_by_itself(self) -> bool {
+        match self {
+            Self::Outage => true,
+            Self::Budget | Self::Auth | Self::Quota | Self::BatchLimit | Self::Ambiguous => false,
+        }
+    }
 
     /// Its name in output and keys.
     pub const fn as_str(self) -> &'static str {
@@ -41,6 +62,8 @@ impl Held {
             Self::Budget => "budget",
             Self::Auth => "auth",
             Self::Quota => "quota",
+            Self::Outage => "outage",
+            Self::BatchLimit => "batch_limit",
             Self::Ambiguous => "ambiguous",
         }
     }
@@ -91,6 +114,22 @@ impl Holding<'_> {
         self.hold_at(held, park, message, state)
     }
 
+    /// Held until the outage is over, or for so long: then it looks for itself. Only the first does so as soon as it may; others
+    /// wait until the one that looks has come back, so that the run is seen to be held meanwhile.
+    pub(super) fn hold_in_outage<T: Serialize>(
+        self,
+        probe_in: Duration,
+        message: &str,
+        state: &T,
+    ) -> Result<Outcome> {
+        let is_first = !self.live.in_outage.swap(true, Ordering::AcqRel);
+        let look_in = if is_first { probe_in } else { probe_in + LOOK_LATER };
+        let until = self.bulk.queue().clock().now() + look_in;
+        let key = Held::Outage.key(&self.live.id);
+        let park = Park { key, until: Some(until), on_timeout: OnTimeout::Resume };
+        self.hold_at(Held::Outage, park, message, state)
+    }
+
     /// The same, for as long as `park` says.
     pub(super) fn hold_at<T: Serialize>(
         self,
@@ -103,7 +142,7 @@ impl Holding<'_> {
         if let Some(fields) = data.as_object_mut() {
             fields.insert("held".to_owned(), message.into());
         }
-        if let Some(heard) = &self.bulk.held {
+        if let Some(heard) = self.bulk.held.as_ref().filter(|_| !held.ends_by_itself()) {
             let opening = self.live.openings.lock().unwrap_or_else(PoisonError::into_inner).last;
             let now = self.bulk.queue().clock().now();
             heard(self.context, &HeldRun { run: &self.live.id, held, opening }, now);
@@ -203,6 +242,14 @@ pub async fn open(bulk: &Bulk, run: &RunId, reasons: &[Held]) -> Result<u64> {
             return Ok(opened);
         }
     }
+}
+
+/// Lets everybody through after an outage. Called with each answer, since that is what shows that it is over.
+pub(super) async fn outage_ended(bulk: &Bulk, live: &LiveRun) -> Result<()> {
+    if live.in_outage.swap(false, Ordering::AcqRel) {
+        open(bulk, &live.id, &[Held::Outage]).await?;
+    }
+    Ok(())
 }
 
 /// What a held job is told when the gate opens.

@@ -177,7 +177,12 @@ fn told_of(outcome: LineOutcome, cost_micros: Option<u64>) -> Told {
         LineOutcome::NotRun => Told::Sync,
         LineOutcome::Failed(error) => match error.class {
             // What time heals is asked again on its own.
-            Class::Throttled | Class::Overloaded | Class::Network | Class::Auth | Class::Quota => Told::Sync,
+            Class::Throttled
+            | Class::Overloaded
+            | Class::Unreachable
+            | Class::Network
+            | Class::Auth
+            | Class::Quota => Told::Sync,
             _ => Told::Failed { class: error.class, message: error.message },
         },
     }

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use longhaul_llm::Scope;
 use longhaul_queue::limits::PAGE_MAX;
-use longhaul_queue::store::{CancelReply, Filter, ListRequest, Signal};
+use longhaul_queue::store::{CancelReply, Filter, ListRequest, RetryRequest, Signal};
 use longhaul_queue::{Job, JobDetail, Json, Queue, State};
 
 use super::batch::{self, BatchPayload, BatchTold};
 use super::gate::{self, Held};
-use super::run::{self, Run, RunId};
+use super::run::{self, Mode, Run, RunId};
 use super::{Bulk, Error, Result, request};
 
 /// How long to wait for batches to take an order, and how often to look.
@@ -28,7 +28,17 @@ pub async fn resume(bulk: &Bulk, run: &RunId) -> Result<u64> {
     let settings = Run::get(bulk.queue(), run).await?.settings;
     bulk.llm().route(&settings.profile, &settings.model).await?.reopen();
     bulk.queue().resume(run.as_str()).await?;
-    gate::open(bulk, run, &[Held::Budget, Held::Auth, Held::Quota]).await
+    gate::open(bulk, run, &Held::RESUMED).await
+}
+
+/// Goes on with a run that somebody asks for again: whatever held it may be gone, and what has no answer is asked once more,
+/// be it failed or cancelled. Says how many requests that are.
+pub async fn go_on(bulk: &Bulk, run: &RunId) -> Result<u64> {
+    let mode = Run::get(bulk.queue(), run).await?.settings.mode;
+    gate::open(bulk, run, &Held::RESUMED).await?;
+    // One that was cancelled before it waited for its batch would wait for ever: the batch was cancelled with it.
+    let may_run = |job: &Job| job.state == State::Failed || mode == Mode::Sync || job.spent.parks > 0;
+    put_back(bulk, run, vec![State::Failed, State::Cancelled], may_run).await
 }
 
 /// Ends a run early. Batches are asked to end at the provider, and what they have answered by then is kept.
@@ -128,23 +138,45 @@ fn waits_for(job: &Job, run: &RunId, batch: &BatchPayload) -> bool {
 /// Puts the failed requests of a run back, and says how many. They are sent one by one.
 pub async fn retry_failed(bulk: &Bulk, run: &RunId) -> Result<u64> {
     Run::get(bulk.queue(), run).await?;
+    put_back(bulk, run, vec![State::Failed], |_| true).await
+}
+
+/// Puts requests in these states back, with what they know.
+async fn put_back(
+    bulk: &Bulk,
+    run: &RunId,
+    states: Vec<State>,
+    may_run: impl Fn(&Job) -> bool,
+) -> Result<u64> {
     let filter = Filter {
-        states: vec![State::Failed],
+        states,
         kind: Some(request::KIND.to_owned()),
         process_id: Some(run.process()),
         ..Filter::default()
     };
-    Ok(bulk.queue().retry_where(filter, true).await?)
+    let (queue, mut back, mut cursor) = (bulk.queue(), 0, None);
+    loop {
+        let page = ListRequest { filter: filter.clone(), newest_first: false, cursor, limit: PAGE_MAX };
+        let page = queue.list(page).await?;
+        let ids = page.items.iter().filter(|job| may_run(job)).map(|job| job.id).collect();
+        let request = RetryRequest { ids, keep_data: true, now: queue.clock().now() };
+        back += queue.store().retry(request).await?.iter().filter(|reply| reply.is_ok()).count() as u64;
+        cursor = page.next;
+        if cursor.is_none() {
+            return Ok(back);
+        }
+    }
 }
 
-/// Decides what becomes of batches whose fate is unknown, and says how many there were.
+/// Decides what becomes of batches whose fate is unknown or that the provider does not take, and says how many there were.
 pub async fn resolve(bulk: &Bulk, run: &RunId, decision: BatchTold) -> Result<u64> {
     Run::get(bulk.queue(), run).await?;
-    let key = Held::Ambiguous.key(run);
     let mut told = 0;
     for (detail, _) in batches(bulk, run).await? {
-        let signal = Signal::Resume(Json::of(&decision)?);
-        told += bulk.queue().unpark_waiting(&key, vec![detail.job.id], signal).await?.jobs.len() as u64;
+        for held in [Held::Ambiguous, Held::BatchLimit] {
+            let (key, signal) = (held.key(run), Signal::Resume(Json::of(&decision)?));
+            told += bulk.queue().unpark_waiting(&key, vec![detail.job.id], signal).await?.jobs.len() as u64;
+        }
     }
     Ok(told)
 }
@@ -216,13 +248,8 @@ fn unfinished() -> Vec<State> {
 async fn tell(bulk: &Bulk, job: &Job, payload: &BatchPayload, told: BatchTold) -> Result<()> {
     let queue = bulk.queue();
     let run = payload.run_id();
-    let keys = [
-        payload.poll_key(),
-        Held::Ambiguous.key(&run),
-        Held::Budget.key(&run),
-        Held::Auth.key(&run),
-        Held::Quota.key(&run),
-    ];
+    let mut keys = vec![payload.poll_key()];
+    keys.extend(Held::ALL.map(|held| held.key(&run)));
     for _ in 0..TELL_TRIES_MAX {
         let Some(detail) = queue.store().get(vec![job.id]).await?.pop() else { return Ok(()) };
         if detail.job.state.is_terminal() {

@@ -14,12 +14,13 @@
 //!   running the same command again, stores nothing twice.
 //! - A batch whose creation was not confirmed is looked for by its tag before anything is sent again. Where a provider
 //!   keeps no tags and the answer is not certain, the batch is held as `ambiguous` until a person decides.
-//! - What stops a whole run (budget, key, quota) parks its requests at a gate ([`gate`]) instead of failing them: when
-//!   the cause is gone, `resume` lets them through.
+//! - What stops a whole run (budget, key, quota, outage) parks its requests at a gate ([`gate`]) instead of failing them: when
+//!   the cause is gone, `resume` lets them through. An outage is over when one of them is answered, and costs nobody a try.
 //! - Between polls a batch job is parked with a time limit rather than scheduled, so that a cancel or a
 //!   deadline can wake it.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use longhaul_llm::{Llm, Route, schema};
@@ -100,6 +101,8 @@ pub(crate) struct LiveRun {
     pub(crate) schema: Option<Arc<schema::Compiled>>,
     /// The openings of its gate that this process has heard of.
     pub(crate) openings: Mutex<Openings>,
+    /// Requests wait for the end of an outage.
+    pub(crate) in_outage: AtomicBool,
 }
 
 /// Runs kept in memory; beyond it all are read again.
@@ -198,6 +201,7 @@ impl Bulk {
             fallback,
             schema,
             openings: Mutex::default(),
+            in_outage: AtomicBool::new(false),
         });
         let mut runs = self.runs();
         if runs.len() >= LIVE_RUNS_MAX {

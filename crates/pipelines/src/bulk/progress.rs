@@ -1,6 +1,8 @@
 //! How far a run is and what it cost: one event for bars, pages and logs. Read from the store and the ledger, so every
 //! process tells the same.
 
+use std::fmt;
+
 use longhaul_llm::{Error as LlmError, Scope, Totals};
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::store::{Filter, ListRequest};
@@ -9,7 +11,7 @@ use serde::Serialize;
 
 use super::gate::{self, Held, Holds};
 use super::run::{Mode, Run, RunId, RunSettings};
-use super::{Bulk, Result, batch};
+use super::{Bulk, Result, batch, request};
 
 /// States of a batch that has not ended. The run's own job, a helper too, is blocked until the end.
 const BATCH_STATES: [State; 4] = [State::Scheduled, State::Ready, State::Running, State::Parked];
@@ -21,7 +23,7 @@ pub struct Progress {
     pub correlation_id: String,
     /// What it does.
     pub status: Status,
-    /// For people: why it is held, or what it waits for.
+    /// For people: why it is held, what it waits for, or what is missing at its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// Why it is held.
@@ -60,20 +62,53 @@ pub struct AtProvider {
     pub looked_at: Timestamp,
 }
 
-/// What a run does.
+/// What a run does. The same words in output, events, documents and metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[serde(rename_all = "snake_case")]
 pub enum Status {
     /// Requests are being answered, or can be once a worker runs.
-    InProgress,
+    Running,
     /// Somebody paused it.
     Paused,
-    /// It cannot go on by itself; `held` and `message` say why.
+    /// Nothing can be sent; `held` and `message` say why, and [`Held::ends_by_itself`] whether somebody has to do something.
     Held,
     /// All requests have an answer.
     Completed,
     /// All requests have ended, some without an answer.
+    PartlyFailed,
+    /// All requests have ended, none with an answer.
     Failed,
+    /// Somebody ended it early; answers so far are kept.
+    Cancelled,
+}
+
+impl Status {
+    /// Its name in output.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Held => "held",
+            Self::Completed => "completed",
+            Self::PartlyFailed => "partly_failed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// Whether all requests have ended.
+    pub const fn is_end(self) -> bool {
+        match self {
+            Self::Completed | Self::PartlyFailed | Self::Failed | Self::Cancelled => true,
+            Self::Running | Self::Paused | Self::Held => false,
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
 }
 
 /// Hears of progress. It can never stop the work: it answers nothing.
@@ -109,14 +144,20 @@ impl Progress {
         let paused = bulk.queue().store().queues().await?;
         let paused = paused.iter().any(|queue| queue.name == id.as_str() && queue.settings.paused);
         let waiting = count(State::Ready) + count(State::Scheduled) + running;
+        let completed = count(State::Succeeded);
         let status = match held {
-            _ if info.sealed && unfinished == 0 && failed + cancelled == 0 => Status::Completed,
-            _ if info.sealed && unfinished == 0 => Status::Failed,
+            _ if info.sealed && unfinished == 0 => end(completed, failed, cancelled),
             _ if paused => Status::Paused,
+            // In an outage others wait for their turn to find out.
+            Some((Held::Outage, _)) => Status::Held,
             Some(_) if waiting + moving == 0 => Status::Held,
-            _ => Status::InProgress,
+            _ => Status::Running,
         };
         let (held, message) = held.map_or((None, None), |(held, message)| (Some(held), Some(message)));
+        let message = match status.is_end() {
+            true => last_word(bulk, id, (completed, failed, cancelled)).await?,
+            false => message,
+        };
         let at_provider = if moving > 0 { AtProvider::of(bulk, id).await? } else { None };
         Ok(Self {
             correlation_id: id.as_str().to_owned(),
@@ -125,7 +166,7 @@ impl Progress {
             held,
             mode: settings.mode,
             total: if info.sealed { total } else { settings.source.requests.max(total) },
-            completed: count(State::Succeeded),
+            completed,
             failed,
             cancelled,
             running,
@@ -134,6 +175,12 @@ impl Progress {
             estimated_micros: settings.estimate_micros,
             spent,
         })
+    }
+
+    /// Whether nothing more happens by itself: it has ended, or somebody has to do something.
+    pub fn is_over(&self) -> bool {
+        let waits = |held: Held| !held.ends_by_itself();
+        self.status.is_end() || (self.status == Status::Held && self.held.is_none_or(waits))
     }
 
     /// Requests that have ended.
@@ -161,6 +208,42 @@ impl Progress {
     }
 }
 
+/// How a run has ended.
+fn end(completed: u64, failed: u64, cancelled: u64) -> Status {
+    match (completed, failed, cancelled) {
+        (_, 0, 0) => Status::Completed,
+        (_, _, 1..) => Status::Cancelled,
+        (0, _, 0) => Status::Failed,
+        (_, _, 0) => Status::PartlyFailed,
+    }
+}
+
+/// What is missing at the end of a run, and why; nothing where nothing is.
+async fn last_word(
+    bulk: &Bulk,
+    run: &RunId,
+    (completed, failed, cancelled): (u64, u64, u64),
+) -> Result<Option<String>> {
+    let total = completed + failed + cancelled;
+    let mut parts = Vec::new();
+    if failed > 0 {
+        let filter = Filter {
+            states: vec![State::Failed],
+            kind: Some(request::KIND.to_owned()),
+            process_id: Some(run.process()),
+            ..Filter::default()
+        };
+        let first = ListRequest { filter, newest_first: false, cursor: None, limit: 1 };
+        let first = bulk.queue().list(first).await?.items.pop().and_then(|job| job.error);
+        let why = first.map_or_else(String::new, |error| format!(", the first with: {}", error.text));
+        parts.push(format!("{failed} of {total} requests failed{why}"));
+    }
+    if cancelled > 0 {
+        parts.push(format!("{cancelled} of {total} requests were cancelled"));
+    }
+    Ok((!parts.is_empty()).then(|| parts.join("; ")))
+}
+
 impl AtProvider {
     async fn of(bulk: &Bulk, run: &RunId) -> Result<Option<Self>> {
         let filter = Filter {
@@ -178,7 +261,7 @@ impl AtProvider {
     }
 }
 
-/// Tells a listener of a run until it has ended or is held, and answers where it stands then.
+/// Tells a listener of a run until it has ended or cannot go on by itself, and answers where it stands then.
 pub async fn watch(bulk: &Bulk, run: &Run, listener: &dyn Listener) -> Result<Progress> {
     let mut changes = bulk.queue().changes();
     let mut told = None;
@@ -186,9 +269,8 @@ pub async fn watch(bulk: &Bulk, run: &Run, listener: &dyn Listener) -> Result<Pr
         changes.mark_unchanged();
         let progress = Progress::of(bulk, &run.id, &run.settings).await?;
         tell(listener, told.replace(progress.clone()), &progress);
-        match progress.status {
-            Status::Completed | Status::Failed | Status::Held => return Ok(progress),
-            Status::InProgress | Status::Paused => {}
+        if progress.is_over() {
+            return Ok(progress);
         }
         // A hint that comes too often is enough once in a while, and one that does not come is not waited for.
         tokio::time::sleep(LOOK_GAP).await;
@@ -237,7 +319,7 @@ mod tests {
     fn stands(mode: Mode, completed: u64, failed: u64) -> Progress {
         Progress {
             correlation_id: "run".to_owned(),
-            status: Status::InProgress,
+            status: Status::Running,
             message: None,
             held: None,
             mode,

@@ -16,7 +16,7 @@ use longhaul_queue::job::Wake;
 use longhaul_queue::limits::Limits;
 use longhaul_queue::retry::{Backoff, RetryPolicy};
 use longhaul_queue::state::{JobError, Park, Reason};
-use longhaul_queue::{JobContext, Json, KindOptions, Outcome};
+use longhaul_queue::{JobContext, Json, KindOptions, Outcome, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tracing::debug;
@@ -27,9 +27,13 @@ use super::{Bulk, LiveRun, Result, RunId, RunSettings};
 /// The kind.
 pub const KIND: &str = "llm.request";
 
-/// Tries after an overloaded provider or a lost connection, counted apart.
+/// Tries after an overloaded provider or a lost connection, counted apart, while others are answered. In an outage nobody is,
+/// and no try is counted.
 const OVERLOAD_TRIES_MAX: u32 = 8;
 const NETWORK_TRIES_MAX: u32 = 6;
+/// How long a request may be sent and not be answered before it is taken for the cause: the last requests of a run have nobody
+/// beside them whose answer would show that the provider lives. Longer than any outage of a large provider so far.
+const UNANSWERED_FOR_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Hard time for one run. A call has limits of its own; what can take longer is an answer in hand that waits for room on
 /// a full disk, and it is worth waiting for.
 const RUN_LIMIT: Duration = Duration::from_secs(24 * 3600);
@@ -124,6 +128,11 @@ pub(super) enum Told {
 struct Tries {
     overloaded: u32,
     network: u32,
+    /// Connections in a row that could not be made.
+    unreachable: u32,
+    /// When it was first sent in an outage and not answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unanswered_since: Option<Timestamp>,
     /// The batch has let go of it.
     alone: bool,
     /// A paid answer of the wrong shape, whose repair was interrupted: it is not asked for again.
@@ -156,6 +165,10 @@ pub(super) fn options() -> KindOptions {
 /// Runs one request.
 pub(super) async fn run(bulk: Bulk, context: JobContext, payload: RequestPayload) -> Result<Outcome> {
     let mut tries: Tries = context.data()?.unwrap_or_default();
+    if context.attempt() == 0 {
+        // It has not failed yet, or was put back by hand since.
+        (tries.overloaded, tries.network) = (0, 0);
+    }
     let live = bulk.live(&RunId::named(&payload.run)).await?;
     let request = match payload.request(&live) {
         Ok(request) => request,
@@ -182,6 +195,9 @@ pub(super) async fn run(bulk: Bulk, context: JobContext, payload: RequestPayload
         }
         None => bulk.llm().ask(ask, stop).await,
     };
+    if answered.as_ref().is_ok_and(|answered| !answered.cached) {
+        gate::outage_ended(&bulk, &live).await?;
+    }
     outcome(&context, &payload, (&live, &bulk), tries, answered)
 }
 
@@ -275,6 +291,18 @@ fn outcome(
         }
     };
     let holding = Holding { bulk, live, context };
+    if let Some(probe_in) = error.outage {
+        let now = bulk.queue().clock().now();
+        if error.class != Class::Unreachable {
+            let since = *tries.unanswered_since.get_or_insert(now);
+            if now.since(since) >= UNANSWERED_FOR_MAX {
+                return Ok(fail_with(&error));
+            }
+        }
+        count_retry();
+        return holding.hold_in_outage(probe_in, &error.to_string(), &tries);
+    }
+    tries.unanswered_since = None;
     match error.class {
         Class::Throttled => retry(Reason::Throttle, error.retry_after, &tries),
         Class::Overloaded if tries.overloaded < OVERLOAD_TRIES_MAX => {
@@ -286,6 +314,12 @@ fn outcome(
             tries.network += 1;
             count_retry();
             retry(Reason::Failure, None, &tries)
+        }
+        Class::Unreachable => {
+            count_retry();
+            let after = RETRY_BASE.saturating_mul(1 << tries.unreachable.min(8)).min(RETRY_CAP);
+            tries.unreachable += 1;
+            Ok(Outcome::Continue { after: Some(after), data: Some(Json::of(&tries)?) })
         }
         Class::Stopped => Ok(Outcome::Continue { after: None, data: Some(Json::of(&tries)?) }),
         Class::Budget => holding.hold(Held::Budget, &error.message, &tries),

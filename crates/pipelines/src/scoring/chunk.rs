@@ -1,16 +1,18 @@
 //! One chunk, from its claim to its last cell: the job that runs a pipeline.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use longhaul_queue::retry::{Backoff, RetryPolicy};
-use longhaul_queue::state::{JobError, Park, Reason};
-use longhaul_queue::{JobContext, Json, KindOptions, NewJob, Outcome};
+use longhaul_queue::state::{JobError, OnTimeout, Park, Reason};
+use longhaul_queue::{JobContext, Json, KindOptions, NewJob, Outcome, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use super::live::LiveSheet;
 use super::pipeline::{self, Stop};
 use super::producer::Wanted;
-use super::sheet::{CRASHES_MAX, SheetId};
+use super::sheet::{CRASHES_MAX, OUTAGE, SheetId};
 use super::tables::Chunk;
 use super::writer::Ended;
 use super::{Error, Result, Scoring};
@@ -20,6 +22,8 @@ pub const KIND: &str = "score.chunk";
 
 /// Hard time for one run.
 const RUN_LIMIT: Duration = Duration::from_secs(24 * 3600);
+/// How long units may be sent and not be answered before they are taken for the cause.
+const UNANSWERED_FOR_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Waits before a chunk runs again: 2 s, 4 s, 8 s, up to a minute.
 const RETRY_BASE: Duration = Duration::from_secs(2);
 const RETRY_CAP: Duration = Duration::from_secs(60);
@@ -76,11 +80,10 @@ pub(super) async fn run(scoring: Scoring, context: JobContext, payload: ChunkPay
     let too_many = |chunk: &Chunk| chunk.failed as f64 > share_max * chunk.units as f64;
     // One that failed for its units was put back for them.
     let failed = context.attempt() > 0 || too_many(&chunk);
-    let id = SheetId::named(&payload.sheet);
     let (ended, stop) =
         pipeline::run(&scoring, &context, Arc::clone(&sheet), Wanted::Chunk { chunk, failed }).await?;
     if let Some(stop) = stop {
-        return stopped(&id, stop);
+        return stopped(&scoring, &sheet, unanswered_since(&context, ended), stop);
     }
     let chunk = scoring.chunk(&sheet.stored, payload.chunk).await?;
     if too_many(&chunk) {
@@ -97,12 +100,26 @@ fn of_them(ended: Ended) -> String {
 }
 
 /// The answer of a job whose work was stopped.
-pub(super) fn stopped(id: &SheetId, stop: Stop) -> Result<Outcome> {
+pub(super) fn stopped(
+    scoring: &Scoring,
+    sheet: &LiveSheet,
+    unanswered_since: Option<Timestamp>,
+    stop: Stop,
+) -> Result<Outcome> {
+    let id = &SheetId::named(&sheet.stored.id);
     match stop {
         Stop::Told => Ok(Outcome::Continue { after: None, data: None }),
         Stop::Budget(why) => hold(id, "budget", &why),
         Stop::Auth(why) => hold(id, "auth", &why),
         Stop::Quota(why) => hold(id, "quota", &why),
+        Stop::Outage { why, probe_in } => {
+            sheet.in_outage.store(true, Ordering::Release);
+            let now = scoring.queue().clock().now();
+            let key = id.hold_key(OUTAGE);
+            let park = Park { key, until: Some(now + probe_in), on_timeout: OnTimeout::Resume };
+            let note = HeldNote { held: why, unanswered_since: Some(unanswered_since.unwrap_or(now)) };
+            Ok(Outcome::Park { park, data: Some(Json::of(&note)?) })
+        }
         Stop::Refused(why) => hold(id, "sink", &why),
         Stop::Sink(why) => Ok(retry(&format!("the sheet could not be written: {why}"))),
         Stop::Store(why) => Err(Error::Table(why)),
@@ -117,7 +134,20 @@ fn retry(why: &str) -> Outcome {
 /// What stops all of a sheet holds its jobs instead of failing them one by one; `resume` lets them go on.
 fn hold(id: &SheetId, reason: &str, why: &str) -> Result<Outcome> {
     let park = Park { key: id.hold_key(reason), until: None, on_timeout: Default::default() };
-    Ok(Outcome::Park { park, data: Some(Json::of(&HeldNote { held: why.to_owned() })?) })
+    let note = HeldNote { held: why.to_owned(), unanswered_since: None };
+    Ok(Outcome::Park { park, data: Some(Json::of(&note)?) })
+}
+
+/// Since when a job waits for the end of an outage; anew, if units were answered in this run.
+pub(super) fn unanswered_since(context: &JobContext, ended: Ended) -> Option<Timestamp> {
+    let note = context.data::<HeldNote>().ok().flatten().filter(|_| ended.scored == 0);
+    note.and_then(|note| note.unanswered_since)
+}
+
+/// Whether a job waited for the end of an outage for so long that its units are taken for the cause.
+pub(super) fn is_unanswered_for_long(context: &JobContext) -> bool {
+    let (since, now) = (unanswered_since(context, Ended::default()), context.job().started_at);
+    since.zip(now).is_some_and(|(since, now)| now.since(since) >= UNANSWERED_FOR_MAX)
 }
 
 /// What a held job remembers.
@@ -125,4 +155,7 @@ fn hold(id: &SheetId, reason: &str, why: &str) -> Result<Outcome> {
 pub(super) struct HeldNote {
     /// What happened, for people.
     pub(super) held: String,
+    /// In an outage: since when nothing was answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) unanswered_since: Option<Timestamp>,
 }

@@ -74,7 +74,7 @@ pub(super) async fn run(scoring: Scoring, context: JobContext, payload: FinishPa
             context.save(&done).await?;
         }
         if let Some(stop) = stop {
-            return chunk::stopped(&id, stop);
+            return chunk::stopped(&scoring, &sheet, chunk::unanswered_since(&context, ended), stop);
         }
         let left = scoring.inner.tables.totals(sheet.stored.seq).await?.scored;
         if !blanks && left >= totals.scored {

@@ -11,6 +11,7 @@ use longhaul_llm::{Ask, Call, Class, Error as LlmError, Request};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::manage;
 use super::pipeline::{Shared, Stop};
 use super::unit::{Answered, End, Settled, Unit};
 
@@ -122,6 +123,7 @@ async fn ask(shared: Arc<Shared>, mut unit: Unit) -> Asked {
     };
     match shared.scoring.inner.llm.ask(ask, shared.stop.reached()).await {
         Ok(answered) => {
+            manage::outage_ended(&shared.scoring, sheet).await;
             unit.paid(answered.cost);
             Asked::Answered(Answered { unit, answer: Box::new(answered.answer) })
         }
@@ -146,6 +148,19 @@ async fn failed(shared: &Shared, mut unit: Unit, mut error: LlmError) -> Asked {
             // A rate limit eats no retries.
             unit.all_tries += 1;
             return Asked::Again(unit);
+        }
+        Class::Unreachable if error.outage.is_none() => {
+            tokio::select! {
+                () = tokio::time::sleep(WAIT_MAX) => {}
+                () = shared.stop.reached() => {}
+            }
+            // A connection that was never made is no fault of the unit's.
+            unit.all_tries += 1;
+            return Asked::Again(unit);
+        }
+        Class::Unreachable | Class::Network | Class::Overloaded if shared.is_outage(&error) => {
+            let (why, probe_in) = (error.to_string(), error.outage.unwrap_or_default());
+            Some(Stop::Outage { why, probe_in })
         }
         Class::Budget => Some(Stop::Budget(error.message.clone())),
         Class::Auth => Some(Stop::Auth(error.message.clone())),

@@ -1,6 +1,7 @@
 //! A sheet as its jobs need it: its settings with what they need to work.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use longhaul_llm::{Route, Scope, schema};
 
@@ -23,6 +24,8 @@ pub(super) struct LiveSheet {
     pub(super) schema: Option<schema::Compiled>,
     /// Takes cells as they come; nobody, where the data store is all there is to write to.
     pub(super) sink: Option<Arc<dyn Sink>>,
+    /// Jobs wait for the end of an outage.
+    pub(super) in_outage: AtomicBool,
 }
 
 impl LiveSheet {
@@ -49,6 +52,7 @@ impl LiveSheet {
             prompt: Prompt::of(&stored),
             schema,
             sink,
+            in_outage: AtomicBool::new(false),
             stored,
         })
     }

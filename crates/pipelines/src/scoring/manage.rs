@@ -1,11 +1,15 @@
 //! What people do with sheets: cancel, resume, try again, export, remove.
 
+use std::sync::atomic::Ordering;
+
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::store::{Filter, ListRequest, Signal};
 use longhaul_queue::{Error as QueueError, Json, State};
+use tracing::warn;
 
+use super::live::LiveSheet;
 use super::places::{Exported, FilledRow};
-use super::sheet::{HOLDS, SheetId};
+use super::sheet::{HOLDS, OUTAGE, SheetId};
 use super::tables::StoredSheet;
 use super::{Error, Result, Scoring, chunk, finish};
 
@@ -33,6 +37,22 @@ pub async fn resume(scoring: &Scoring, id: &SheetId) -> Result<u64> {
     if let Some(fallback) = &sheet.fallback {
         fallback.reopen();
     }
+    open(scoring, id, &HOLDS).await
+}
+
+/// Lets the jobs go on that an outage holds. Called with each answer, since that is what shows that it is over.
+pub(super) async fn outage_ended(scoring: &Scoring, sheet: &LiveSheet) {
+    if !sheet.in_outage.swap(false, Ordering::AcqRel) {
+        return;
+    }
+    // They look for themselves in a minute; that is soon enough where the store does not answer.
+    if let Err(error) = open(scoring, &SheetId::named(&sheet.stored.id), &[OUTAGE]).await {
+        warn!(%error, sheet = sheet.stored.id, "an outage is over, and not all chunks are told");
+    }
+}
+
+/// Lets the jobs go on that are held for these reasons, and says how many.
+async fn open(scoring: &Scoring, id: &SheetId, reasons: &[&str]) -> Result<u64> {
     let mut opened = 0;
     loop {
         let filter =
@@ -41,7 +61,7 @@ pub async fn resume(scoring: &Scoring, id: &SheetId) -> Result<u64> {
         let parked = scoring.inner.queue.list(parked).await?.items;
         let held = |job: &longhaul_queue::Job| {
             let key = job.park.as_ref().map(|park| park.key.as_str());
-            HOLDS.iter().any(|reason| key == Some(id.hold_key(reason).as_str()))
+            reasons.iter().any(|reason| key == Some(id.hold_key(reason).as_str()))
         };
         let ids: Vec<_> = parked.iter().filter(|job| held(job)).map(|job| job.id).collect();
         if ids.is_empty() {

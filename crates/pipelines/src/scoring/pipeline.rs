@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_llm::Route;
+use longhaul_llm::{Class, Error as LlmError, Route};
 use longhaul_queue::JobContext;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinSet;
@@ -22,7 +22,7 @@ use super::tables::Chunk;
 use super::unit::Unit;
 use super::validation::Validator;
 use super::writer::{Ended, Writer};
-use super::{Error, Result, Scoring};
+use super::{Error, Result, Scoring, chunk};
 
 /// Queues before the invokers and before the judges hold so many units for each invoker.
 const QUEUED_PER_INVOKER: usize = 2;
@@ -40,6 +40,13 @@ pub(super) enum Stop {
     Auth(String),
     /// The account is out of money or of its daily quota.
     Quota(String),
+    /// The provider answers nobody.
+    Outage {
+        /// What it said, or the network.
+        why: String,
+        /// Until one call finds out whether it is over.
+        probe_in: Duration,
+    },
     /// The sink does not take cells, and time may heal it.
     Sink(String),
     /// The sink takes none before somebody does something: access, a column that is gone.
@@ -108,12 +115,19 @@ pub(super) struct Shared {
     context: JobContext,
     /// Units that were through before, and all.
     before: (u64, u64),
+    /// Nothing was answered for so long that units are taken for the cause.
+    unanswered_for_long: bool,
 }
 
 impl Shared {
     /// Says how many units there are.
     pub(super) fn expect(&self, units: u64) {
         self.expected.send_replace(Some(units));
+    }
+
+    /// Whether an error is an outage's and not the unit's. What was sent and not answered for a day is the unit's.
+    pub(super) fn is_outage(&self, error: &LlmError) -> bool {
+        error.outage.is_some() && (error.class == Class::Unreachable || !self.unanswered_for_long)
     }
 
     /// A unit that is to be asked again; the unit itself when nothing is left to try.
@@ -165,6 +179,7 @@ pub(super) async fn run(
         expected,
         context: context.clone(),
         before,
+        unanswered_for_long: chunk::is_unanswered_for_long(context),
         sheet,
     });
     let (invoke, to_invoke) = mpsc::channel(queued);

@@ -19,7 +19,9 @@ pub const TAG: &str = "score.sheet";
 pub(super) const CRASHES_MAX: u32 = 200;
 
 /// What may hold a sheet.
-pub const HOLDS: [&str; 4] = ["budget", "auth", "quota", "sink"];
+pub const HOLDS: [&str; 5] = ["budget", "auth", "quota", OUTAGE, "sink"];
+/// The one that ends by itself: the provider answers nobody.
+pub const OUTAGE: &str = "outage";
 
 /// Number of the job that holds the settings; chunks are counted from 0.
 const MANIFEST: u64 = (1 << 48) - 1;

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::chunk::HeldNote;
 use super::places::Exported;
-use super::sheet::{HOLDS, SheetId};
+use super::sheet::{HOLDS, OUTAGE, SheetId};
 use super::tables::{Chunk, StoredSheet};
 use super::{Result, Scoring};
 
@@ -20,10 +20,10 @@ pub struct Status {
     pub id: String,
     /// What it does.
     pub state: SheetState,
-    /// Why it is held, or why it failed.
+    /// Why it is held, why it failed, or what is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// What holds it: budget, auth, quota or sink.
+    /// What holds it: budget, auth, quota, outage or sink. An outage ends by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<String>,
     /// Chunks in all, and by what became of them.
@@ -95,20 +95,30 @@ pub enum SheetState {
     Reading,
     /// Units are being answered, or can be once a worker runs.
     Running,
-    /// It cannot go on by itself.
+    /// Nothing can be asked or written; `held` and `message` say why.
     Held,
     /// All units are where they belong.
     Completed,
     /// It has ended with blanks.
+    PartlyFailed,
+    /// It has ended, and nothing was scored.
     Failed,
     /// Somebody cancelled it.
     Cancelled,
 }
 
 impl SheetState {
-    /// Whether nothing more happens by itself.
-    pub fn is_over(self) -> bool {
-        matches!(self, Self::Held | Self::Completed | Self::Failed | Self::Cancelled)
+    /// Its name in output.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Reading => "reading",
+            Self::Running => "running",
+            Self::Held => "held",
+            Self::Completed => "completed",
+            Self::PartlyFailed => "partly_failed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
     }
 }
 
@@ -154,13 +164,23 @@ impl Status {
             _ if !sheet.read_whole => SheetState::Reading,
             State::Succeeded => SheetState::Completed,
             State::Cancelled => SheetState::Cancelled,
+            // In an outage other chunks wait for their turn to find out.
+            _ if held.as_ref().is_some_and(|(held, _)| held == OUTAGE) => SheetState::Held,
             _ if held.is_some() && moving == 0 => SheetState::Held,
+            State::Failed if totals.written + totals.scored + totals.edited > 0 => SheetState::PartlyFailed,
             State::Failed => SheetState::Failed,
             _ => SheetState::Running,
         };
         let at_work = count(State::Running) > 0 || ended == State::Running;
         let failed = manifest.and_then(|detail| detail.job.error).map(|error| error.text);
         let (held, message) = held.map_or((None, failed), |(held, message)| (Some(held), Some(message)));
+        let message = match state {
+            SheetState::Cancelled => {
+                let done = totals.written + totals.scored + totals.edited;
+                Some(format!("cancelled when {done} of {} units were answered", totals.units))
+            }
+            _ => message,
+        };
         Ok(Self {
             id: sheet.id.clone(),
             state,
@@ -188,6 +208,17 @@ impl Status {
             estimated_micros: sheet.settings.estimate_micros,
             exported: sheet.exported,
         })
+    }
+
+    /// Whether nothing more happens by itself: it has ended, or somebody has to do something.
+    pub fn is_over(&self) -> bool {
+        match self.state {
+            SheetState::Reading | SheetState::Running => false,
+            SheetState::Held => self.held.as_deref() != Some(OUTAGE),
+            SheetState::Completed | SheetState::PartlyFailed | SheetState::Failed | SheetState::Cancelled => {
+                true
+            }
+        }
     }
 
     /// What the whole sheet will cost if it goes on as so far.

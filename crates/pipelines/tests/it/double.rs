@@ -28,6 +28,8 @@ pub(crate) enum Point {
     /// One line of results that is read.
     Line,
     Cancel,
+    /// The page of models, which costs nothing.
+    Models,
 }
 
 /// On which side of a call.
@@ -197,7 +199,7 @@ impl Provider for Double {
     }
 
     async fn models(&self) -> Result<Vec<ModelInfo>> {
-        self.sim().models().await
+        self.pass(Point::Models, self.sim().models()).await
     }
 
     async fn upload_batch(&self, input: &BatchInput) -> Result<Option<String>> {

@@ -55,16 +55,7 @@ async fn a_cap_that_calls_under_way_have_reserved_is_waited_for() {
         request.body["max_tokens"] = 10_000.into();
     }
     let run = RunId::of(&settings);
-    let ceiling = {
-        let route = stage.bulk.llm().route(&settings.profile, &settings.model).await.unwrap();
-        let request = longhaul_pipelines::bulk::request::compose(
-            requests[0].body.clone(),
-            longhaul_llm::types::Dialect::OpenAi,
-            &settings,
-        )
-        .unwrap();
-        route.ceiling(&request, longhaul_llm::Billing::Sync).unwrap().0
-    };
+    let ceiling = stage.ceiling(&settings, &requests[0]).await;
     stage.cap(&run, 3 * ceiling + 1_000).await;
     stage.submit(&settings, &requests).await;
     let worker = stage.work(&[&run]);

@@ -11,6 +11,7 @@ mod double;
 mod embed;
 mod gates;
 mod listening;
+mod outage;
 mod rest;
 mod scoring;
 mod scoring_lessons;

@@ -1,7 +1,8 @@
 //! Batches that do not answer everything: expired, with lines that are missing, strange or failed, or refused as a whole.
 
 use longhaul_llm::sim::{BatchOptions, SimOptions};
-use longhaul_pipelines::bulk::batch::{REFUSALS_MAX, ROUNDS_MAX, Refused, job_id};
+use longhaul_pipelines::bulk::batch::{BatchTold, REFUSALS_MAX, ROUNDS_MAX, Refused, job_id};
+use longhaul_pipelines::bulk::gate::Held;
 use longhaul_pipelines::bulk::progress::Status;
 use longhaul_pipelines::bulk::{Mode, RunSettings, Submission, manage};
 use longhaul_queue::{State, Timestamp};
@@ -72,7 +73,7 @@ async fn lines_are_matched_by_id_and_nothing_is_made_up() {
         assert_right(&result.result.as_ref().unwrap().to().unwrap(), &settings, request);
     }
     let progress = stage.progress(&run).await;
-    assert_eq!((progress.status, progress.completed, progress.failed), (Status::Failed, 25, 5));
+    assert_eq!((progress.status, progress.completed, progress.failed), (Status::PartlyFailed, 25, 5));
     // Missing lines were run at the provider, but it said nothing of them; the doubled ones are paid for once.
     assert_eq!(stage.spent(&run).await.calls, 28);
 }
@@ -133,7 +134,7 @@ async fn a_full_queue_at_the_provider_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_that_never_fits_is_sent_one_by_one_and_says_why() {
+async fn a_batch_that_never_fits_is_held_with_its_reason_and_can_be_sent_one_by_one() {
     let batch = BatchOptions { enqueued_tokens_max: Some(10), ..BatchOptions::default() };
     let stage = Stage::new(sim(batch));
     let (settings, requests) = (settings(Mode::Batch, "too large"), prompts(20));
@@ -143,11 +144,20 @@ async fn a_batch_that_never_fits_is_sent_one_by_one_and_says_why() {
     let (detail, _) = manage::batches(&stage.bulk, &run).await.unwrap().remove(0);
     let refused: Refused = detail.data.expect("its step").to().unwrap();
     assert!(refused.refusals >= 1 && refused.refused.is_some_and(|why| why.contains("token_limit_exceeded")));
+    let held = stage.until_progress(&run, |progress| progress.status == Status::Held).await;
+    assert_eq!((held.held, held.is_over()), (Some(Held::BatchLimit), true), "{held:?}");
+    assert!(held.message.is_some_and(|message| message.contains("token_limit_exceeded")));
+    assert_eq!(stage.stats().calls, 0, "one by one costs twice as much: nobody asked for that");
+    // Somebody has it sent again, which helps as little.
+    assert_eq!(manage::resume(&stage.bulk, &run).await.unwrap(), 1);
+    let more = || stage.double.calls(Point::Create) > REFUSALS_MAX.into();
+    stage.until_progress(&run, |progress| more() && progress.status == Status::Held).await;
+    assert_eq!(manage::resolve(&stage.bulk, &run, BatchTold::Alone).await.unwrap(), 1);
     stage.ended(&run).await;
     worker.drain().await;
     stage.all_right(&run, &settings, &requests).await;
     let stats = stage.stats();
-    assert_eq!((stats.batches_created, stats.calls), (REFUSALS_MAX.into(), 20), "{stats:?}");
+    assert_eq!((stats.batches_created, stats.calls), (2 * u64::from(REFUSALS_MAX), 20), "{stats:?}");
     let refused = manage::refused_batches(&stage.bulk, &run).await.unwrap();
     let reason = refused[0].0.job.error.as_ref().expect("a reason").text.clone();
     assert!(reason.contains("one by one") && reason.contains("token_limit_exceeded"), "{reason}");

@@ -227,6 +227,13 @@ impl Stage {
         self.bulk.llm().ledger().set_cap(&Scope::run(run.as_str()), Some(MicroUsd(micros))).await.unwrap();
     }
 
+    /// The most that a request can cost.
+    pub(crate) async fn ceiling(&self, settings: &RunSettings, request: &NewRequest) -> u64 {
+        let route = self.bulk.llm().route(&settings.profile, &settings.model).await.unwrap();
+        let request = compose(request.body.clone(), longhaul_llm::types::Dialect::OpenAi, settings).unwrap();
+        route.ceiling(&request, longhaul_llm::Billing::Sync).unwrap().0
+    }
+
     pub(crate) fn stats(&self) -> Stats {
         self.core.stats()
     }

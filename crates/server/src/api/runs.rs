@@ -272,7 +272,7 @@ pub(super) async fn retry_failed(
     Ok(Answer(Number { changed: manage::retry_failed(&ctx.bulk, &run.id).await? }))
 }
 
-/// What becomes of provider batches whose fate is unknown.
+/// What becomes of provider batches whose fate is unknown, or that the provider does not take.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ResolveIn {
@@ -280,7 +280,7 @@ pub(super) struct ResolveIn {
     decision: Decision,
 }
 
-/// A person's word on a batch that may or may not exist.
+/// A person's word on a batch that may or may not exist, or that the provider does not take.
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum Decision {
@@ -288,11 +288,13 @@ enum Decision {
     Resubmit,
     /// Look for it again.
     Wait,
+    /// Send its requests one by one.
+    OneByOne,
     /// Give up on it: its requests fail.
     Drop,
 }
 
-/// Decides what becomes of provider batches whose fate is unknown, and says how many there were.
+/// Decides what becomes of provider batches whose fate is unknown or that the provider does not take, and says how many there were.
 #[utoipa::path(post, path = "/api/v1/runs/{id}/resolve", tag = "runs", params(("id" = String, Path)), request_body = ResolveIn, responses((status = 200, body = Number)))]
 pub(super) async fn resolve_run(
     Shared(ctx): Shared<Ctx>,
@@ -303,6 +305,7 @@ pub(super) async fn resolve_run(
     let told = match asked.decision {
         Decision::Resubmit => BatchTold::Resubmit,
         Decision::Wait => BatchTold::Wait,
+        Decision::OneByOne => BatchTold::Alone,
         Decision::Drop => BatchTold::Drop,
     };
     Ok(Answer(Number { changed: manage::resolve(&ctx.bulk, &run.id, told).await? }))

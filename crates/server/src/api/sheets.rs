@@ -52,7 +52,7 @@ pub(super) struct SheetOut {
     settings: Value,
     /// The columns that are filled.
     columns: Vec<String>,
-    /// `state` (`reading`, `running`, `held`, `completed`, `failed` or `cancelled`), why, chunks and units by what became of them, and what
+    /// `state` (`reading`, `running`, `held`, `completed`, `partly_failed`, `failed` or `cancelled`), why, chunks and units by what became of them, and what
     /// was spent.
     #[schema(value_type = Object)]
     status: Status,
@@ -128,7 +128,7 @@ pub(super) async fn show_sheet(
     loop {
         let sheet = find(scoring, &id).await?;
         let status = Status::of(scoring, &sheet).await?;
-        if status.state.is_over() || !wait.again().await {
+        if status.is_over() || !wait.again().await {
             return Ok(Answer(SheetOut::new(&sheet, status)?));
         }
     }

@@ -127,7 +127,7 @@ pub(super) async fn submit(ctx: &Ctx, asked: SubmitArguments) -> Result<Value, P
     }
     if known {
         // Whatever held it may be gone: a key was set, more money allowed. If not, it is held again.
-        gate::open(&ctx.bulk, &id, &[Held::Budget, Held::Auth, Held::Quota]).await?;
+        gate::open(&ctx.bulk, &id, &Held::RESUMED).await?;
     }
     let mut shown = json!({
         "run": id.as_str(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longhaul_pipelines::bulk::{Progress, Run, progress::Status};
+use longhaul_pipelines::bulk::{Progress, Run};
 use longhaul_queue::store::{Filter, ListRequest};
 use longhaul_queue::{Job, ProcessId, State};
 use serde::Deserialize;
@@ -112,7 +112,7 @@ enum Waited {
     Process(ProcessId),
 }
 
-/// Whether it is over, and what it looks like. A run that is held is over for whoever waits: it does not go on by itself.
+/// Whether it is over, and what it looks like. A run that is held is over for whoever waits, unless it goes on by itself.
 async fn look(ctx: &Ctx, waited: &mut Waited) -> Result<(bool, Value), Problem> {
     match waited {
         Waited::Job(job) => {
@@ -125,11 +125,7 @@ async fn look(ctx: &Ctx, waited: &mut Waited) -> Result<(bool, Value), Problem> 
         }
         Waited::Run(run) => {
             let progress = Progress::of(&ctx.bulk, &run.id, &run.settings).await?;
-            let ended = match progress.status {
-                Status::Completed | Status::Failed | Status::Held => true,
-                Status::InProgress | Status::Paused => false,
-            };
-            Ok((ended, json!({ "run": run.id.as_str(), "progress": progress })))
+            Ok((progress.is_over(), json!({ "run": run.id.as_str(), "progress": progress })))
         }
         Waited::Process(process) => {
             let info = ctx.queue().process(process).await?;

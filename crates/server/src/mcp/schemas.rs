@@ -38,7 +38,7 @@ pub(super) fn about(tool: Tool) -> (&'static str, &'static str) {
         Tool::WaitJob => (
             "Wait for a job",
             "Waits until a job, run or process has ended, at most 60 seconds a call. ended is false when the time passed first: call \
-             again. A run that is held cannot go on by itself; the answer says why.",
+             again. A run that is held says why; held for `outage`, it goes on by itself.",
         ),
         Tool::GetResults => (
             "Read results",

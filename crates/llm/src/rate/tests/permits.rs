@@ -262,10 +262,10 @@ fn every_class_of_error_is_settled_as_what_it_was() {
         let expected = match class {
             Class::Throttled => Settled::Throttled { retry_after: Some(latency), rate: rate.clone() },
             Class::Overloaded => Settled::Overloaded,
-            Class::Network | Class::Budget | Class::CacheMiss | Class::Stopped => {
-                Settled::Failed { sent: false }
-            }
-            _ => Settled::Failed { sent: true },
+            Class::Unreachable => Settled::Unanswered { sent: false },
+            Class::Network => Settled::Unanswered { sent: true },
+            Class::Budget | Class::CacheMiss | Class::Stopped => Settled::Failed { sent: false },
+            _ => Settled::Refused,
         };
         assert_eq!(Settled::of_error(&error, latency), expected, "{class}");
         let (id, model, text, tool_calls) = Default::default();

@@ -22,7 +22,7 @@ pub fn error_to_json(error: &Error) -> (u16, Value) {
         Class::Refused | Class::BadRequest | Class::CacheMiss => (400, "invalid_request_error"),
         Class::Auth => (401, "authentication_error"),
         Class::Quota | Class::Budget => (402, "billing_error"),
-        Class::Network | Class::Truncated | Class::BadShape => (500, "api_error"),
+        Class::Unreachable | Class::Network | Class::Truncated | Class::BadShape => (500, "api_error"),
     };
     let kind = match error.status {
         Some(403) => "permission_error",

@@ -32,7 +32,7 @@ pub fn error_to_json(error: &Error) -> (u16, Value) {
             (400, "INVALID_ARGUMENT")
         }
         Class::Auth => (403, "PERMISSION_DENIED"),
-        Class::Network | Class::Truncated | Class::BadShape => (500, "INTERNAL"),
+        Class::Unreachable | Class::Network | Class::Truncated | Class::BadShape => (500, "INTERNAL"),
     };
     let status = error.status.unwrap_or(status);
     let mut details = Vec::new();

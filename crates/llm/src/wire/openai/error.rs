@@ -23,7 +23,9 @@ pub fn error_to_json(error: &Error) -> (u16, Value) {
         Class::BadRequest | Class::CacheMiss => (400, "invalid_request_error", None),
         Class::Auth => (401, "invalid_request_error", Some("invalid_api_key")),
         Class::Quota | Class::Budget => (429, "insufficient_quota", Some("insufficient_quota")),
-        Class::Network | Class::Truncated | Class::BadShape => (502, "server_error", None),
+        Class::Unreachable | Class::Network | Class::Truncated | Class::BadShape => {
+            (502, "server_error", None)
+        }
     };
     let code = error.code.as_deref().or(code);
     let body = json!({ "error": { "message": error.message, "type": kind, "param": null, "code": code } });

@@ -307,7 +307,9 @@ fn written_errors_are_read_as_the_same_class() {
         for (name, (status, body), reader) in written {
             let read = reader(status, &HeaderMap::new(), &body.to_string(), 0);
             let expected = match class {
-                Class::Network | Class::Truncated | Class::BadShape | Class::Stopped => Class::Overloaded,
+                Class::Unreachable | Class::Network | Class::Truncated | Class::BadShape | Class::Stopped => {
+                    Class::Overloaded
+                }
                 Class::Budget => Class::Quota,
                 Class::CacheMiss => Class::BadRequest,
                 Class::Refused if name != "openai" => Class::BadRequest,

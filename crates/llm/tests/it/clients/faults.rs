@@ -39,8 +39,20 @@ async fn no_connection_costs_nothing() {
     drop(listener);
     for kind in KINDS {
         let error = failure(&profile(kind, &url)).await;
-        assert_eq!((error.class, error.maybe_billed), (Class::Network, false), "{kind}: {error}");
+        assert_eq!((error.class, error.maybe_billed), (Class::Unreachable, false), "{kind}: {error}");
         assert!(error.message.starts_with("cannot connect to 127.0.0.1"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_without_an_address_and_a_failed_handshake_are_no_connection_either() {
+    let no_tls = raw("HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n", Then::Close).await;
+    for url in ["http://no-such-host.invalid".to_owned(), no_tls.replace("http://", "https://")] {
+        for kind in KINDS {
+            let error = failure(&profile(kind, &url)).await;
+            assert_eq!((error.class, error.maybe_billed), (Class::Unreachable, false), "{kind}: {error}");
+            assert!(error.message.starts_with("cannot connect to "), "{error}");
+        }
     }
 }
 

@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 use longhaul_llm::sim::{Faults, Latency, Limits, SimOptions, SimServer};
-use longhaul_pipelines::bulk::progress::Status as RunStatus;
 use longhaul_pipelines::bulk::{Bulk, Progress as RunProgress, Run, RunId, manage};
 use serde_json::json;
 use tokio::process::Child;
@@ -172,7 +171,7 @@ impl<'a> Prompts<'a> {
         let (Some(run), Some(progress)) = (self.found().await?, self.look().await?) else {
             bail!("the run is not in the store");
         };
-        let ended = matches!(progress.status, RunStatus::Completed | RunStatus::Failed);
+        let ended = progress.status.is_end();
         let text = std::fs::read_to_string(self.stage.path(OUTPUT)).context("reading the answers")?;
         let seed = self.server.core().options().seed;
         Answered::count(&run, &text, seed, &progress, &self.server.core().stats(), self.kill, ended)

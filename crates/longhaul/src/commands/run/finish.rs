@@ -6,7 +6,6 @@ use std::time::Duration;
 use anyhow::Result;
 use longhaul_llm::{Class, SIM_MODEL_PREFIX};
 use longhaul_pipelines::bulk::gate::Held;
-use longhaul_pipelines::bulk::progress::Status;
 use longhaul_pipelines::bulk::{Bulk, Progress, Run, RunId, manage};
 use longhaul_queue::job::JobResult;
 use longhaul_queue::limits::PAGE_MAX;
@@ -50,7 +49,7 @@ pub(super) async fn finish(
     progress: &Progress,
     took: Took,
 ) -> Result<Code> {
-    let ended = matches!(progress.status, Status::Completed | Status::Failed);
+    let ended = progress.status.is_end();
     let answers =
         Answers { out: args.out.as_deref(), errors: args.errors.as_deref(), prompts: Some(prompts) };
     if ended {
@@ -202,7 +201,7 @@ pub(crate) fn print_summary(app: &App, run: &Run, progress: &Progress, took: Opt
             app.out.hint(way_out(held, &run.id));
         }
         (None, _) if progress.failed > 0 => {
-            app.out.hint(format_args!("see why with longhaul jobs ls --process {} --state failed, ask again with longhaul runs retry-failed {}", run.id, run.id));
+            app.out.hint(format_args!("ask again with the same command; see why with longhaul jobs ls --process {} --state failed, ask again with longhaul runs retry-failed {}", run.id, run.id));
         }
         (None, _) => {}
     }
@@ -267,6 +266,12 @@ pub(crate) fn way_out(held: Held, id: &RunId) -> String {
         Held::Quota => {
             format!("when the account has room again, repeat the command, or longhaul runs resume {id}")
         }
-        Held::Ambiguous => format!("decide: longhaul runs resolve {id} --wait, --resubmit or --drop"),
+        Held::Outage => format!("it goes on by itself; longhaul runs resume {id} tries at once"),
+        Held::BatchLimit => format!(
+            "send it again: longhaul runs resume {id}; or decide: longhaul runs resolve {id} --one-by-one (at the price of that) or --drop"
+        ),
+        Held::Ambiguous => {
+            format!("decide: longhaul runs resolve {id} --wait, --resubmit, --one-by-one or --drop")
+        }
     }
 }

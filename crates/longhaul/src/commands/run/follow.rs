@@ -7,7 +7,7 @@ use anyhow::Result;
 use longhaul_pipelines::bulk::progress::{self, Listener, Progress as RunProgress, Status as RunStatus};
 use longhaul_pipelines::bulk::{Bulk, Mode, Run, gate::Held};
 use longhaul_queue::store::{Filter, ListRequest};
-use longhaul_queue::{State, Timestamp};
+use longhaul_queue::{Job, State, Timestamp, WorkerId};
 
 use crate::app::App;
 use crate::exit::Code;
@@ -16,12 +16,15 @@ use crate::progress::{Fact, Progress, Rate, Status};
 
 use super::outage;
 use crate::commands::interrupts::Interrupts;
+use crate::commands::provider_outage::{OutageNotice, never_reached, tell_silence};
 use crate::commands::working::Working;
 
 /// How following ended.
 pub(crate) enum Shown {
     /// The run has ended or cannot go on.
     Ended(Box<RunProgress>),
+    /// Nothing was ever reached at the provider's address.
+    NeverReached,
     /// Somebody does not want to wait.
     Interrupted,
     /// The worker ended by itself, which it does only with an error.
@@ -29,7 +32,11 @@ pub(crate) enum Shown {
 }
 
 /// Shows the progress of a run.
-struct Bar(Mutex<Drawn>);
+struct Bar<'a> {
+    app: &'a App,
+    drawn: Mutex<Drawn>,
+    outage: OutageNotice,
+}
 
 struct Drawn {
     progress: Progress,
@@ -46,25 +53,27 @@ const STUCK_AFTER: Duration = Duration::from_secs(3);
 /// Unfinished requests among which a reason is looked for.
 const TROUBLES_LOOKED_AT: usize = 20;
 
-impl Bar {
-    fn new(progress: Progress) -> Self {
-        let rate = Rate::default();
-        Self(Mutex::new(Drawn { progress, rate, at: None, moved: (Instant::now(), 0) }))
+impl<'a> Bar<'a> {
+    fn new(app: &'a App, progress: Progress) -> Self {
+        let drawn = Drawn { progress, rate: Rate::default(), at: None, moved: (Instant::now(), 0) };
+        Self { app, drawn: Mutex::new(drawn), outage: OutageNotice::default() }
     }
 
     fn drawn(&self) -> MutexGuard<'_, Drawn> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.drawn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Hears of every request that ends and draws as often as an eye can follow; the end is always drawn.
-impl Listener for Bar {
+impl Listener for Bar<'_> {
     fn progressed(&self, progress: &RunProgress) {
+        let outage = progress.message.as_deref().filter(|_| progress.held == Some(Held::Outage));
+        self.outage.look(self.app, outage, progress.ended());
         let (mut drawn, now) = (self.drawn(), Instant::now());
         if drawn.moved.1 != progress.ended() {
             drawn.moved = (now, progress.ended());
         }
-        let moving = progress.status == RunStatus::InProgress && progress.ended() < progress.total;
+        let moving = progress.status == RunStatus::Running && progress.ended() < progress.total;
         if moving && drawn.at.is_some_and(|at| now - at < DRAW_EVERY) {
             return;
         }
@@ -113,24 +122,41 @@ fn facts(progress: &RunProgress, rate: f64) -> Vec<Fact> {
     facts
 }
 
-/// Shows a run until it has ended or cannot go on by itself.
-pub(crate) async fn show(app: &App, bulk: &Bulk, run: &Run) -> Result<RunProgress> {
-    let bar = Bar::new(app.progress()?);
+/// Shows a run until it has ended or cannot go on by itself. `worker` is the one of this command, if it has one.
+pub(crate) async fn show(
+    app: &App,
+    bulk: &Bulk,
+    run: &Run,
+    worker: Option<&WorkerId>,
+) -> Result<RunProgress> {
+    let bar = Bar::new(app, app.progress()?);
+    let route = bulk.llm().route(&run.settings.profile, &run.settings.model).await?;
+    let asks = worker.is_some() && run.settings.mode == Mode::Sync;
+    let silence = || {
+        let (at, ended) = bar.drawn().moved;
+        (at.elapsed(), ended)
+    };
     tokio::select! {
         progress = progress::watch(bulk, run, &bar) => Ok(progress?),
-        never = tell_troubles(app, bulk, run, &bar) => never,
+        never = tell_troubles(bulk, run, &bar, worker) => never,
         never = outage::tell(app, bulk) => match never {},
+        never = tell_silence(app, &route, &bar.outage, silence), if asks => match never {},
     }
 }
 
 /// Says why requests are tried again while none of them ends: a wait without a reason looks like a hang. Ends only with
 /// an error of the store.
-async fn tell_troubles(app: &App, bulk: &Bulk, run: &Run, bar: &Bar) -> Result<RunProgress> {
-    let (began, mut told) = (app.now(), None);
+async fn tell_troubles(
+    bulk: &Bulk,
+    run: &Run,
+    bar: &Bar<'_>,
+    worker: Option<&WorkerId>,
+) -> Result<RunProgress> {
+    let (out, mut told) = (&bar.app.out, None);
     loop {
         tokio::time::sleep(STUCK_AFTER).await;
         let since = bar.drawn().moved.0.elapsed();
-        if since < STUCK_AFTER {
+        if since < STUCK_AFTER || bar.outage.is_told() {
             continue;
         }
         // One that runs may have failed before, and wait for its turn at a provider that is overloaded.
@@ -142,10 +168,10 @@ async fn tell_troubles(app: &App, bulk: &Bulk, run: &Run, bar: &Bar) -> Result<R
         let waiting = ListRequest { filter, newest_first: false, cursor: None, limit: TROUBLES_LOOKED_AT };
         let page = bulk.queue().list(waiting).await?;
         let error = page.items.iter().find_map(|job| job.error.as_ref());
-        let text = match (error, page.items.iter().find_map(|job| held_elsewhere(job, began))) {
+        let text = match (error, worker.and_then(|worker| free_at(&page.items, worker))) {
             (Some(error), _) => format!("requests are tried again: {}", error.text),
             (None, Some(until)) => {
-                let left = (until.as_millis() - app.now().as_millis()).max(0) / 1000 + 1;
+                let left = (until.as_millis() - bar.app.now().as_millis()).max(0) / 1000 + 1;
                 format!("another process has requests under way; if it was killed, they are free in {left} s")
             }
             (None, None) => continue,
@@ -153,15 +179,20 @@ async fn tell_troubles(app: &App, bulk: &Bulk, run: &Run, bar: &Bar) -> Result<R
         // The seconds that are left change with each look, the reason does not.
         let reason = error.map(|error| error.text.clone());
         if told != Some(reason.clone()) {
-            app.out.warn(format_args!("no answer for {} s, {text}", since.as_secs()));
+            out.warn(format_args!("no answer for {} s, {text}", since.as_secs()));
             told = Some(reason);
         }
     }
 }
 
-/// Until when a request is another process's: it was under way before we looked.
-fn held_elsewhere(job: &longhaul_queue::Job, began: Timestamp) -> Option<Timestamp> {
-    job.lease_until.filter(|_| job.state == State::Running && job.started_at.is_some_and(|at| at < began))
+/// When a request is free that another process has under way, if this one's worker has none: a slow answer of its own is no
+/// reason to speak of others.
+fn free_at(jobs: &[Job], worker: &WorkerId) -> Option<Timestamp> {
+    let running = || jobs.iter().filter(|job| job.state == State::Running);
+    if running().any(|job| job.worker.as_ref() == Some(worker)) {
+        return None;
+    }
+    running().find_map(|job| job.lease_until)
 }
 
 /// Shows a run until it ends, or until Ctrl-C: the first one lets calls under way come to their end.
@@ -172,8 +203,11 @@ pub(super) async fn until_the_end(
     mut working: Option<&mut Working>,
     interrupts: &mut Interrupts,
 ) -> Result<Shown> {
+    let route = bulk.llm().route(&run.settings.profile, &run.settings.model).await?;
+    let worker = working.as_deref().map(|working| working.id().clone());
     tokio::select! {
-        progress = show(app, bulk, run) => return Ok(Shown::Ended(Box::new(progress?))),
+        progress = show(app, bulk, run, worker.as_ref()) => return Ok(Shown::Ended(Box::new(progress?))),
+        () = never_reached(&route), if worker.is_some() => return Ok(Shown::NeverReached),
         () = ended(working.as_deref_mut()) => return Ok(Shown::WorkerEnded),
         () = interrupts.next() => {}
     }
@@ -195,9 +229,11 @@ async fn ended(working: Option<&mut Working>) {
 pub(crate) fn code_of(progress: &RunProgress) -> Code {
     match (progress.status, progress.held) {
         (RunStatus::Completed, _) => Code::Ok,
-        (RunStatus::Failed, _) => Code::JobsFailed,
+        (RunStatus::PartlyFailed | RunStatus::Failed | RunStatus::Cancelled, _) => Code::JobsFailed,
         (RunStatus::Held, Some(Held::Budget)) => Code::Budget,
         (RunStatus::Held, Some(Held::Auth | Held::Quota)) => Code::Config,
-        (RunStatus::Held, _) | (RunStatus::InProgress | RunStatus::Paused, _) => Code::Failure,
+        (RunStatus::Held, Some(Held::Outage)) => Code::Unreachable,
+        (RunStatus::Held, Some(Held::BatchLimit | Held::Ambiguous) | None)
+        | (RunStatus::Running | RunStatus::Paused, _) => Code::Failure,
     }
 }

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use longhaul_pipelines::scoring::sheet::OUTAGE;
 use longhaul_pipelines::scoring::status::SheetState;
 use longhaul_pipelines::scoring::{Scoring, SheetId, Status};
 
 use crate::app::App;
+use crate::commands::provider_outage::OutageNotice;
 use crate::output::{dollars, plain_dollars, short_count};
 use crate::progress::{Fact, Rate, Status as Shown};
 
@@ -18,6 +20,7 @@ const LOOK_AT_LEAST: Duration = Duration::from_secs(2);
 pub(super) async fn show(app: &App, scoring: &Scoring, id: &SheetId) -> Result<Status> {
     let (mut progress, mut rate) = (app.progress()?, Rate::default());
     let mut changes = scoring.queue().changes();
+    let notice = OutageNotice::default();
     loop {
         changes.mark_unchanged();
         let sheet = scoring.tables().get(id.as_str()).await?;
@@ -31,7 +34,9 @@ pub(super) async fn show(app: &App, scoring: &Scoring, id: &SheetId) -> Result<S
         };
         let rate = rate.update(units.answered());
         progress.update_with(shown, &facts(scoring, &status, rate));
-        if status.state.is_over() {
+        let outage = status.message.as_deref().filter(|_| status.held.as_deref() == Some(OUTAGE));
+        notice.look(app, outage, units.answered());
+        if status.is_over() {
             return Ok(status);
         }
         tokio::time::sleep(LOOK_GAP).await;

@@ -4,6 +4,7 @@
 use anyhow::Result;
 use longhaul_llm::{MicroUsd, Scope};
 use longhaul_pipelines::scoring::estimate::{self, Estimate};
+use longhaul_pipelines::scoring::manage::Again;
 use longhaul_pipelines::scoring::settings::{Source, Target};
 use longhaul_pipelines::scoring::status::SheetState;
 use longhaul_pipelines::scoring::tables::StoredSheet;
@@ -15,6 +16,7 @@ use super::{follow, settings, summary};
 use crate::app::App;
 use crate::args::SheetScoreArgs;
 use crate::commands::interrupts::Interrupts;
+use crate::commands::provider_outage::{never_reached, unreached};
 use crate::commands::working::{self, Working};
 use crate::exit::{Code, Failure};
 use crate::output::{counted, dollars, grouped, plain};
@@ -98,14 +100,21 @@ async fn make(app: &App, scoring: &Scoring, wanted: SheetSettings) -> Result<()>
 async fn go_on(app: &App, scoring: &Scoring, id: &SheetId, target: &Target) -> Result<()> {
     let sheet = scoring.tables().get(id.as_str()).await?;
     let status = Status::of(scoring, &sheet).await?;
-    if status.state == SheetState::Held {
-        manage::resume(scoring, id).await?;
+    match status.state {
+        SheetState::Held => {
+            manage::resume(scoring, id).await?;
+        }
+        SheetState::PartlyFailed | SheetState::Failed | SheetState::Cancelled => {
+            manage::retry(scoring, id, Again::Failed).await?;
+            app.out.note("asking again what has no answer");
+        }
+        SheetState::Reading | SheetState::Running | SheetState::Completed => {}
     }
     if let Target::File { path, .. } = target
         && sheet.settings.target != *target
     {
         scoring.tables().set_target(sheet.seq, target).await?;
-        if status.state.is_over() {
+        if status.is_over() {
             manage::export_all(scoring, id).await?;
         }
         app.out.note(format_args!("its scores now go to {}", path.display()));
@@ -124,8 +133,15 @@ pub(super) async fn work_on(app: &App, scoring: &Scoring, id: &SheetId, detach: 
     let mut worker = Worker::new(scoring.queue().clone(), working::options(app, id.as_str(), SLOTS)?);
     scoring.register(&mut worker);
     let mut working = Working::start(worker);
+    let model = scoring.tables().get(id.as_str()).await?.settings.model;
+    let route = scoring.llm().route(&model.profile, &model.model).await?;
     let ended = tokio::select! {
         status = follow::show(app, scoring, id) => Some(status?),
+        () = never_reached(&route) => {
+            working.stop().await?;
+            let status = Status::of(scoring, &scoring.tables().get(id.as_str()).await?).await?;
+            return Err(unreached(&route, id.as_str(), status.message).into());
+        }
         () = working.ended() => None,
         () = interrupts.next() => {
             interrupts.drain(app, &mut working).await;

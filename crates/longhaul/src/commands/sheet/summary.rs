@@ -19,17 +19,6 @@ pub(super) fn source_of(sheet: &StoredSheet) -> String {
     }
 }
 
-pub(super) fn state_text(state: SheetState) -> &'static str {
-    match state {
-        SheetState::Reading => "reading",
-        SheetState::Running => "running",
-        SheetState::Held => "held",
-        SheetState::Completed => "completed",
-        SheetState::Failed => "failed",
-        SheetState::Cancelled => "cancelled",
-    }
-}
-
 pub(super) fn cost_text(spent: &Totals) -> String {
     if spent.unpriced_calls > 0 { "unpriced".to_owned() } else { dollars(spent.cost.0) }
 }
@@ -38,10 +27,11 @@ pub(super) fn cost_text(spent: &Totals) -> String {
 pub(super) fn code_of(status: &Status) -> Code {
     match (status.state, status.held.as_deref()) {
         (SheetState::Reading | SheetState::Running | SheetState::Completed, _) => Code::Ok,
-        (SheetState::Failed, _) => Code::JobsFailed,
+        (SheetState::PartlyFailed | SheetState::Failed | SheetState::Cancelled, _) => Code::JobsFailed,
         (SheetState::Held, Some("budget")) => Code::Budget,
         (SheetState::Held, Some("auth" | "quota")) => Code::Config,
-        (SheetState::Held | SheetState::Cancelled, _) => Code::Failure,
+        (SheetState::Held, Some("outage")) => Code::Unreachable,
+        (SheetState::Held, _) => Code::Failure,
     }
 }
 
@@ -51,7 +41,7 @@ pub(super) fn lines(sheet: &StoredSheet, status: &Status) -> String {
     let simulated =
         if sheet.settings.model.model.starts_with(SIM_MODEL_PREFIX) { " (simulated)" } else { "" };
     let mut lines = vec![
-        format!("{}  {}", status.id, state_text(status.state)),
+        format!("{}  {}", status.id, status.state.as_str()),
         format!("table     {}", source_of(sheet)),
         format!(
             "model     {}{simulated} by profile {}",

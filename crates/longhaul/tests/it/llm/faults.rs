@@ -1,10 +1,8 @@
 //! Providers and disks that do not work: nothing hangs without a word, nothing is lost, and the exit code is documented.
 
-use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
 use crate::place::{Ran, read};
-use crate::workers::Process;
 
 use super::sim::{Desk, Sim, all_answered};
 
@@ -16,26 +14,6 @@ fn once(fault: &str) -> Sim {
     Sim::with(&format!(
         r#"{{"faults":{{"{fault}":1.0,"calm_after":1,"retry_after_ms":20,"hang_ms":60000}}}}"#
     ))
-}
-
-#[test]
-fn a_provider_that_is_not_there_is_said_and_waited_for() {
-    let first = Sim::start(&[]);
-    let desk = Desk::at(&first, REQUESTS);
-    let port = first.address().rsplit_once(':').expect("a port").1.to_owned();
-    first.stop();
-    let mut run = Process(desk.command(&RUN).stdout(Stdio::null()).spawn().expect("running longhaul"));
-    let said = BufReader::new(run.0.stderr.take().expect("piped")).lines().map_while(Result::ok);
-    let mut said = said.inspect(|line| assert!(!line.contains("panicked"), "{line}"));
-    let warning = said.find(|line| line.contains("tried again")).expect("a reason for the wait");
-    let address = format!("cannot connect to 127.0.0.1:{port}");
-    assert!(warning.contains(&address) && warning.contains("refused"), "{warning}");
-    let sim = Sim::start_at(&port, &[]);
-    let rest: Vec<String> = said.collect();
-    assert!(rest.iter().any(|line| line.contains(" retried")), "the summary tells of it: {rest:?}");
-    assert_eq!(run.0.wait().expect("waiting").code(), Some(0), "{rest:?}");
-    all_answered(&desk.answers("answers.jsonl"), REQUESTS);
-    assert_eq!(sim.count("executed"), REQUESTS);
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn a_detached_run_is_answered_by_a_worker_and_read_later() {
     let id = detached(&desk);
     assert_eq!(detached(&desk), id, "the same command is the same run");
     let shown = desk.json(&["runs", "show", &id]);
-    assert_eq!(shown["progress"]["status"], "IN_PROGRESS", "{shown}");
+    assert_eq!(shown["progress"]["status"], "running", "{shown}");
     desk.run(&["runs", "wait", &id, "--timeout", "1s"]).fails(124, &["timed out"]);
     desk.ok(&["work", "--drain"]);
     desk.ok(&["runs", "wait", &id]);
@@ -40,12 +40,12 @@ fn a_paused_run_waits_and_a_resumed_one_goes_on() {
     let desk = Desk::at(&sim, 10);
     let id = detached(&desk);
     desk.ok(&["runs", "pause", &id]);
-    assert_eq!(desk.only_run()["status"], "PAUSED");
+    assert_eq!(desk.only_run()["status"], "paused");
     desk.ok(&["work", "--drain"]);
     assert_eq!(sim.count("calls"), 0);
     desk.ok(&["runs", "resume", &id]);
     desk.ok(&["work", "--drain"]);
-    assert_eq!((&desk.only_run()["status"], sim.count("executed")), (&"COMPLETED".into(), 10));
+    assert_eq!((&desk.only_run()["status"], sim.count("executed")), (&"completed".into(), 10));
 }
 
 #[test]

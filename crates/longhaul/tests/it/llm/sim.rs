@@ -79,7 +79,12 @@ impl Sim {
 
     /// Changes what goes wrong from now on.
     pub(crate) fn set_faults(&self, faults: &str) {
-        http(self.address(), "POST", "/sim/faults", faults);
+        self.post("/sim/faults", faults);
+    }
+
+    /// Tells one of its own pages something.
+    pub(crate) fn post(&self, path: &str, body: &str) {
+        http(self.address(), "POST", path, body);
     }
 
     pub(crate) fn stop(mut self) {

@@ -68,6 +68,9 @@ impl Life<'_> {
         let (file, sent_at, mut ending) = (file.clone(), *sent_at, *ending);
         match told {
             Some(BatchTold::Resubmit) => return Ok(Next::Step(Step::Uploaded { file })),
+            Some(BatchTold::Alone) => {
+                return Ok(Next::Step(Step::Over { word: LastWord::Alone, maybe_billed: true }));
+            }
             Some(BatchTold::Drop) => return Ok(given_up("the provider did not say whether it exists")),
             // It may be running: found, it can be ended.
             Some(BatchTold::Cancel) if ending.is_none() => {
