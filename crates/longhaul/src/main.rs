@@ -33,6 +33,7 @@ mod prompts;
 mod remote;
 mod server;
 mod sharing;
+mod server_space;
 mod sheets;
 mod store;
 mod telemetry;

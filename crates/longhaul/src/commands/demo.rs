@@ -70,6 +70,9 @@ pub(crate) async fn run(app: &App, args: &DemoArgs) -> Result<Code> {
         return Ok(Code::Failure);
     }
     what_next(app, args, &stage);
+    if args.keep.is_none() {
+        stage.leave(app, Code::Ok).await;
+    }
     Ok(Code::Ok)
 }
 

@@ -14,7 +14,11 @@ use tokio::process::{Child, Command};
 use crate::app::App;
 use crate::exec::die_with_parent;
 use crate::exit::{Code, Failure};
+use crate::server_space::ServerSpace;
 use crate::store;
+
+/// How names of spaces on a server begin.
+const SPACE: &str = "longhaul_stage";
 
 /// A folder for a store and the logs of its processes. It goes when it is dropped, unless it is to be kept.
 pub(crate) struct Stage {
@@ -22,15 +26,34 @@ pub(crate) struct Stage {
     temporary: Option<TempDir>,
     exe: PathBuf,
     url: String,
+    /// Where the store is a server that others use too.
+    space: Option<ServerSpace>,
     queue: Queue,
 }
 
 impl Stage {
-    /// A new store in a temporary folder, in `keep`, or where `--store` says. Jobs of somebody else are never touched:
-    /// a store with jobs is refused.
+    /// A new store in a temporary folder, in `keep`, or where `--store` says. Jobs of somebody else are never touched: on a server
+    /// it has a space of its own, and a file with jobs is refused.
     pub(crate) async fn new(app: &App, keep: Option<&Path>) -> Result<Self> {
-        let url = app.settings.flag("store.url")?.map(str::to_owned);
-        Self::at(app, keep, url).await
+        let Some(url) = app.settings.flag("store.url")? else { return Self::at(app, keep, None).await };
+        // What is wrong with it is told by whoever opens it.
+        let space = ServerSpace::draw(url, SPACE).ok().flatten();
+        let url = space.as_ref().map_or_else(|| url.to_owned(), |space| space.url.clone());
+        Ok(Self { space, ..Self::at(app, keep, Some(url)).await? })
+    }
+
+    /// Removes what it has on a server, unless something is wrong that somebody wants to look at.
+    pub(crate) async fn leave(self, app: &App, code: Code) {
+        let space = self.space.clone();
+        // Nobody of ours is to write there any more.
+        drop(self);
+        let Some(space) = space else { return };
+        if code != Code::Ok {
+            app.out.note(format_args!("its jobs are kept in {}", store::shown(&space.url)));
+        } else if let Err(error) = space.discard().await {
+            let place = store::shown(&space.url);
+            app.out.warn(format_args!("what is left in {place} must be removed by hand: {error:#}"));
+        }
     }
 
     /// The same on the store at a URL, where one is given.
@@ -47,7 +70,7 @@ impl Stage {
         let url = url.unwrap_or_else(|| format!("sqlite://{}", folder.join("longhaul.db").display()));
         let queue = open(app, &url).await?;
         let exe = std::env::current_exe().context("looking for this program's file")?;
-        Ok(Self { folder, temporary, exe, url, queue })
+        Ok(Self { folder, temporary, exe, url, space: None, queue })
     }
 
     /// Has the processes that are yet to be started reach the store by another URL.

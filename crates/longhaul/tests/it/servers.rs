@@ -203,3 +203,23 @@ fn doctor_says_how_to_find_a_server_that_is_away() {
         check(&checks, "disk");
     }
 }
+
+#[test]
+fn a_verification_can_be_repeated_on_a_server_and_leaves_nothing_there() {
+    let host = Host::start("redis");
+    let desk = Desk { place: Place::new(), url: host.url.clone() };
+    let id = desk.ok(&["enqueue", "echo", "1"]);
+    for _ in 0..2 {
+        desk.ok(&["verify", "lease", "--seconds", "1"]);
+    }
+    assert!(
+        desk.ok(&["jobs", "show", &id, "-o", "json"]).contains("\"ready\""),
+        "jobs of others are left alone"
+    );
+    let address = host.url.trim_start_matches("redis://").trim_end_matches('/');
+    let mut connection = TcpStream::connect(address).expect("the server is there");
+    connection.write_all(b"KEYS *longhaul_stage*\r\n").expect("it listens");
+    let mut answer = [0; 4];
+    connection.read_exact(&mut answer).expect("it answers");
+    assert_eq!(&answer, b"*0\r\n", "keys are left");
+}

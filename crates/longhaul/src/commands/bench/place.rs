@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::{MutexGuard, PoisonError};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use longhaul_queue::Queue;
@@ -10,18 +9,12 @@ use longhaul_stores::StoreUrl;
 use longhaul_stores::sqlite::{Durability, SqliteOptions};
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
-use tokio_postgres::NoTls;
 use tracing::warn;
 
 use super::Bench;
 use super::raw::{self, Postgres, Raw, Redis, Sqlite};
 use crate::exit::{Code, Failure};
-
-/// Parameters of a store's URL that the server's own clients do not know.
-const STORE_PARAMETERS: [&str; 5] = ["name", "allow_eviction", "ca", "schema", "connections"];
-/// How often, and how many times, a server is asked whether it has freed what was deleted.
-const FREED_LOOK_EVERY: Duration = Duration::from_millis(20);
-const FREED_LOOKS_MAX: usize = 500;
+use crate::server_space::{self, bare_url, with_parameter};
 
 /// What is measured.
 #[derive(Debug)]
@@ -153,15 +146,6 @@ impl Bench {
     }
 }
 
-/// The URL with a parameter in the place of one of that name.
-fn with_parameter(url: &Url, name: &str, value: &str) -> String {
-    let mut url = url.clone();
-    let others: Vec<(String, String)> =
-        url.query_pairs().into_owned().filter(|(other, _)| other != name).collect();
-    url.query_pairs_mut().clear().extend_pairs(others).append_pair(name, value);
-    url.into()
-}
-
 impl Place {
     /// The engine on it.
     pub(super) async fn queue(&self) -> Result<Queue> {
@@ -177,14 +161,14 @@ impl Place {
                 Box::new(Sqlite::open(&self.file()?, self.level == Level::Fsync)?)
             }
             Level::Redis => Box::new(Redis::open(&self.redis()?, &self.prefix()).await?),
-            Level::Postgres => Box::new(Postgres::open(&self.bare_url()?, &self.name).await?),
+            Level::Postgres => Box::new(Postgres::open(&bare_url(&self.url)?, &self.name).await?),
         })
     }
 
     /// Lets a server come to rest after a load.
     pub(super) async fn rest(&self) -> Result<()> {
         if self.level == Level::Postgres {
-            let client = self.postgres().await?;
+            let client = server_space::postgres(&self.url).await?;
             raw::come_to_rest(&client, &format!("{}.lh_jobs", self.name)).await?;
         }
         Ok(())
@@ -205,7 +189,8 @@ impl Place {
             Level::Postgres => {
                 let sql = "SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class
                     WHERE relnamespace = $1::text::regnamespace AND relkind = 'r'";
-                let size: i64 = self.postgres().await?.query_one(sql, &[&self.name]).await?.get(0);
+                let size: i64 =
+                    server_space::postgres(&self.url).await?.query_one(sql, &[&self.name]).await?.get(0);
                 size as f64
             }
         })
@@ -217,38 +202,8 @@ impl Place {
                 // A leftover is removed with the whole folder at the end.
                 let _ = self.file()?.parent().map(std::fs::remove_dir_all);
             }
-            Level::Redis => self.discard_keys().await?,
-            Level::Postgres => {
-                let sql = format!("DROP SCHEMA IF EXISTS {} CASCADE", self.name);
-                self.postgres().await?.batch_execute(&sql).await?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn discard_keys(&self) -> Result<()> {
-        let mut connection = self.redis()?.get_multiplexed_async_connection().await?;
-        let pattern = format!("{}*", self.prefix());
-        let mut cursor = 0_u64;
-        loop {
-            let mut scan = redis::cmd("SCAN");
-            scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1000);
-            let (next, keys): (u64, Vec<Vec<u8>>) = scan.query_async(&mut connection).await?;
-            if !keys.is_empty() {
-                redis::cmd("UNLINK").arg(keys).query_async::<()>(&mut connection).await?;
-            }
-            if next == 0 {
-                break;
-            }
-            cursor = next;
-        }
-        // Large keys are freed in the background, which would count as memory of whatever is measured next.
-        for _ in 0..FREED_LOOKS_MAX {
-            let info: String = redis::cmd("INFO").arg("memory").query_async(&mut connection).await?;
-            if info.contains("lazyfree_pending_objects:0") {
-                break;
-            }
-            tokio::time::sleep(FREED_LOOK_EVERY).await;
+            Level::Redis => server_space::discard_keys(&self.url, &self.name).await?,
+            Level::Postgres => server_space::discard_schema(&self.url, &self.name).await?,
         }
         Ok(())
     }
@@ -259,32 +214,10 @@ impl Place {
 
     /// Of all keys, the store's and raw ones.
     fn prefix(&self) -> String {
-        format!("{{longhaul:{}}}", self.name)
+        server_space::key_prefix(&self.name)
     }
 
     fn redis(&self) -> Result<redis::Client> {
-        Ok(redis::Client::open(self.bare_url()?)?)
-    }
-
-    async fn postgres(&self) -> Result<tokio_postgres::Client> {
-        let (client, connection) = tokio_postgres::connect(&self.bare_url()?, NoTls).await?;
-        // It ends with its client, and who asks it next is told why if it ended before.
-        tokio::spawn(connection);
-        Ok(client)
-    }
-
-    /// Without the parameters that only a store understands.
-    fn bare_url(&self) -> Result<String> {
-        let mut url = Url::parse(&self.url).context("the store's URL")?;
-        let others: Vec<(String, String)> = url
-            .query_pairs()
-            .into_owned()
-            .filter(|(name, _)| !STORE_PARAMETERS.contains(&name.as_str()))
-            .collect();
-        url.set_query(None);
-        if !others.is_empty() {
-            url.query_pairs_mut().extend_pairs(others);
-        }
-        Ok(url.into())
+        Ok(redis::Client::open(bare_url(&self.url)?)?)
     }
 }

@@ -55,10 +55,10 @@ pub(super) async fn run(app: &App, args: &CrashArgs) -> Result<Code> {
     let evidence = Evidence::gather(&stage, &plan, &lines).await?;
     check::prove(&mut report, &stage, &evidence).await?;
     report.fact("seconds", seconds);
-    let code = report.finish(app, &mut stage);
+    let code = report.finish(app, &mut stage)?;
     // Before the server, which it would miss loudly.
-    drop(stage);
-    code
+    stage.leave(app, code).await;
+    Ok(code)
 }
 
 fn tell(report: &mut Report, toll: &Toll) {

@@ -63,15 +63,10 @@ pub(super) async fn run(app: &App, args: &FairArgs) -> Result<Code> {
         Some(kind) => Some(Server::start(kind, Purpose::Faults).await?),
         None => None,
     };
-    let mut stage = Stage::at(
-        app,
-        args.keep.as_deref(),
-        match &server {
-            Some(server) => Some(server.url()),
-            None => app.settings.flag("store.url")?.map(str::to_owned),
-        },
-    )
-    .await?;
+    let mut stage = match &server {
+        Some(server) => Stage::at(app, args.keep.as_deref(), Some(server.url())).await?,
+        None => Stage::new(app, args.keep.as_deref()).await?,
+    };
     let slots = args.processes * SLOTS;
     app.out.note(format_args!(
         "{} processes of {SLOTS} slots on {}; the small tenant has {} jobs of about {} ms, the large one {}",
@@ -107,7 +102,9 @@ pub(super) async fn run(app: &App, args: &FairArgs) -> Result<Code> {
     report.check("the large tenant got no more turns than the small one", crowded);
     report.check("no key ran more jobs than its queue allows", play.limits().await?);
     drop(workers);
-    report.finish(app, &mut stage)
+    let code = report.finish(app, &mut stage)?;
+    stage.leave(app, code).await;
+    Ok(code)
 }
 
 fn ms(time: Duration) -> u64 {

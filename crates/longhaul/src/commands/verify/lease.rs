@@ -85,7 +85,9 @@ pub(super) async fn run(app: &App, args: &LeaseArgs) -> Result<Code> {
     let watcher = stage.spawn(&["work", "--kind", KIND, "--lease", "1s"], "watcher.log")?;
     let ended = wait_for_end(stage.queue(), id, deadline).await?;
     let report = judge(args, &stage, id, Processes { holder, watcher, ended }).await?;
-    report.finish(app, &mut stage)
+    let code = report.finish(app, &mut stage)?;
+    stage.leave(app, code).await;
+    Ok(code)
 }
 
 struct Processes {

@@ -77,7 +77,9 @@ pub(super) async fn run(app: &App, args: &SharingArgs) -> Result<Code> {
         report.check("no row is left after consume", rows::left(file)?);
         report.check("SQLite finds the file sound", rows::damage(file)?);
     }
-    report.finish(app, &mut stage)
+    let code = report.finish(app, &mut stage)?;
+    stage.leave(app, code).await;
+    Ok(code)
 }
 
 impl Shared {
