@@ -18,7 +18,7 @@ use longhaul_llm::wire::openai::VectorForm;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::exit::{Code, Failure};
+use crate::outputs::{self, Places};
 use crate::prompts;
 
 mod render;
@@ -172,7 +172,7 @@ pub(crate) struct Answers {
 impl Answers {
     /// Makes sure that the places can be written to.
     pub(crate) fn create(options: Options) -> Result<Self> {
-        refuse_same(&options.out, options.errors.as_deref())?;
+        outputs::refuse_same(&[("--out", Some(&options.out)), ("--errors", options.errors.as_deref())])?;
         Ok(Self {
             form: options.form,
             columns: Columns::new(options.endpoint, options.properties),
@@ -226,19 +226,10 @@ impl Answers {
     }
 }
 
-/// Whether answers can be written to these places: asked before answers are paid for.
-pub(crate) fn check_places(out: Option<&Path>, errors: Option<&Path>) -> Result<()> {
-    refuse_same(out.unwrap_or(Path::new("-")), errors)?;
-    out.into_iter().chain(errors).try_for_each(Sink::check)
-}
-
-fn refuse_same(out: &Path, errors: Option<&Path>) -> Result<()> {
-    if errors != Some(out) {
-        return Ok(());
-    }
-    Err(Failure::new(Code::Usage, format!("--out and --errors both name {}", out.display()))
-        .hint("leave --errors away to have failed prompts among the answers")
-        .into())
+/// Whether these places can be written to: asked before answers are paid for.
+pub(crate) fn check_places(places: &Places<'_>) -> Result<()> {
+    outputs::refuse_same(places)?;
+    places.iter().filter_map(|(_, path)| *path).try_for_each(Sink::check)
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use crate::output::Output;
 use crate::progress::Progress;
 use crate::store::{self, Missing};
 use crate::telemetry::Root;
+use crate::texts;
 
 /// Shortest start of an id that is looked for.
 const PREFIX_MIN: usize = 4;
@@ -138,7 +139,7 @@ impl App {
         let (text, source) = if argument == "-" {
             (read_bounded(stdin().lock(), "stdin", self.limits()?)?, "stdin")
         } else if let Some(path) = argument.strip_prefix('@') {
-            let file = std::fs::File::open(path).with_context(|| format!("opening {path}"))?;
+            let file = std::fs::File::open(path).map_err(|error| texts::unreadable(path, &error))?;
             (read_bounded(file, path, self.limits()?)?, path)
         } else {
             (argument.to_owned(), "the argument")

@@ -26,6 +26,7 @@ mod models;
 mod moved;
 mod nearest;
 mod output;
+mod outputs;
 mod own_server;
 mod parse;
 mod progress;
@@ -37,6 +38,7 @@ mod server_space;
 mod sheets;
 mod store;
 mod telemetry;
+mod texts;
 
 /// How long to wait at the end for what blocks.
 const SHUTDOWN_MAX: Duration = Duration::from_millis(300);

@@ -223,6 +223,11 @@ impl Prompts {
         self.shape.delimiter
     }
 
+    /// What makes prompts of fields.
+    pub(crate) fn template(&self) -> Option<&Template> {
+        self.options.template.as_ref()
+    }
+
     /// The prompts in the order of the file, one at a time.
     pub(crate) fn lines(&self) -> Result<Lines<'_>> {
         self.read()

@@ -14,6 +14,7 @@ use crate::config::{Settings, environment};
 use crate::exit::{Code, Failure, is_outage};
 use crate::moved::check_whole;
 use crate::remote::{Server, TOKEN_NAME};
+use crate::texts;
 
 /// Reads a store URL.
 pub(crate) fn parse_url(url: &str) -> Result<StoreUrl, String> {
@@ -235,6 +236,10 @@ pub(crate) fn open_file(settings: &Settings, path: &Path) -> Result<SqliteStore>
 /// Refuses a file that is no store of ours, before anything is done with it. Looks only: opening a backup as a store
 /// would write to it.
 pub(crate) fn check_is_store(path: &Path) -> Result<()> {
+    std::fs::metadata(path).map_err(|error| {
+        texts::unreadable(&path.display().to_string(), &error)
+            .hint("backups are made with: longhaul backup FILE")
+    })?;
     let version = || -> rusqlite::Result<i64> {
         let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         connection.query_row("SELECT value FROM lh_meta WHERE key = 'schema_version'", [], |row| row.get(0))

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, anyhow};
 use tempfile::NamedTempFile;
 
-use crate::exit::{Code, Failure, PipeClosed};
+use crate::exit::{Failure, PipeClosed};
+use crate::texts;
 
 /// As any program makes a file; the user's mask takes from it.
 const FILE_MODE: u32 = 0o666;
@@ -40,7 +41,7 @@ impl Sink {
             return Ok(Self::Stdout(BufWriter::new(io::stdout())));
         }
         let cannot = |error: io::Error| {
-            Failure::new(Code::Failure, format!("{} cannot be written: {error}", path.display()))
+            Failure::new(texts::code_of(&error), format!("{} cannot be written: {error}", path.display()))
                 .hint("name a file in a folder that exists and may be written to")
         };
         // A link stays a link: the file that it leads to is replaced.

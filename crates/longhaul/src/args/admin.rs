@@ -151,6 +151,9 @@ pub(crate) struct ResultsArgs {
     /// Append to this file instead of writing to stdout.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
+    /// Append also to a file that does not begin with results.
+    #[arg(long, requires = "out")]
+    pub(crate) force: bool,
     /// Delete each page for good once it is safely in the file.
     #[arg(long, requires = "out")]
     pub(crate) consume: bool,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::parse;
+use crate::texts::TextArg;
 
 /// Examples of `run`.
 pub(super) const RUN_EXAMPLES: &str = "\
@@ -27,9 +28,9 @@ pub(crate) struct PromptArgs {
     /// Form of the file; default by its name and first line.
     #[arg(long, value_name = "FORM", default_value = "auto", hide_default_value = true)]
     pub(crate) format: crate::prompts::Format,
-    /// Text with {{column}} places, filled from each row.
+    /// Text with {{column}} places, filled from each row; @FILE reads it from a file.
     #[arg(long, value_name = "TEXT")]
-    pub(crate) template: Option<String>,
+    pub(crate) template: Option<TextArg>,
     /// Embed texts instead of asking prompts: a vector each.
     #[arg(long)]
     pub(crate) embed: bool,
@@ -39,9 +40,9 @@ pub(crate) struct PromptArgs {
     /// Model for prompts that name none; default the profile's.
     #[arg(long, short, value_name = "MODEL")]
     pub(crate) model: Option<String>,
-    /// Instructions before each prompt that has none of its own.
+    /// Instructions before each prompt that has none of its own; @FILE reads them from a file.
     #[arg(long, value_name = "TEXT")]
-    pub(crate) system: Option<String>,
+    pub(crate) system: Option<TextArg>,
     /// JSON Schema file that each answer must fit.
     #[arg(long, value_name = "FILE")]
     pub(crate) schema: Option<PathBuf>,
@@ -95,6 +96,9 @@ pub(crate) struct RunArgs {
     /// Where requests without an answer go; default among the answers.
     #[arg(long, value_name = "FILE")]
     pub(crate) errors: Option<PathBuf>,
+    /// Write over a file that is not this run's own.
+    #[arg(long)]
+    pub(crate) force: bool,
     /// Only store the requests; a worker answers them: longhaul work.
     #[arg(long, conflicts_with = "watch")]
     pub(crate) detach: bool,
@@ -175,6 +179,9 @@ pub(crate) enum RunsCommand {
         /// Where requests without an answer go; default among the answers.
         #[arg(long, value_name = "FILE")]
         errors: Option<PathBuf>,
+        /// Write over a file that is not this run's own.
+        #[arg(long)]
+        force: bool,
         /// Delete the run once they are written.
         #[arg(long)]
         consume: bool,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use crate::parse;
+use crate::texts::TextArg;
 
 use super::CacheUse;
 
@@ -82,6 +83,9 @@ pub(crate) enum SheetCommand {
         /// Where to; default where its scores go.
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
+        /// Write over a file that is not this sheet's own.
+        #[arg(long)]
+        force: bool,
     },
     /// Deletes a sheet for good, with its texts and scores; files stay.
     Rm {
@@ -117,6 +121,9 @@ pub(crate) struct SheetScoreArgs {
     /// Where the table goes with its scores; the ending says how it is written.
     #[arg(long, value_name = "FILE", conflicts_with = "in_place")]
     pub(crate) out: Option<PathBuf>,
+    /// Write over a file that is not this sheet's own.
+    #[arg(long)]
+    pub(crate) force: bool,
     /// Write over the table itself, at the end and at once. A Google sheet always is.
     #[arg(long)]
     pub(crate) in_place: bool,
@@ -132,9 +139,9 @@ pub(crate) struct SheetScoreArgs {
     /// Profile of that model; default the same.
     #[arg(long, value_name = "NAME", requires = "fallback_model")]
     pub(crate) fallback_profile: Option<String>,
-    /// Words of your own for the model, before ours.
+    /// Words of your own for the model, before ours; @FILE reads them from a file.
     #[arg(long, value_name = "TEXT")]
-    pub(crate) instructions: Option<String>,
+    pub(crate) instructions: Option<TextArg>,
     /// Lowest and highest score.
     #[arg(long, value_name = "LOW..HIGH", default_value = "0..1", allow_hyphen_values = true)]
     pub(crate) range: String,

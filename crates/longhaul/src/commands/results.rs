@@ -16,6 +16,7 @@ use crate::app::App;
 use crate::args::ResultsArgs;
 use crate::exit::{Code, Failure};
 use crate::output::{Format, counted, write_stdout};
+use crate::texts;
 
 /// How a line that we wrote begins; only such a torn line may be cut off.
 const LINE_START: &str = "{\"id\":\"";
@@ -31,7 +32,7 @@ pub(crate) async fn run(app: &App, args: &ResultsArgs) -> Result<Code> {
         super::wait::process_ended(app, &queue, &process, None).await?;
     }
     let mut sink = match &args.out {
-        Some(path) => Sink::file(app, path)?,
+        Some(path) => Sink::file(app, path, args.force)?,
         None if app.out.format == Format::None => Sink::Nowhere,
         None => Sink::Stdout,
     };
@@ -87,16 +88,25 @@ enum Sink {
 }
 
 impl Sink {
-    fn file(app: &App, path: &Path) -> Result<Self> {
-        let context = || format!("opening {}", path.display());
+    fn file(app: &App, path: &Path, force: bool) -> Result<Self> {
+        let context = || format!("reading {}", path.display());
         // Results are synced, mended and continued, which only a plain file allows.
         if path.exists() && !path.is_file() {
             return Err(Failure::new(Code::Usage, format!("--out {} is not a plain file", path.display()))
                 .hint("leave --out away to write to stdout")
                 .into());
         }
-        let mut file =
-            OpenOptions::new().read(true).append(true).create(true).open(path).with_context(context)?;
+        let opened = OpenOptions::new().read(true).append(true).create(true).open(path);
+        let mut file = opened.map_err(|error| {
+            let text = format!("--out {} cannot be written: {error}", path.display());
+            Failure::new(texts::code_of(&error), text).hint("name a file in a folder that exists")
+        })?;
+        if !force && !begins_with_results(&file).with_context(context)? {
+            let text = format!("--out {} exists and does not begin with results", path.display());
+            return Err(Failure::new(Code::Usage, text)
+                .hint("name another file, or append to this one with --force")
+                .into());
+        }
         mend(app, &mut file, path)?;
         let written = last_ids(&file).with_context(context)?;
         Ok(Self::File { file, written })
@@ -115,6 +125,13 @@ impl Sink {
             }
         }
     }
+}
+
+/// Whether a file is empty, or begins as one that we wrote: results are appended to it, never to a file of something else.
+fn begins_with_results(file: &File) -> Result<bool> {
+    let mut start = Vec::new();
+    file.take(LINE_START.len() as u64).read_to_end(&mut start)?;
+    Ok(LINE_START.as_bytes().starts_with(&start))
 }
 
 /// Cuts off a line that a crash left unfinished: its job was not deleted, so its result comes again.

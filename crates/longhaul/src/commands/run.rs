@@ -16,7 +16,7 @@ use crate::config::concurrency;
 use crate::exit::{Code, Failure};
 use crate::output::counted;
 use crate::prompts::Prompts;
-use crate::{answers, models, parse};
+use crate::{answers, models, outputs, parse};
 
 pub(crate) mod estimate;
 mod finish;
@@ -25,26 +25,31 @@ mod outage;
 mod settings;
 
 use finish::Took;
-pub(crate) use finish::{Answers, print_summary, spending, way_out, write_answers};
+pub(crate) use finish::{Answers, consume, print_summary, spending, way_out, write_answers};
 pub(crate) use follow::{Shown, code_of, show};
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
     let mut interrupts = Interrupts::new()?;
     let reading = EndAtOnce::start(&app.out)?;
+    let places = [("--out", args.out.as_deref()), ("--errors", args.errors.as_deref())];
+    outputs::refuse_inputs(&places, &settings::inputs(&args.prompts), "name another file")?;
     let prompts = open(app, args)?;
     let summary = prompts.check()?;
-    answers::check_places(args.out.as_deref(), args.errors.as_deref())?;
+    answers::check_places(&places)?;
     let max_cost =
         args.max_cost.as_deref().map(parse::money).transpose().map_err(|problem| usage(&problem))?;
     let models = models::Setup::new(app, args.prompts.base_url.as_deref())?;
     let bulk = Bulk::new(app.queue_or_new().await?, models.llm(app)?).with_trace(app.trace.traceparent());
     let sharing = models::open_books(app, bulk.queue(), bulk.llm()).await?;
     let wanted = settings::of(app, args, &models, &bulk, (&prompts, &summary)).await?;
+    let id = RunId::of(&wanted);
+    if !args.force {
+        outputs::refuse_foreign(bulk.queue(), id.as_str(), &places).await?;
+    }
     if args.dry_run {
         return settings::describe(app, &wanted, max_cost);
     }
-    let id = RunId::of(&wanted);
     if max_cost.is_some() {
         let scope = longhaul_llm::Scope::run(id.as_str());
         bulk.llm().ledger().set_cap(&scope, max_cost).await?;

@@ -69,13 +69,14 @@ pub(crate) async fn run(app: &App, command: &RunsCommand) -> Result<Code> {
                 format!("to be asked again: {} of {}", counted(retried, "request"), run.id),
             )
         }
-        RunsCommand::Results { id, out, errors, consume } => {
+        RunsCommand::Results { id, out, errors, force, consume } => {
             let run = found(&bulk, id).await?;
-            let answers = Answers { out: out.as_deref(), errors: errors.as_deref(), prompts: None };
+            let answers =
+                Answers { out: out.as_deref(), errors: errors.as_deref(), prompts: None, force: *force };
             let written = write_answers(app, &bulk, &run, &answers).await?;
             tell_lost_columns(app, &run, out.as_deref());
             if *consume {
-                manage::consume(&bulk, &run.id).await?;
+                super::run::consume(&bulk, &run.id).await?;
             }
             Ok(if written.failed > 0 { Code::JobsFailed } else { Code::Ok })
         }
@@ -83,7 +84,7 @@ pub(crate) async fn run(app: &App, command: &RunsCommand) -> Result<Code> {
         RunsCommand::Rm { id } => {
             let run = found(&bulk, id).await?;
             app.confirm(&format!("delete {} with its answers", run.id))?;
-            let deleted = manage::consume(&bulk, &run.id).await?;
+            let deleted = super::run::consume(&bulk, &run.id).await?;
             said(app, &run.id, "deleted", format!("{} is deleted ({})", run.id, counted(deleted, "job")))
         }
     }

@@ -59,8 +59,8 @@ pub(crate) async fn run(app: &App, command: &SheetCommand) -> Result<Code> {
             );
             said(app, &sheet.id, "cancelled", text)
         }
-        SheetCommand::Export { id, out } => {
-            export::run(app, &scoring, found(&scoring, id).await?, out.as_deref()).await
+        SheetCommand::Export { id, out, force } => {
+            export::run(app, &scoring, found(&scoring, id).await?, (out.as_deref(), *force)).await
         }
         SheetCommand::Rm { id } => {
             let sheet = found(&scoring, id).await?;

@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result};
 use sha2::{Digest as _, Sha256};
 
 use crate::exit::{Code, Failure};
+use crate::texts;
 
 /// Largest input.
 const INPUT_BYTES_MAX: u64 = 64_000_000_000;
@@ -50,10 +51,7 @@ impl Source {
         }
         let name = path.display().to_string();
         let file = File::open(path).map_err(|error| {
-            let code =
-                if error.kind() == io::ErrorKind::NotFound { Code::NothingMatched } else { Code::Failure };
-            Failure::new(code, format!("{name} cannot be read: {error}"))
-                .hint("name a file of prompts, or - to read them from stdin")
+            texts::unreadable(&name, &error).hint("name a file of prompts, or - to read them from stdin")
         })?;
         let metadata = file.metadata().with_context(|| format!("looking at {name}"))?;
         if metadata.is_dir() {

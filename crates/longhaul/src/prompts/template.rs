@@ -13,6 +13,8 @@ const ESCAPED: &str = "\\{{";
 /// A parsed template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Template {
+    /// As it was written.
+    text: String,
     parts: Vec<Piece>,
 }
 
@@ -53,7 +55,7 @@ impl FromStr for Template {
         if !parts.iter().any(|part| matches!(part, Piece::Field(_))) {
             return Err("the template has no {{field}}, so all prompts would be the same".to_owned());
         }
-        Ok(Self { parts })
+        Ok(Self { text: text.to_owned(), parts })
     }
 }
 
@@ -73,6 +75,11 @@ fn place(after: &str) -> Result<(&str, &str), String> {
 }
 
 impl Template {
+    /// As it was written.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.text
+    }
+
     /// The fields that it needs, in the order of their places.
     pub(crate) fn fields(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {

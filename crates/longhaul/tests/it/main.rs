@@ -13,6 +13,7 @@ mod killed_call;
 mod llm;
 mod mcp;
 mod moving;
+mod outputs;
 mod place;
 mod poison;
 mod remote;

@@ -50,7 +50,7 @@ fn a_crash_between_write_and_delete_repeats_no_line() {
 fn a_file_of_somebody_else_is_left_alone() {
     let place = finished();
     place.write("notes.txt", "my notes without an end");
-    place.run(&["results", "p", "--out", "notes.txt", "--consume"]).fails(1, &["notes.txt"]);
+    place.run(&["results", "p", "--out", "notes.txt", "--consume"]).fails(2, &["notes.txt"]);
     assert_eq!(read(&place.path("notes.txt")), "my notes without an end");
     assert_eq!(results(&place.ok(&["results", "p"])), [0, 1, 2]);
 }

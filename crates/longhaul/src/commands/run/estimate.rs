@@ -59,7 +59,7 @@ pub(crate) async fn run(app: &App, args: &PromptArgs) -> Result<Code> {
     let summary = prompts.check()?;
     let models = models::Setup::new(app, args.base_url.as_deref())?;
     let llm = models.llm_in_memory(app)?;
-    let draft = super::settings::shape(args, &models, &summary)?;
+    let draft = super::settings::shape(args, &models, (&prompts, &summary))?;
     let route = llm.route(&draft.profile, &draft.model).await?;
     let settings = draft.settings(&route, app.now()).map_err(longhaul_llm::Error::from)?;
     let estimate = of(&prompts, args.limit, &settings, &route)?;

@@ -17,6 +17,7 @@ use crate::app::App;
 use crate::args::RunArgs;
 use crate::exit::Code;
 use crate::output::{counted, dollars, grouped, short_count};
+use crate::outputs;
 use crate::prompts::{Form, Prompts};
 
 /// Where answers go.
@@ -27,6 +28,8 @@ pub(crate) struct Answers<'a> {
     pub(crate) errors: Option<&'a Path>,
     /// The prompts, for columns that are carried on.
     pub(crate) prompts: Option<&'a Prompts>,
+    /// Also over files that are not this run's own.
+    pub(crate) force: bool,
 }
 
 /// What was written.
@@ -50,8 +53,12 @@ pub(super) async fn finish(
     took: Took,
 ) -> Result<Code> {
     let ended = progress.status.is_end();
-    let answers =
-        Answers { out: args.out.as_deref(), errors: args.errors.as_deref(), prompts: Some(prompts) };
+    let answers = Answers {
+        out: args.out.as_deref(),
+        errors: args.errors.as_deref(),
+        prompts: Some(prompts),
+        force: args.force,
+    };
     if ended {
         let written = write_answers(app, bulk, run, &answers).await?;
         if written.cut_off > 0 {
@@ -69,10 +76,17 @@ pub(super) async fn finish(
     }
     print_summary(app, run, progress, Some(took))?;
     if ended && args.consume {
-        manage::consume(bulk, &run.id).await?;
+        consume(bulk, &run.id).await?;
         app.out.note(format_args!("{} is consumed", run.id));
     }
     Ok(code_of(progress))
+}
+
+/// Deletes a run that has ended, with its answers and whatever is known of its files; answers how many jobs that were.
+pub(crate) async fn consume(bulk: &Bulk, id: &RunId) -> Result<u64> {
+    let deleted = manage::consume(bulk, id).await?;
+    outputs::forget(bulk.queue(), id.as_str()).await?;
+    Ok(deleted)
 }
 
 /// Writes all answers of a run, in order.
@@ -82,6 +96,10 @@ pub(crate) async fn write_answers(
     run: &Run,
     answers: &Answers<'_>,
 ) -> Result<Written> {
+    let places = [("--out", answers.out), ("--errors", answers.errors)];
+    if !answers.force {
+        outputs::refuse_foreign(bulk.queue(), run.id.as_str(), &places).await?;
+    }
     let mut writer = answers::Answers::create(options(run, answers))?;
     let mut rows = answers.prompts.map(Prompts::lines).transpose()?;
     let mut written = Written::default();
@@ -118,6 +136,7 @@ pub(crate) async fn write_answers(
     Ok(written)
 }
 
+    outputs::remember(bulk.queue(), run.id.as_str(), &places).await;
 /// How an answer says that it was cut off.
 const CUT_OFF: &str = "length";
 

@@ -1,37 +1,51 @@
 //! From the command line to a run's settings.
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use longhaul_llm::cache::CacheMode;
 use longhaul_llm::types::Dialect;
-use longhaul_llm::{Endpoint, MicroUsd, Route, schema};
+use longhaul_llm::{Endpoint, MicroUsd, Route};
 use longhaul_pipelines::bulk::plan::Strategy;
 use longhaul_pipelines::bulk::{Bulk, Defaults, Draft, Run, RunId, RunSettings, Source, Submission};
-use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::app::App;
 use crate::args::{CacheUse, PromptArgs, RunArgs};
 use crate::exit::{Code, Failure};
-use crate::models;
 use crate::output::{counted, dollars};
-use crate::parse;
+use crate::outputs::Input;
 use crate::prompts::{Options, Prompts, Summary, Template};
+use crate::texts::{self, TextArg};
+use crate::{models, parse};
 
 use super::estimate;
 
+const SCHEMA_HINT: &str =
+    "it must be a JSON Schema, such as {\"type\":\"object\",\"required\":[\"label\"],…}";
+
 /// Opens the file of prompts.
 pub(super) fn prompts(args: &PromptArgs, line_bytes_max: usize) -> Result<Prompts> {
-    let template: Option<Template> =
-        args.template.as_deref().map(str::parse).transpose().map_err(|problem| {
-            Failure::new(Code::Usage, format!("--template: {problem}"))
-                .hint("such as 'Translate {{text}} to {{language}}'")
-        })?;
+    let text = args.template.as_ref().map(|text| text.read("--template")).transpose()?;
+    let template: Option<Template> = text.as_deref().map(str::parse).transpose().map_err(|problem| {
+        Failure::new(Code::Usage, format!("--template: {problem}"))
+            .hint("such as 'Translate {{text}} to {{language}}'")
+    })?;
     let endpoint = if args.embed { Endpoint::Embeddings } else { Endpoint::Chat };
     Prompts::open(&args.file, Options { format: args.format, template, endpoint, line_bytes_max })
 }
 
+/// The files that a run reads.
+pub(super) fn inputs(args: &PromptArgs) -> Vec<Input> {
+    let texts = [&args.template, &args.system].into_iter().flatten().filter_map(TextArg::file);
+    let files = [args.file.as_path()].into_iter().chain(args.schema.as_deref()).chain(texts);
+    files.filter_map(Input::of).collect()
+}
+
 /// What shapes the answers.
-pub(super) fn shape(args: &PromptArgs, models: &models::Setup, summary: &Summary) -> Result<Draft> {
+pub(super) fn shape(
+    args: &PromptArgs,
+    models: &models::Setup,
+    (prompts, summary): (&Prompts, &Summary),
+) -> Result<Draft> {
     let profile = models.chosen()?;
     let name =
         args.file.file_name().map_or_else(|| "stdin".to_owned(), |name| name.to_string_lossy().into_owned());
@@ -40,15 +54,15 @@ pub(super) fn shape(args: &PromptArgs, models: &models::Setup, summary: &Summary
         profile,
         endpoint: summary.endpoint,
         defaults: Defaults {
-            system: args.system.clone(),
+            system: args.system.as_ref().map(|text| text.read("--system")).transpose()?,
             max_tokens: args.max_tokens,
             temperature: args.temperature,
             dimensions: args.dimensions,
         },
-        schema: args.schema.as_deref().map(read_schema).transpose()?,
+        schema: args.schema.as_deref().map(|path| texts::read_schema(path, SCHEMA_HINT)).transpose()?,
         source: Source {
             name,
-            sha256: digest(args, summary),
+            sha256: digest(args.limit, prompts, summary),
             requests: args.limit.map_or(summary.prompts, |limit| limit.min(summary.prompts)),
             form: summary.form.as_str().to_owned(),
         },
@@ -82,7 +96,7 @@ pub(super) async fn of(
             CacheUse::Only => CacheMode::Only,
         },
         tags: args.tags.clone(),
-        ..shape(&args.prompts, models, summary)?
+        ..shape(&args.prompts, models, (prompts, summary))?
     };
     let route = bulk.llm().route(&draft.profile, &draft.model).await?;
     note_left_out(app, summary, &route);
@@ -123,18 +137,6 @@ fn digest(args: &PromptArgs, summary: &Summary) -> String {
     let how = (&summary.sha256, &args.template, summary.form, args.limit);
     let text = serde_json::to_string(&how).unwrap_or_default();
     Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn read_schema(path: &std::path::Path) -> Result<Value> {
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("reading --schema {}", path.display()))?;
-    let wrong = |problem: String| {
-        Failure::new(Code::Usage, format!("--schema {} cannot be used: {problem}", path.display()))
-            .hint("it must be a JSON Schema, such as {\"type\":\"object\",\"required\":[\"label\"],…}")
-    };
-    let value: Value = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-    schema::Compiled::new(&value).map_err(|error| wrong(error.to_string()))?;
-    Ok(value)
 }
 
 /// Says what would be done.

@@ -3,23 +3,34 @@
 use std::path::Path;
 
 use anyhow::Result;
-use longhaul_pipelines::scoring::settings::{Format, Target};
+use longhaul_pipelines::scoring::settings::{Format, Source, Target};
 use longhaul_pipelines::scoring::tables::StoredSheet;
 use longhaul_pipelines::scoring::{Scoring, manage};
 
+use crate::answers;
 use crate::app::App;
 use crate::exit::{Code, Failure};
 use crate::output::counted;
+use crate::outputs::{self, Input};
 
 pub(super) async fn run(
     app: &App,
     scoring: &Scoring,
     mut sheet: StoredSheet,
-    out: Option<&Path>,
+    (out, force): (Option<&Path>, bool),
 ) -> Result<Code> {
+    let places = [("--out", out)];
     if let Some(out) = out {
-        sheet.settings.target =
-            Target::File { path: std::path::absolute(out)?, format: Format::of_path(out)? };
+        let target = Target::File { path: std::path::absolute(out)?, format: Format::of_path(out)? };
+        if let Source::File { path, .. } = &sheet.settings.source {
+            let inputs: Vec<Input> = Input::of(path).into_iter().collect();
+            outputs::refuse_inputs(&places, &inputs, "name another file")?;
+        }
+        if !force && sheet.settings.target != target {
+            outputs::refuse_foreign(scoring.queue(), &sheet.id, &places).await?;
+        }
+        answers::check_places(&places)?;
+        sheet.settings.target = target;
     }
     let Target::File { path, .. } = &sheet.settings.target else {
         return Err(Failure::new(Code::Usage, format!("{} has no file of its own", sheet.id))
@@ -28,6 +39,7 @@ pub(super) async fn run(
     };
     let path = path.clone();
     let exported = manage::export(scoring, &sheet).await?;
+    outputs::remember(scoring.queue(), &sheet.id, &places).await;
     app.out.one(&exported, || {
         format!(
             "{}: {}, {} filled",

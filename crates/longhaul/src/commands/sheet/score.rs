@@ -21,7 +21,7 @@ use crate::commands::working::{self, Working};
 use crate::exit::{Code, Failure};
 use crate::output::{counted, dollars, grouped, plain};
 use crate::store::Missing;
-use crate::{models, parse, sheets};
+use crate::{answers, models, outputs, parse, sheets};
 
 /// Slots of the worker: chunks that run at once are limited by their queue.
 const SLOTS: usize = 32;
@@ -32,6 +32,12 @@ const TEXT_SHOWN: usize = 40;
 pub(super) async fn run(app: &App, args: &SheetScoreArgs) -> Result<Code> {
     let max_cost = args.max_cost.as_deref().map(parse::money).transpose();
     let max_cost = max_cost.map_err(|problem| Failure::new(Code::Usage, format!("--max-cost: {problem}")))?;
+    let places = [("--out", args.out.as_deref())];
+    if args.out.is_some() {
+        let instead = "name another file, or write over the table with --in-place";
+        outputs::refuse_inputs(&places, &settings::inputs(args), instead)?;
+        answers::check_places(&places)?;
+    }
     let models = models::Setup::new(app, args.base_url.as_deref())?;
     let (queue, data) = app.queue_with_data(Missing::Create).await?;
     let google = match &data {
@@ -43,6 +49,9 @@ pub(super) async fn run(app: &App, args: &SheetScoreArgs) -> Result<Code> {
     let sharing = models::open_books(app, &queue, scoring.llm()).await?;
     let id = SheetId::of(&wanted)?;
     let known = scoring.tables().find(id.as_str()).await?;
+    if !args.force && known.as_ref().is_none_or(|sheet| sheet.settings.target != wanted.target) {
+        outputs::refuse_foreign(&queue, id.as_str(), &places).await?;
+    }
     if known.as_ref().is_none_or(|sheet| !sheet.read_whole) {
         let estimate = estimate::estimate(&scoring, &wanted).await?;
         wanted.estimate_micros = estimate.cost_micros;

@@ -2,23 +2,25 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use longhaul_llm::cache::CacheMode;
-use longhaul_llm::schema;
 use longhaul_pipelines::scoring::google::{Google, SheetAddress};
 use longhaul_pipelines::scoring::settings::{
     Category, Existing, Format, Mode, ModelName, Source, Target, Work,
 };
 use longhaul_pipelines::scoring::{Layout, SheetSettings, files};
 use serde::Deserialize;
-use serde_json::Value;
 
 use crate::args::{CacheUse, SheetScoreArgs};
 use crate::exit::{Code, Failure};
-use crate::models;
+use crate::outputs::Input;
+use crate::texts::TextArg;
+use crate::{models, texts};
 
 const RUBRIC_HINT: &str =
     "such as [[category]] with name = \"delivery\" and definition = \"how it was shipped\"";
+
+const SCHEMA_HINT: &str = "it must be the JSON Schema of an object with properties: each becomes a column";
 
 /// A rubric as it is written.
 #[derive(Debug, Deserialize)]
@@ -48,8 +50,8 @@ pub(super) async fn of(
     let profile = models.chosen()?;
     let model = models.model(&profile, args.model.as_deref(), true)?;
     let rubric = args.rubric.as_deref().map(read_rubric).transpose()?;
-    let instructions =
-        args.instructions.clone().or_else(|| rubric.as_ref().and_then(|rubric| rubric.instructions.clone()));
+    let given = args.instructions.as_ref().map(|text| text.read("--instructions")).transpose()?;
+    let instructions = given.or_else(|| rubric.as_ref().and_then(|rubric| rubric.instructions.clone()));
     let source = source(args, google).await?;
     let fallback = args.fallback_model.as_ref().map(|model| ModelName {
         profile: args.fallback_profile.clone().unwrap_or_else(|| profile.clone()),
@@ -97,6 +99,14 @@ pub(super) async fn of(
     })
 }
 
+/// The files that a sheet is made of.
+pub(super) fn inputs(args: &SheetScoreArgs) -> Vec<Input> {
+    let table = (!SheetAddress::is_meant_by(&args.table)).then_some(Path::new(&args.table));
+    let options = [args.rubric.as_deref(), args.schema.as_deref()];
+    let text = args.instructions.as_ref().and_then(TextArg::file);
+    table.into_iter().chain(options.into_iter().flatten()).chain(text).filter_map(Input::of).collect()
+}
+
 fn category(category: RubricCategory) -> Category {
     let RubricCategory { name, definition, detail } = category;
     Category { name, definition, detail }
@@ -104,7 +114,7 @@ fn category(category: RubricCategory) -> Category {
 
 fn mode(args: &SheetScoreArgs) -> Result<Mode> {
     Ok(match &args.schema {
-        Some(path) => Mode::Free { schema: read_schema(path)? },
+        Some(path) => Mode::Free { schema: texts::read_schema(path, SCHEMA_HINT)? },
         None if args.rationale => Mode::Rationale,
         None => Mode::Scores,
     })
@@ -122,7 +132,10 @@ async fn source(args: &SheetScoreArgs, google: Option<&Google>) -> Result<Source
     }
     let path = PathBuf::from(&args.table);
     let format = Format::of_path(&path)?;
-    there(&path, "name a table: .csv, .tsv, .jsonl, .xlsx, or a Google sheet as sheets://ID/TITLE")?;
+    std::fs::metadata(&path).map_err(|error| {
+        texts::unreadable(&args.table, &error)
+            .hint("name a table: .csv, .tsv, .jsonl, .xlsx, or a Google sheet as sheets://ID/TITLE")
+    })?;
     let absolute = std::path::absolute(&path)?;
     let sha256 = {
         let path = absolute.clone();
@@ -160,22 +173,8 @@ fn range(text: &str) -> Result<(f64, f64)> {
     })?)
 }
 
-/// A file that is not there is the most common mistake.
-fn there(path: &Path, hint: &str) -> Result<()> {
-    match std::fs::metadata(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Err(Failure::new(Code::NothingMatched, format!("there is no file {}", path.display()))
-                .hint(hint)
-                .into())
-        }
-        _ => Ok(()),
-    }
-}
-
 fn read_rubric(path: &Path) -> Result<Rubric> {
-    there(path, &format!("write the categories to it, {RUBRIC_HINT}"))?;
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("reading --rubric {}", path.display()))?;
+    let text = texts::read("--rubric", path, &format!("write the categories to it, {RUBRIC_HINT}"))?;
     let rubric: Rubric = toml::from_str(&text).map_err(|error| {
         Failure::new(Code::Usage, format!("--rubric {} cannot be used: {error}", path.display()))
             .hint(RUBRIC_HINT)
@@ -186,17 +185,4 @@ fn read_rubric(path: &Path) -> Result<Rubric> {
             .into());
     }
     Ok(rubric)
-}
-
-fn read_schema(path: &Path) -> Result<Value> {
-    there(path, "it must have the JSON Schema of an object: each of its properties becomes a column")?;
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("reading --schema {}", path.display()))?;
-    let wrong = |problem: String| {
-        Failure::new(Code::Usage, format!("--schema {} cannot be used: {problem}", path.display()))
-            .hint("it must be the JSON Schema of an object with properties: each becomes a column")
-    };
-    let value: Value = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-    schema::Compiled::new(&value).map_err(|error| wrong(error.to_string()))?;
-    Ok(value)
 }

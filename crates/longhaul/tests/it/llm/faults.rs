@@ -153,7 +153,7 @@ fn answers_that_cannot_be_written_are_kept() {
     ran.fails(1, &["/dev/full", "No space left"]);
     assert_eq!(desk.only_run()["completed"], 20);
     let ran = desk.run(&[&args[..], &["no/such/folder/a.jsonl"]].concat());
-    ran.fails(1, &["cannot be written"]);
+    ran.fails(4, &["cannot be written"]);
     desk.ok(&[&args[..], &["answers.txt"]].concat());
     assert_eq!(read(&desk.place.path("answers.txt")).lines().count(), 20);
     assert_eq!(sim.count("executed"), 20);

@@ -136,6 +136,33 @@ fn bad_lines_are_named_before_anything_is_sent() {
     let same = ["run", "prompts.txt", "--sync", "--out", "a.jsonl", "--errors", "a.jsonl"];
     desk.run(&same).fails(2, &["--out and --errors both name"]);
     let nowhere = ["run", "prompts.txt", "--sync", "--out", "no/such/folder/a.jsonl"];
-    desk.run(&nowhere).fails(1, &["cannot be written", "folder that exists"]);
+    desk.run(&nowhere).fails(4, &["cannot be written", "folder that exists"]);
     assert_eq!((sim.count("calls"), sim.count("batches_created")), (0, 0));
+}
+
+#[test]
+fn system_and_template_are_texts_or_files() {
+    let sim = Sim::start(&[]);
+    let desk = Desk::at(&sim, 1);
+    // What the newest run says before its only prompt, and that prompt.
+    let asked = |args: &[&str]| {
+        desk.ok(&[&["run", "prompts.txt", "--sync"], args].concat());
+        let id = desk.json(&["runs", "ls"])["items"][0]["id"].as_str().expect("an id").to_owned();
+        let jobs = desk.json(&["jobs", "ls", "--process", &id, "--kind", "llm.request"]);
+        let job = desk.json(&["jobs", "show", jobs["items"][0]["id"].as_str().expect("an id")]);
+        let system = desk.json(&["runs", "show", &id])["settings"]["defaults"]["system"].clone();
+        (system, job["payload"]["body"]["messages"][0]["content"].clone())
+    };
+    desk.place.write("template.md", "One\n{{prompt}}\n\n");
+    desk.place.write("system.md", "Be \\n \"short\"\nand kind.\n");
+    assert_eq!(asked(&["--template", "@template.md"]), (Value::Null, json!("One\nprompt number 0")));
+    let system = json!("Be \\n \"short\"\nand kind.");
+    assert_eq!(asked(&["--system", "@system.md"]), (system, json!("prompt number 0")));
+    // On the command line, line ends and tabs are written as in most programs.
+    let given = asked(&["--template", r"Two\n\t{{prompt}}", "--system", "@@all"]);
+    assert_eq!(given, (json!("@all"), json!("Two\n\tprompt number 0")));
+    // A file that has changed makes another run, as another text does.
+    desk.place.write("template.md", "Three {{prompt}}");
+    assert_eq!(asked(&["--template", "@template.md"]).1, json!("Three prompt number 0"));
+    desk.run(&["run", "prompts.txt", "--system", "@nosuch.md"]).fails(4, &["--system nosuch.md", "@@"]);
 }
