@@ -198,7 +198,7 @@ pub(crate) enum Command {
     /// Prints what has changed, newest last.
     #[command(after_help = "Example:\n  longhaul events -f --process nightly -o jsonl")]
     Events(EventsArgs),
-    /// Writes a consistent copy of the store while it is in use; llm.db is not part of it.
+    /// Writes a consistent copy of the store, llm.db and uploaded files to one file, while they are in use.
     #[command(after_help = "Example:\n  longhaul backup longhaul-2026-11-15.db")]
     Backup(BackupArgs),
     /// Puts a backup in the store's place.

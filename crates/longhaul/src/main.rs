@@ -127,7 +127,7 @@ async fn run(app: &App, command: &Command) -> Result<Code> {
         Command::Consume { process } => commands::process::consume(app, process).await,
         Command::Schedule(command) => commands::schedule::run(app, command).await,
         Command::Events(args) => commands::events::run(app, args).await,
-        Command::Backup(args) => commands::transfer::backup(app, &args.file).await,
+        Command::Backup(args) => commands::transfer::backup(app, args).await,
         Command::Restore(args) => commands::transfer::restore(app, &args.file).await,
         Command::Move(args) => commands::move_store::run(app, args).await,
         Command::Verify(args) => commands::verify::run(app, args).await,

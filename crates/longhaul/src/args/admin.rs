@@ -250,6 +250,9 @@ pub(crate) struct EventsArgs {
 pub(crate) struct BackupArgs {
     /// The copy; must not exist yet.
     pub(crate) file: PathBuf,
+    /// Also tokens of clients and secrets of webhooks. Keys of providers are never part of a backup.
+    #[arg(long)]
+    pub(crate) secrets: bool,
 }
 
 /// `restore`.

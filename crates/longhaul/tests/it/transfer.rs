@@ -10,13 +10,49 @@ fn a_backup_comes_back_and_the_former_store_is_kept() {
     let kept = place.enqueue(&["echo"]);
     place.ok(&["backup", "b.db"]);
     let newer = place.enqueue(&["echo"]);
-    place.run(&["backup", "b.db"]).fails(1, &["b.db exists"]);
+    place.run(&["backup", "b.db"]).fails(2, &["b.db exists"]);
     place.run(&["restore", "b.db"]).fails(2, &["there is a store", "--yes"]);
     let restored = place.json(&["restore", "b.db", "--yes"]);
     let aside = restored["aside"].as_str().expect("a path").to_owned();
     place.ok(&["jobs", "show", &kept]);
     assert_eq!(place.run(&["jobs", "show", &newer]).code, Some(4));
     place.ok(&["jobs", "show", &newer, "--store", &format!("sqlite://{aside}")]);
+}
+
+#[test]
+fn a_backup_holds_what_was_spent_and_uploaded_and_secrets_only_if_asked() {
+    let place = Place::new();
+    place.write("p.txt", "one\ntwo\n");
+    let run = ["run", "p.txt", "--profile", "sim", "--out", "a.jsonl"];
+    place.ok(&run);
+    let spent = place.json(&["costs"]);
+    place.ok(&["tokens", "add", "me"]);
+    std::fs::create_dir_all(place.path(".longhaul/files")).expect("a folder");
+    place.write(".longhaul/files/file-1.content", "uploaded");
+    let plain = place.json(&["backup", "plain.db"]);
+    assert_eq!(plain["beside_the_store"], serde_json::json!(["llm.db", "files/file-1.content"]));
+    place.ok(&["backup", "whole.db", "--secrets"]);
+
+    // A disk that is gone.
+    std::fs::remove_dir_all(place.path(".longhaul")).expect("it was there");
+    place.ok(&["restore", "plain.db"]);
+    assert_eq!(place.json(&["costs"]), spent);
+    assert_eq!(crate::place::read(&place.path(".longhaul/files/file-1.content")), "uploaded");
+    assert!(!place.path(".longhaul/tokens.json").exists());
+    // Nothing of the backup's own is left in the store, and the answers are there.
+    assert!(place.ok(&["doctor"]).contains("sound"));
+    place.ok(&run);
+    assert_eq!(place.json(&["costs"]), spent, "nothing is asked again");
+
+    // What was spent since is still known after a restore.
+    place.write("q.txt", "three\n");
+    place.ok(&["run", "q.txt", "--profile", "sim", "--out", "b.jsonl"]);
+    let more = place.json(&["costs"]);
+    assert_ne!(more, spent);
+    let restored = place.json(&["restore", "whole.db", "--yes"]);
+    assert_eq!(restored["beside_the_store"], serde_json::json!(["tokens.json"]), "{restored}");
+    assert_eq!(place.json(&["costs"]), more);
+    assert_eq!(place.json(&["tokens", "ls"])["items"][0]["name"], "me");
 }
 
 #[test]
