@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::civil;
 use jiff::tz::TimeZone;
 use longhaul_llm::MicroUsd;
+use longhaul_pipelines::bulk::plan::Strategy;
 use longhaul_queue::job::{OnFailure, Retention};
 use longhaul_queue::limits::check_name;
 use longhaul_queue::{RetryPolicy, Timestamp};
@@ -199,6 +200,16 @@ pub(crate) fn on_failure(text: &str) -> Result<OnFailure, String> {
         "run" => Ok(OnFailure::Run),
         "hold" => Ok(OnFailure::Hold),
         _ => Err(format!("{text:?} is not what a failed parent may do; write cancel, run or hold")),
+    }
+}
+
+/// How requests are sent: `sync`, `batch` or `auto`.
+pub(crate) fn strategy(text: &str) -> Result<Strategy, String> {
+    match text {
+        "sync" => Ok(Strategy::Sync),
+        "batch" => Ok(Strategy::Batch),
+        "auto" => Ok(Strategy::Auto),
+        _ => Err("expected sync, batch or auto".to_owned()),
     }
 }
 

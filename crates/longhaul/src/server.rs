@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use longhaul_pipelines::bulk::Bulk;
-use longhaul_pipelines::bulk::plan::Strategy;
 use longhaul_queue::Queue;
 use longhaul_server::metrics::{MeteredStore, Meters};
 use longhaul_server::{Ctx, Endpoints, Parts, ServerOptions, Shelf, Tokens};
@@ -14,7 +13,7 @@ use longhaul_stores::sqlite::Db;
 
 use crate::app::App;
 use crate::config::{list, truth};
-use crate::{models, sheets, store};
+use crate::{models, parse, sheets, store};
 
 /// What a server's handlers share, and what batches need of a worker.
 pub(crate) async fn context(
@@ -56,12 +55,8 @@ fn with_settings(app: &App, mut options: ServerOptions) -> Result<ServerOptions>
     options.hosts = names("server.hosts")?;
     options.origins = names("server.origins")?;
     options.mcp_allow_write = settings.read("server.mcp_write", truth)?;
-    options.batch_strategy = settings.read("server.batches", |text| match text {
-        "sync" => Ok(Strategy::Sync),
-        "batch" => Ok(Strategy::Batch),
-        "auto" => Ok(Strategy::Auto),
-        _ => Err("expected sync, batch or auto".to_owned()),
-    })?;
+    options.batch_strategy = settings.read("server.batches", parse::strategy)?;
+    options.run_strategy = settings.read("llm.bulk_strategy", parse::strategy)?;
     Ok(options)
 }
 

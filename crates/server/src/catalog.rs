@@ -8,6 +8,9 @@ use crate::problem::Problem;
 /// Longest name of a model. Calls are booked by it, and a longer one failed there, as if the provider could not be reached.
 const MODEL_BYTES_MAX: usize = 256;
 
+/// Letters in which a name differs that was probably meant; more would take a maker's name for a profile's.
+const SLIP_LETTERS_MAX: usize = 1;
+
 /// The profiles that a client may use.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
@@ -63,10 +66,15 @@ impl Catalog {
         let chosen = |profile: &CatalogProfile, model: &str| {
             Ok(Chosen { profile: profile.name.clone(), model: model.to_owned() })
         };
-        if let Some((profile, model)) = name.split_once('/')
-            && let Some(profile) = self.profiles.iter().find(|known| known.name == profile)
-        {
-            return chosen(profile, model);
+        if let Some((profile, model)) = name.split_once('/') {
+            if let Some(profile) = self.profiles.iter().find(|known| known.name == profile) {
+                return chosen(profile, model);
+            }
+            // Engines of one's own have models of any maker, `org/model`: only a slip of the pen is refused.
+            if let Some(meant) = self.misspelt(profile) {
+                let detail = format!("there is no profile {profile:?}; did you mean {meant}/{model}?");
+                return Err(Problem::new(StatusCode::NOT_FOUND, "model_not_found", detail).at("model"));
+            }
         }
         let mut usable = self.profiles.iter().filter(|profile| profile.usable);
         if let Some(profile) = usable.clone().find(|profile| profile.model.as_deref() == Some(name)) {
@@ -91,7 +99,11 @@ impl Catalog {
     pub fn choose(&self, profile: Option<&str>, name: &str) -> Result<Chosen, Problem> {
         let Some(profile) = profile else { return self.resolve(name) };
         let Some(known) = self.profiles.iter().find(|known| known.name == profile) else {
-            let text = format!("there is no profile {profile:?}");
+            let names = self.profiles.iter().map(|known| known.name.as_str()).collect::<Vec<_>>().join(", ");
+            let text = match self.misspelt(profile) {
+                Some(meant) => format!("there is no profile {profile:?}; did you mean {meant}?"),
+                None => format!("there is no profile {profile:?}; there are {names}"),
+            };
             return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", text).at("profile"));
         };
         let model = match (name, &known.model) {
@@ -100,6 +112,13 @@ impl Catalog {
         };
         check_model("model", model)?;
         Ok(Chosen { profile: profile.to_owned(), model: model.to_owned() })
+    }
+
+    /// The profile whose name has one letter more, less, swapped or changed.
+    fn misspelt(&self, name: &str) -> Option<&str> {
+        let given = name.to_lowercase();
+        let near = |known: &&str| strsim::osa_distance(&given, &known.to_lowercase()) <= SLIP_LETTERS_MAX;
+        self.profiles.iter().map(|known| known.name.as_str()).find(near)
     }
 
     /// The dialect that a profile speaks.
@@ -173,6 +192,12 @@ mod tests {
             let chosen = catalog.resolve(name).expect(name);
             assert_eq!((chosen.profile.as_str(), chosen.model.as_str()), (profile, model), "{name}");
         }
+        for (name, meant) in [("opnai/gpt-5", "openai/gpt-5"), ("Sim/sim-small", "sim/sim-small")] {
+            let problem = catalog.resolve(name).expect_err("a slip of the pen");
+            assert!(problem.detail.contains(&format!("did you mean {meant}?")), "{problem}");
+        }
+        let problem = catalog.choose(Some("ollma"), "qwen3").expect_err("a slip of the pen");
+        assert!(problem.detail.contains("did you mean ollama?"), "{problem}");
         let bare = Catalog { default_profile: None, ..catalog };
         let problem = bare.resolve("claude-sonnet-5").expect_err("no key, no default");
         assert_eq!((problem.status, problem.code), (StatusCode::NOT_FOUND, "model_not_found"));

@@ -52,6 +52,8 @@ pub struct ServerOptions {
     pub upload_bytes_max: u64,
     /// How batches of the compatible APIs are sent.
     pub batch_strategy: Strategy,
+    /// How runs are sent that do not say so.
+    pub run_strategy: Strategy,
     /// Tools of `/mcp` may change things where no token is needed; elsewhere the token's scopes decide.
     pub mcp_allow_write: bool,
     /// Objects under fixed names are answered for the test suites of SDKs.
@@ -72,6 +74,7 @@ impl Default for ServerOptions {
             bodies_bytes_max: 256_000_000,
             upload_bytes_max: 512_000_000,
             batch_strategy: Strategy::Auto,
+            run_strategy: Strategy::Sync,
             mcp_allow_write: false,
             test_objects: false,
         }

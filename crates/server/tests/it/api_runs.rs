@@ -196,6 +196,9 @@ async fn what_is_wrong_with_a_run_is_told_by_its_field() {
         (json!({"model": "sim-small", "requests": []}), "requests"),
         (json!({"requests": ask}), "model"),
         (json!({"model": "sim-small", "requests": [{}]}), "requests[0]"),
+        (json!({"model": "sim-small", "requests": ["x", 1]}), "requests[1]"),
+        (json!({"model": "sim-small", "requests": [{"promt": "x"}]}), "requests[0].promt"),
+        (json!({"model": "simm/sim-small", "requests": ask}), "model"),
         (json!({"model": "sim-small", "requests": [{"prompt": "x", "body": {}}]}), "requests[0]"),
         (json!({"model": "sim-small", "requests": [{"body": {"messages": 1}}]}), "requests[0].body"),
         (json!({"model": "m", "profile": "none", "requests": ask}), "profile"),
@@ -220,5 +223,24 @@ async fn what_is_wrong_with_a_run_is_told_by_its_field() {
         assert_eq!(problem["field"].as_str().unwrap_or_default(), field, "{body}: {problem}");
     }
     assert_eq!(stage.get("/api/v1/runs").await["items"], json!([]));
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn prompts_may_be_bare_texts_and_go_one_by_one_unless_told_otherwise() {
+    let stage = Stage::new().await;
+    let wanted = json!({"model": "sim-small", "requests": ["one", {"prompt": "two", "custom_id": "b"}]});
+    let (status, run) = stage.send(Method::POST, "/api/v1/runs", Some(wanted)).await;
+    assert_eq!((status, &run["mode"]), (StatusCode::CREATED, &json!("sync")), "{run}");
+    let working = stage.work().await;
+    let id = run["id"].as_str().expect("a name");
+    assert_eq!(ended(&stage, id).await["progress"]["completed"], 2);
+    let results = stage.get(&format!("/api/v1/runs/{id}/results")).await;
+    assert_eq!(results["items"][1]["custom_id"], "b", "{results}");
+    let (_, problem) =
+        stage.send(Method::POST, "/api/v1/runs", Some(json!({"model": "sim-small", "requests": [1]}))).await;
+    let text = problem["detail"].as_str().unwrap_or_default();
+    assert!(text.contains("a prompt as a text, or an object") && !text.contains("struct"), "{problem}");
+    working.drain().await;
     stage.stop().await;
 }

@@ -87,7 +87,7 @@ pub(super) async fn of(
             (true, _, _) => Strategy::Sync,
             (_, true, _) => Strategy::Batch,
             (_, _, Some(_)) => Strategy::Auto,
-            _ => app.settings.read("llm.bulk_strategy", strategy)?,
+            _ => app.settings.read("llm.bulk_strategy", parse::strategy)?,
         },
         by,
         cache: match args.cache {
@@ -123,18 +123,9 @@ fn note_left_out(app: &App, summary: &Summary, route: &Route) {
     }
 }
 
-fn strategy(text: &str) -> Result<Strategy, String> {
-    match text {
-        "sync" => Ok(Strategy::Sync),
-        "batch" => Ok(Strategy::Batch),
-        "auto" => Ok(Strategy::Auto),
-        _ => Err("expected sync, batch or auto".to_owned()),
-    }
-}
-
 /// The content and how it is read: another template is another run.
-fn digest(args: &PromptArgs, summary: &Summary) -> String {
-    let how = (&summary.sha256, &args.template, summary.form, args.limit);
+fn digest(limit: Option<u64>, prompts: &Prompts, summary: &Summary) -> String {
+    let how = (&summary.sha256, prompts.template().map(Template::as_str), summary.form, limit);
     let text = serde_json::to_string(&how).unwrap_or_default();
     Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }

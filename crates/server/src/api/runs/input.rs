@@ -1,5 +1,6 @@
 //! What a run is made of: prompts in the call itself, or in a file that was uploaded before.
 
+use std::fmt;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
@@ -8,7 +9,9 @@ use longhaul_llm::cache::CacheMode;
 use longhaul_llm::{Endpoint, MicroUsd};
 use longhaul_pipelines::bulk::plan::Strategy;
 use longhaul_pipelines::bulk::{Defaults, Draft, Estimate, NewRequest, RunSettings, Source};
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
@@ -35,16 +38,17 @@ pub(in crate::api) struct RunIn {
     model: Option<String>,
     /// The provider profile; default by the model's name. With one, the model may be left out where the profile has its own.
     profile: Option<String>,
-    /// The prompts.
-    requests: Vec<RequestIn>,
+    /// The prompts, each as a text or as an object.
+    requests: Vec<PromptIn>,
     /// A file uploaded with `/v1/files`, with a request a line in the form of OpenAI's batches. Its lines name their models.
     #[schema(example = "file-0198c5a2")]
     input_file: Option<String>,
     /// What is asked of the model: `/v1/chat/completions` (default) or `/v1/embeddings`. Lines of a file must ask the same.
     #[schema(example = "/v1/chat/completions")]
     endpoint: Option<String>,
-    /// `sync`: one by one; `batch`: in provider batches; `auto` (default): in batches where there are any.
-    mode: ModeIn,
+    /// `sync`: one by one; `batch`: in provider batches; `auto`: in batches where there are any. Default is the server's setting
+    /// `llm.bulk_strategy`, which is `sync` unless it was changed, as for `longhaul run`.
+    mode: Option<ModeIn>,
     /// Nothing is sent that could cost more in all.
     pub(in crate::api) max_cost_usd: Option<f64>,
     /// Labels; spending is counted by them too.
@@ -70,7 +74,7 @@ pub(in crate::api) struct RunIn {
 }
 
 /// How requests are sent.
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum ModeIn {
     /// One by one.
@@ -78,11 +82,46 @@ enum ModeIn {
     /// In provider batches; one by one where there are none.
     Batch,
     /// In provider batches where there are any.
-    #[default]
     Auto,
 }
 
 /// A prompt.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+enum PromptIn {
+    /// A prompt, or a text to embed, and nothing more.
+    Text(String),
+    /// With a name, or as a body.
+    Request(RequestIn),
+}
+
+impl<'de> Deserialize<'de> for PromptIn {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextOrObject;
+
+        impl<'de> Visitor<'de> for TextOrObject {
+            type Value = PromptIn;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(
+                    "a prompt as a text, or an object with `prompt` or `body`, and `custom_id` if you like",
+                )
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<PromptIn, E> {
+                Ok(PromptIn::Text(text.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<PromptIn, A::Error> {
+                RequestIn::deserialize(MapAccessDeserializer::new(map)).map(PromptIn::Request)
+            }
+        }
+
+        deserializer.deserialize_any(TextOrObject)
+    }
+}
+
+/// A request with a name or a body.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct RequestIn {
@@ -152,9 +191,10 @@ impl Wanted {
             schema: asked.schema,
             fallback_model: asked.fallback_model,
             strategy: match asked.mode {
-                ModeIn::Sync => Strategy::Sync,
-                ModeIn::Batch => Strategy::Batch,
-                ModeIn::Auto => Strategy::Auto,
+                None => ctx.options.run_strategy,
+                Some(ModeIn::Sync) => Strategy::Sync,
+                Some(ModeIn::Batch) => Strategy::Batch,
+                Some(ModeIn::Auto) => Strategy::Auto,
             },
             cache: asked.cache,
             tags: asked.tags,
@@ -198,18 +238,24 @@ impl Wanted {
 fn given(ctx: &Ctx, endpoint: Endpoint, asked: &RunIn) -> Result<(Prompts, Chosen, Source), Problem> {
     let chosen = ctx.catalog.choose(asked.profile.as_deref(), asked.model.as_deref().unwrap_or_default())?;
     let mut requests = Vec::with_capacity(asked.requests.len());
-    for (index, request) in asked.requests.iter().enumerate() {
-        let body = match (&request.body, &request.prompt) {
-            (Some(body), None) => Value::Object(body.clone()),
-            (None, Some(prompt)) => match endpoint {
-                Endpoint::Chat => json!({"messages": [{"role": "user", "content": prompt}]}),
-                Endpoint::Embeddings => json!({"input": prompt}),
-            },
-            (None, None) | (Some(_), Some(_)) => {
+    let of_text = |text: &str| match endpoint {
+        Endpoint::Chat => json!({"messages": [{"role": "user", "content": text}]}),
+        Endpoint::Embeddings => json!({"input": text}),
+    };
+    for (index, prompt) in asked.requests.iter().enumerate() {
+        let (custom_id, body) = match prompt {
+            PromptIn::Text(text) => (None, of_text(text)),
+            PromptIn::Request(RequestIn { custom_id, body: Some(body), prompt: None }) => {
+                (custom_id.clone(), Value::Object(body.clone()))
+            }
+            PromptIn::Request(RequestIn { custom_id, body: None, prompt: Some(text) }) => {
+                (custom_id.clone(), of_text(text))
+            }
+            PromptIn::Request(_) => {
                 return Err(wrong(&format!("requests[{index}]"), "a request has a body or a prompt"));
             }
         };
-        requests.push(NewRequest { custom_id: request.custom_id.clone(), body, ..NewRequest::default() });
+        requests.push(NewRequest { custom_id, body, ..NewRequest::default() });
     }
     let source = Source::given(None, SOURCE, &requests);
     Ok((Prompts::Given(requests), chosen, source))
@@ -283,6 +329,6 @@ pub(in crate::api) fn micros(field: &str, dollars: f64) -> Result<MicroUsd, Prob
     }
 }
 
-fn wrong(field: &str, text: impl std::fmt::Display) -> Problem {
+fn wrong(field: &str, text: impl fmt::Display) -> Problem {
     Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", text).at(field)
 }
