@@ -156,6 +156,8 @@ pub struct Profile {
     pub model: Option<String>,
     /// The key.
     pub key: Option<Secret>,
+    /// The variable that its owner chose for the key. A profile with one is not asked without a key.
+    pub key_env: Option<String>,
     /// Further headers of each call; they replace our own of the same name.
     pub headers: BTreeMap<String, Secret>,
     /// The way out.
@@ -182,6 +184,7 @@ impl Profile {
             base_url: provider.base_url().to_owned(),
             model: None,
             key: None,
+            key_env: None,
             headers: BTreeMap::new(),
             proxy: ProxyChoice::default(),
             ca_file: None,
@@ -208,9 +211,11 @@ impl Profile {
 
     /// The services' own addresses take no call without a key: better told before the first one.
     fn check_key(&self) -> Result<()> {
-        match self.provider.key_variable() {
-            Some(variable) if self.key.is_none() && self.base_url == self.provider.base_url() => {
-                let message = format!("profile {:?} has no key; set {variable}", self.name);
+        let own_address = self.base_url == self.provider.base_url();
+        let variable = self.key_env.as_deref().or(self.provider.key_variable().filter(|_| own_address));
+        match variable {
+            Some(variable) if self.key.is_none() => {
+                let message = format!("profile {:?} has no key: {variable} is not set", self.name);
                 Err(Error::new(Class::Auth, message))
             }
             _ => Ok(()),

@@ -20,6 +20,7 @@ use longhaul_server::catalog::CatalogProfile;
 
 use crate::app::App;
 use crate::exit::{Code, Failure};
+use crate::nearest::nearest;
 use crate::sharing::{self, Sharing};
 use crate::{keys, parse};
 
@@ -27,6 +28,17 @@ mod profiles;
 
 /// The first wait between two looks at a batch, as the pipeline knows it.
 const POLL_FIRST: Duration = Duration::from_secs(15);
+
+/// A profile that nothing describes.
+pub(crate) fn unknown_profile<'a>(name: &str, known: impl Iterator<Item = &'a String> + Clone) -> Failure {
+    let names: Vec<&str> = known.clone().map(String::as_str).collect();
+    let meant = nearest(name, known.map(String::as_str));
+    let meant = meant.map_or_else(String::new, |meant| format!("did you mean {meant}? "));
+    Failure::new(Code::Config, format!("there is no profile {name:?}")).hint(format_args!(
+        "{meant}there are {}; add one below [profiles.{name}] in longhaul.toml",
+        names.join(", ")
+    ))
+}
 
 /// The models as settings describe them.
 pub(crate) struct Setup {
@@ -60,11 +72,7 @@ impl Setup {
             && !name.starts_with("http")
             && !profiles.contains_key(name)
         {
-            let known: Vec<&str> = profiles.keys().map(String::as_str).collect();
-            let text = format!("there is no profile {name:?}");
-            return Err(Failure::new(Code::Config, text)
-                .hint(format_args!("there are {}", known.join(", ")))
-                .into());
+            return Err(unknown_profile(name, profiles.keys()).into());
         }
         Ok(Self { profiles, simulators, named })
     }
@@ -82,12 +90,22 @@ impl Setup {
         }
         match self.with_keys().as_slice() {
             [name] => Ok((*name).to_owned()),
-            [] => Err(Failure::new(Code::Config, "no provider is set up: there is no key for any profile")
-                .hint(
-                    "set OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY, name a local engine with --profile ollama, \
-                     or try without a model: --profile sim",
-                )
-                .into()),
+            [] => {
+                let unset = self.profiles.iter().filter_map(|(name, setup)| {
+                    Some(format!(
+                        "; {}, the key of profile {name}, is not set",
+                        setup.profile.key_env.as_ref()?
+                    ))
+                });
+                let unset: String = unset.collect();
+                let text = format!("no provider is set up: there is no key for any profile{unset}");
+                Err(Failure::new(Code::Config, text)
+                    .hint(
+                        "set OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY, name a local engine with --profile ollama, \
+                         or try without a model: --profile sim",
+                    )
+                    .into())
+            }
             names => {
                 Err(Failure::new(Code::Config, format!("several profiles have a key: {}", names.join(", ")))
                     .hint("name one: --profile NAME, or llm.profile in longhaul.toml")

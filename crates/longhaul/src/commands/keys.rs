@@ -10,6 +10,7 @@ use crate::args::KeysCommand;
 use crate::config::environment;
 use crate::exit::{Code, Failure};
 use crate::keys::Keys;
+use crate::models::unknown_profile;
 use crate::output::{Cell, Table};
 
 /// Longest input for a key.
@@ -56,13 +57,7 @@ fn known(app: &App, profile: &str) -> Result<()> {
     if app.settings.profiles().contains_key(profile) {
         return Ok(());
     }
-    let names: Vec<&str> = app.settings.profiles().keys().map(String::as_str).collect();
-    Err(Failure::new(Code::Usage, format!("there is no profile {profile:?}"))
-        .hint(format_args!(
-            "there are {}; add one below [profiles.{profile}] in longhaul.toml",
-            names.join(", ")
-        ))
-        .into())
+    Err(unknown_profile(profile, app.settings.profiles().keys()).into())
 }
 
 fn ls(app: &App, keys: &Keys) -> Result<Code> {

@@ -23,6 +23,9 @@ pub(super) fn read(name: &str, fields: &ProfileFields, stored: &Keys) -> Result<
     }
     profile.model = fields.get("model", text)?;
     profile.key = fields.key(stored)?;
+    // The built-in profiles are also used for servers that need no key.
+    let chosen = fields.fields.get("key_env").filter(|(_, origin)| *origin != Origin::Default);
+    profile.key_env = chosen.map(|(variable, _)| variable.clone());
     profile.headers = fields.get("headers", headers)?.unwrap_or_default();
     profile.proxy = fields.get("proxy", text)?.map_or(ProxyChoice::System, |url| match url.as_str() {
         "none" => ProxyChoice::Direct,

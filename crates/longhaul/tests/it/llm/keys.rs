@@ -37,7 +37,7 @@ fn a_key_that_is_none_is_not_stored() {
     for (input, word) in [("", "empty"), ("two words\n", "not a key")] {
         desk.feed(&["keys", "set", "p"], input).fails(5, &[word]);
     }
-    desk.feed(&["keys", "set", "nosuch"], KEY).fails(2, &["there is no profile", "[profiles.nosuch]"]);
+    desk.feed(&["keys", "set", "nosuch"], KEY).fails(5, &["there is no profile", "[profiles.nosuch]"]);
     assert!(!desk.place.path("config").exists());
 }
 
@@ -69,6 +69,21 @@ fn a_busy_port_and_wrong_options_are_said() {
 }
 
 #[test]
+fn a_variable_that_should_hold_a_key_and_is_not_set_is_named() {
+    let sim = Sim::start(&[]);
+    let mut desk = Desk::at(&sim, 1);
+    desk.set("LONGHAUL_PROFILES__P__KEY_ENV", "MY_OWN_KEY");
+    let args = ["run", "prompts.txt", "--sync"];
+    desk.run(&args).fails(5, &["profile \"p\"", "MY_OWN_KEY is not set"]);
+    // Also where no profile is named and this one would be the only one.
+    desk.set("LONGHAUL_LLM__PROFILE", "");
+    desk.run(&args).fails(5, &["no provider is set up", "MY_OWN_KEY, the key of profile p, is not set"]);
+    assert_eq!(sim.count("calls"), 0);
+    desk.set("MY_OWN_KEY", "k");
+    desk.ok(&args);
+}
+
+#[test]
 fn without_any_key_a_run_says_what_to_set() {
     let sim = Sim::start(&[]);
     let mut desk = Desk::at(&sim, 1);
@@ -76,6 +91,8 @@ fn without_any_key_a_run_says_what_to_set() {
     let args = ["run", "prompts.txt"];
     desk.run(&args).fails(5, &["no provider is set up", "OPENAI_API_KEY", "--profile sim"]);
     desk.run(&["run", "prompts.txt", "--profile", "nosuch"]).fails(5, &["there is no profile", "openai"]);
+    let misspelt = desk.run(&["run", "prompts.txt", "--profile", "ollma"]);
+    misspelt.fails(5, &["there is no profile \"ollma\"", "did you mean ollama?"]);
     desk.run(&["run", "prompts.txt", "--base-url", &sim.base_url()]).fails(2, &["no model is named"]);
     desk.set("LONGHAUL_PROFILES__HALF__MODEL", "m");
     desk.run(&args).fails(5, &["half", "LONGHAUL_PROFILES__HALF__MODEL", "names no provider"]);
