@@ -7,7 +7,7 @@
 //! | JSONL | `{"id","index","answer","stop","model","usage","cost_usd","cached"}` | `{"id","index","error"}`; in the errors file if there is one |
 //! | JSONL of embeddings | the same with `embedding` instead of `answer` and `stop`; `embeddings` where a request has several | the same |
 //! | OpenAI batch | `{"id","custom_id","response","error"}` | the same; in the errors file if there is one |
-//! | CSV, TSV | the columns of the prompt, `answer` or a column a property, `error` | keeps its row, and is in the errors file too |
+//! | CSV, TSV | the columns of the prompt, or `index`, `id` and `prompt` where it came from no table; `answer` or a column a property, `error` | keeps its row, and is in the errors file too |
 //! | text | the answer; in a file `\` and line ends in it are written as `\\`, `\n` and `\r`, so that line n answers prompt n | an empty line, and is in the errors file too |
 
 use std::path::{Path, PathBuf};
@@ -92,6 +92,24 @@ pub(crate) struct Item {
     pub(crate) custom_id: Option<String>,
     /// The columns of its row, where it came from a table.
     pub(crate) columns: Option<Vec<(String, String)>>,
+    /// What was asked, where it came from no table.
+    pub(crate) prompt: Option<String>,
+}
+
+/// What a request asks, for people: the last words of its user, or the text to embed.
+pub(crate) fn prompt_of(body: &Value) -> Option<String> {
+    let text = |content: &Value| match content {
+        Value::String(text) => Some(text.clone()),
+        Value::Array(parts) => {
+            let texts: Vec<&str> = parts.iter().filter_map(|part| part.get("text")?.as_str()).collect();
+            Some(texts.join("\n"))
+        }
+        _ => None,
+    };
+    match body.get("messages").and_then(Value::as_array) {
+        Some(messages) => text(messages.iter().rfind(|message| message["role"] == "user")?.get("content")?),
+        None => text(body.get("input")?),
+    }
 }
 
 /// What became of a prompt.
@@ -181,6 +199,11 @@ impl Answers {
             last: None,
             written: Written::default(),
         })
+    }
+
+    /// Whether prompts stand beside their answers.
+    pub(crate) fn is_table(&self) -> bool {
+        matches!(self.form, Form::Table { .. })
     }
 
     /// Writes what became of the next prompt.

@@ -203,11 +203,12 @@ pub(super) fn rows(
     Ok(text + &row(&fields, delimiter)?)
 }
 
-/// What is known of a prompt that came from no table: its place and its name.
+/// What is known of a prompt that came from no table: its place, its name, and itself.
 fn known_columns(item: &Item) -> Vec<(String, String)> {
     item.columns.clone().unwrap_or_else(|| {
-        let id = item.custom_id.clone().unwrap_or_default();
-        vec![("index".to_owned(), item.index.to_string()), ("id".to_owned(), id)]
+        let (id, prompt) = (item.custom_id.clone(), item.prompt.clone());
+        let columns = [("index", Some(item.index.to_string())), ("id", id), ("prompt", prompt)];
+        columns.map(|(name, value)| (name.to_owned(), value.unwrap_or_default())).into()
     })
 }
 

@@ -18,8 +18,12 @@ fn outcomes() -> Vec<(Item, Outcome)> {
         json!({"class": "throttled", "message": "the provider answered 429"}),
     ];
     let outcomes = values.map(|value| serde_json::from_value(value).expect("an outcome"));
-    let items =
-        (0..).map(|index| Item { index, custom_id: (index < 2).then(|| format!("p{index}")), columns: None });
+    let items = (0..).map(|index| Item {
+        index,
+        custom_id: (index < 2).then(|| format!("p{index}")),
+        columns: None,
+        prompt: None,
+    });
     items.zip(outcomes).collect()
 }
 
@@ -67,7 +71,7 @@ impl Place {
 #[test]
 fn jsonl_says_everything_of_an_answer() {
     let place = Place::new();
-    let usage = r#"{"cache_read":4,"cache_write":1,"fresh_in":5,"out":2,"reasoning":3}"#;
+    let usage = r#"{"fresh_in":5,"cache_write":1,"cache_read":4,"out":2,"reasoning":3}"#;
     let first = format!(
         r#"{{"id":"p0","index":0,"answer":"one,\n\"two\" \\","stop":"end","model":"m","usage":{usage},"cost_usd":0.00125,"cached":false}}"#
     );
@@ -132,7 +136,7 @@ fn vectors_are_written_in_every_form() {
     let outcomes: Vec<(Item, Outcome)> = (0..)
         .zip([one, two, error])
         .map(|(index, value)| {
-            let item = Item { index, custom_id: Some(format!("t{index}")), columns: None };
+            let item = Item { index, custom_id: Some(format!("t{index}")), columns: None, prompt: None };
             (item, serde_json::from_value(value).expect("an outcome"))
         })
         .collect();
@@ -154,8 +158,8 @@ fn vectors_are_written_in_every_form() {
     );
     assert_eq!(lines[1]["response"]["body"]["data"][1]["embedding"], "AAAAPw==");
     let table = write(Form::Table { delimiter: b';' });
-    assert_eq!(table.lines().next(), Some("index;id;embedding;error"));
-    assert_eq!(table.lines().nth(1), Some("0;t0;[0.1,-2.5];"));
+    assert_eq!(table.lines().next(), Some("index;id;prompt;embedding;error"));
+    assert_eq!(table.lines().nth(1), Some("0;t0;;[0.1,-2.5];"));
     assert_eq!(write(Form::Text { escaped: true }).lines().next(), Some("[0.1,-2.5]"));
 }
 
@@ -190,8 +194,7 @@ fn a_schema_gives_a_column_a_property() {
     let place = Place::new();
     let form = Form::Table { delimiter: b';' };
     let text = place.write(place.options(form, false, &["a", "b", "missing"]), &outcomes());
-    let expected =
-        "index;id;a;b;missing;error\n0;p0;;;;\n1;p1;1;[true];;\n2;;;;;throttled: the provider answered 429\n";
+    let expected = "index;id;prompt;a;b;missing;error\n0;p0;;;;;\n1;p1;;1;[true];;\n2;;;;;;throttled: the provider answered 429\n";
     assert_eq!(text, expected);
 }
 

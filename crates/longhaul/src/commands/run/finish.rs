@@ -117,12 +117,18 @@ pub(crate) async fn write_answers(
                 }
             }
             // The file and the results have the same order; what is not among the results is passed over.
-            let mut columns = None;
+            let (mut columns, mut prompt) = (None, None);
             while let Some(rows) = rows.as_mut().filter(|_| next_row <= index) {
-                columns = rows.next().transpose()?.and_then(|row| row.columns);
+                let row = rows.next().transpose()?;
+                (columns, prompt) =
+                    row.map_or((None, None), |row| (row.columns, answers::prompt_of(&row.body)));
                 next_row += 1;
             }
-            writer.write(&Item { index, custom_id, columns }, &outcome)?;
+            if rows.is_none() && writer.is_table() {
+                let payload: Asked = bulk.queue().get(result.id).await?.payload.to()?;
+                prompt = answers::prompt_of(&payload.body);
+            }
+            writer.write(&Item { index, custom_id, columns, prompt }, &outcome)?;
         }
         match page.next {
             Some(next) => after = next,

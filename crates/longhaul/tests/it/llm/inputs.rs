@@ -85,6 +85,24 @@ fn a_table_keeps_its_columns_and_gains_those_of_the_schema() {
 }
 
 #[test]
+fn prompts_that_come_from_no_table_stand_beside_their_answers_in_one() {
+    let sim = Sim::start(&[]);
+    let desk = Desk::at(&sim, 0);
+    desk.place.write("in.txt", "one, two\nthree\n");
+    desk.ok(&["run", "in.txt", "--sync", "--out", "out.csv"]);
+    let table = read(&desk.place.path("out.csv"));
+    let lines: Vec<&str> = table.lines().collect();
+    assert_eq!(lines[0], "index,id,prompt,answer,error");
+    assert!(lines[1].starts_with("0,,\"one, two\",") && lines[2].starts_with("1,,three,"), "{table}");
+    // The store has them too.
+    desk.ok(&["runs", "results", &desk.run_id(), "--out", "stored.csv"]);
+    assert_eq!(read(&desk.place.path("stored.csv")), table);
+    desk.place.write("in.jsonl", "{\"id\":\"a\",\"prompt\":\"four\"}\n");
+    desk.ok(&["run", "in.jsonl", "--sync", "--out", "out2.csv"]);
+    assert!(read(&desk.place.path("out2.csv")).contains("\n0,a,four,"));
+}
+
+#[test]
 fn conversations_and_images_pass_through() {
     let sim = Sim::start(&[]);
     let desk = Desk::at(&sim, 0);
