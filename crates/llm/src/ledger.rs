@@ -163,8 +163,8 @@ pub enum LedgerError {
     OverBudget(Box<OverBudget>),
     /// A cap cannot be kept without a price.
     #[error(
-        "{scope} has a cap of {cap}, but {model} has no price, so the cap cannot be kept; add a price for it, lift the cap, \
-         or allow unpriced calls"
+        "{scope} has a cap of {cap}, but {model} has no price, so the cap cannot be kept; add a price for it, or lift \
+         the cap"
     )]
     Unpriced {
         /// Whose cap.

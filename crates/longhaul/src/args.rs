@@ -232,7 +232,12 @@ pub(crate) enum Command {
         /// The shell.
         shell: clap_complete::Shell,
     },
-    /// Prints the manual page.
-    #[command(after_help = "Example:\n  longhaul man | man -l -")]
-    Man,
+    /// Prints a manual page; the first one names the others.
+    #[command(
+        after_help = "Examples:\n  longhaul man | man -l -\n  longhaul man run | man -l -\n  longhaul man jobs ls | man -l -"
+    )]
+    Man {
+        /// Of which command; default of the program.
+        command: Vec<String>,
+    },
 }

@@ -189,7 +189,8 @@ pub(crate) fn hint_of(error: &anyhow::Error) -> Option<String> {
         }
         match queue_error(cause) {
             Some(QueueError::Unavailable(_)) => {
-                return Some("try again; where the store is, longhaul doctor looks closer".to_owned());
+                // Whether it helps to try again is in the error itself.
+                return Some("look closer with longhaul doctor".to_owned());
             }
             Some(QueueError::NotFound(text)) if text.contains("no process") => {
                 return Some("list what there is: longhaul process ls".to_owned());

@@ -33,8 +33,8 @@ mod progress;
 mod prompts;
 mod remote;
 mod server;
-mod sharing;
 mod server_space;
+mod sharing;
 mod sheets;
 mod store;
 mod telemetry;
@@ -53,7 +53,7 @@ fn start(cli: &Cli) -> Result<Code> {
     // These need neither settings nor a store, so that they work where those are broken.
     match &cli.command {
         Command::Completions { shell } => return commands::config::completions(*shell),
-        Command::Man => return commands::config::man(),
+        Command::Man { command } => return commands::config::man(command),
         Command::Init => return commands::config::init(),
         Command::Openapi => return commands::config::openapi(),
         _ => {}
@@ -65,7 +65,7 @@ fn start(cli: &Cli) -> Result<Code> {
         _ => Vec::new(),
     };
     let app = App::new(&cli.global, flags)?;
-    let mut telemetry = Telemetry::install(&cli.global, &app.settings, app.trace)?;
+    let mut telemetry = Telemetry::install(cli, &app.settings, app.trace)?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting the runtime")?;
     let ended = runtime.block_on(async {
@@ -136,7 +136,7 @@ async fn run(app: &App, command: &Command) -> Result<Code> {
         Command::Config(ConfigCommand::Show) => commands::config::show(app),
         Command::Init => commands::config::init(),
         Command::Completions { shell } => commands::config::completions(*shell),
-        Command::Man => commands::config::man(),
+        Command::Man { command } => commands::config::man(command),
         Command::Openapi => commands::config::openapi(),
     }
 }

@@ -13,6 +13,7 @@ use longhaul_queue::{State, Timestamp};
 use serde::Serialize;
 
 use crate::exit::PipeClosed;
+use crate::progress;
 
 mod table;
 
@@ -241,7 +242,9 @@ pub(crate) fn write_stdout(text: &str) -> Result<()> {
 
 /// Writes to stderr. There is nobody left to tell when that fails.
 pub(crate) fn write_stderr(text: &str) {
-    let _ = io::stderr().lock().write_all(text.as_bytes());
+    progress::beside_the_bar(|| {
+        let _ = io::stderr().lock().write_all(text.as_bytes());
+    });
 }
 
 fn ended_by_newline(mut text: String) -> String {

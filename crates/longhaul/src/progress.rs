@@ -1,6 +1,7 @@
 //! Progress on stderr: a bar on a terminal; off it one `key=value` line every 10 seconds or 5 %.
 
 use std::io::{IsTerminal, stderr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
@@ -120,11 +121,7 @@ impl Progress {
             Shown::Bar(bar) => {
                 bar.set_length(status.total);
                 bar.set_position(status.done);
-                let mut message = format!("running {} · failed {}", status.running, status.failed);
-                for fact in facts {
-                    message += &format!(" · {}", fact.text);
-                }
-                bar.set_message(message);
+                bar.set_message(message(status, facts));
             }
             Shown::Lines { last } => {
                 let percent = percent(status);
@@ -145,18 +142,47 @@ impl Drop for Progress {
     fn drop(&mut self) {
         if let Shown::Bar(bar) = &self.shown {
             bar.finish_and_clear();
+            *shown_bar() = None;
         }
     }
 }
 
+/// What a bar says, the most wanted first: a narrow terminal cuts off its end.
+fn message(status: Status, facts: &[Fact]) -> String {
+    let mut parts = Vec::with_capacity(facts.len() + 2);
+    if status.failed > 0 {
+        parts.push(format!("{} failed", status.failed));
+    }
+    parts.extend(facts.iter().map(|fact| fact.text.clone()));
+    parts.push(format!("{} running", status.running));
+    parts.join(" · ")
+}
+
 fn bar() -> ProgressBar {
     let bar = ProgressBar::new(0);
-    // A template that does not parse would be a typing error here; the default style is good enough then.
-    if let Ok(style) = ProgressStyle::with_template("▕{bar:24}▏ {pos}/{len} {percent} % · {msg} · ETA {eta}")
-    {
+    // A template that does not parse would be a typing error here; the default style is good enough then. The message takes
+    // what is left of the line, so that none is wrapped, which would leave a trail of lines.
+    let template = "▕{bar:12}▏ {pos}/{len} {percent} % · ETA {eta} · {wide_msg}";
+    if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style.progress_chars("█▉▊▋▌▍▎▏ "));
     }
+    *shown_bar() = Some(bar.clone());
     bar
+}
+
+/// The bar that is on the terminal, for whoever writes there meanwhile.
+fn shown_bar() -> MutexGuard<'static, Option<ProgressBar>> {
+    static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
+    BAR.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes to stderr with the bar out of the way.
+pub(crate) fn beside_the_bar(write: impl FnOnce()) {
+    let bar = shown_bar().clone();
+    match bar {
+        Some(bar) => bar.suspend(write),
+        None => write(),
+    }
 }
 
 fn percent(status: Status) -> u64 {
@@ -185,6 +211,15 @@ mod tests {
         let facts = [Fact { name: "cost_usd", value: "0.37".to_owned(), text: "$0.37".to_owned() }];
         let with_cost = expected.replace(" elapsed", " cost_usd=0.37 elapsed");
         assert_eq!(line(status, &facts, Duration::from_secs(7)), with_cost);
+    }
+
+    #[test]
+    fn a_bar_says_first_what_people_look_for() {
+        let fact = |text: &str| Fact { name: "", value: String::new(), text: text.to_owned() };
+        let facts = [fact("38 req/s"), fact("$0.37 of ~$0.91")];
+        let status = Status { done: 3, total: 12, failed: 1, running: 2 };
+        assert_eq!(message(status, &facts), "1 failed · 38 req/s · $0.37 of ~$0.91 · 2 running");
+        assert_eq!(message(Status { failed: 0, ..status }, &[]), "2 running");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use crate::args::{Command, Global};
+use crate::args::{Cli, Command, Global};
 use crate::config::{self, Settings};
 use crate::exit::Code;
 use crate::output::Color;
@@ -70,7 +70,8 @@ pub(crate) struct Telemetry {
 
 impl Telemetry {
     /// Sets up the log, and the export where it is wanted.
-    pub(crate) fn install(global: &Global, settings: &Settings, root: Root) -> Result<Self> {
+    pub(crate) fn install(cli: &Cli, settings: &Settings, root: Root) -> Result<Self> {
+        let global = &cli.global;
         let (exporter, exporting) = match export::Target::of(settings)? {
             Some(target) => {
                 let (exporter, exporting) = export::prepare(target)?;
@@ -83,8 +84,10 @@ impl Telemetry {
         let layer = TraceLayer::new(root.own, exporter.clone());
         let wanted = filter_fn(move |metadata| is_wanted(metadata, level))
             .with_max_level_hint(level.max(LevelFilter::INFO));
-        let fmt = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-        let lines = if terminal {
+        let fmt = tracing_subscriber::fmt::layer().with_writer(|| lines::Stderr);
+        let lines = if is_for_people(&cli.command) && global.verbose == 0 {
+            fmt.fmt_fields(lines::NoFields).event_format(lines::Warnings).boxed()
+        } else if terminal {
             // Who does not ask for more is told what happened, not within what.
             let shown = filter_fn(move |metadata| !metadata.is_span() || level >= LevelFilter::INFO);
             fmt.with_ansi(is_colored(global)).with_filter(shown).boxed()
@@ -126,6 +129,12 @@ impl Telemetry {
             exporting.finish().await;
         }
     }
+}
+
+/// A command that somebody waits for says what happened as its other warnings; what runs on and on writes a log, which is read
+/// by programs.
+const fn is_for_people(command: &Command) -> bool {
+    !matches!(command, Command::Up(_) | Command::Work(_) | Command::Mcp(_) | Command::Sim(_))
 }
 
 /// The commands whose jobs name them as their parent.

@@ -42,6 +42,9 @@ impl std::str::FromStr for StoreUrl {
 
     fn from_str(url: &str) -> Result<Self> {
         match url.split_once("://") {
+            Some(("sqlite", ":memory:")) => {
+                Err(no_such_store("a database of SQLite in memory is no store", url))
+            }
             Some(("sqlite", path)) if !path.is_empty() => Ok(Self::Sqlite(PathBuf::from(path))),
             Some(("redis" | "rediss", _)) => url.parse().map(Self::Redis),
             Some(("postgres" | "postgresql", _)) => url.parse().map(|url| Self::Postgres(Box::new(url))),

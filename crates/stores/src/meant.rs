@@ -43,6 +43,9 @@ fn with_scheme(scheme: &str, rest: &str) -> Option<String> {
     let place = place.split('?').next().unwrap_or_default();
     let has_user = rest.contains('@');
     match scheme {
+        "sqlite" | "sqlite3" | "file" if rest.trim_start_matches('/') == ":memory:" => {
+            Some("memory://".to_owned())
+        }
         "sqlite" | "sqlite3" | "file" => {
             let path = rest.strip_prefix("//").unwrap_or(rest).split('?').next().unwrap_or_default();
             // An @ may end a password that somebody wrote behind the wrong name.
@@ -89,6 +92,8 @@ mod tests {
             ("", Some(SQLITE)),
             ("sqlite", Some(SQLITE)),
             ("sqlite://", Some(SQLITE)),
+            ("sqlite://:memory:", Some("memory://")),
+            ("file::memory:", Some("memory://")),
             ("sqlite:jobs.db", Some("sqlite://jobs.db")),
             ("sqlite:/srv/jobs.db", Some("sqlite:///srv/jobs.db")),
             ("file:jobs.db", Some("sqlite://jobs.db")),

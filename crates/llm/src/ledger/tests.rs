@@ -180,8 +180,8 @@ async fn a_cap_is_not_kept_without_a_price() {
     let error = reserve(&ledger, unpriced("b", false)).await.expect_err("there is a cap");
     assert_eq!(
         error.to_string(),
-        "all has a cap of $5.00, but m has no price, so the cap cannot be kept; add a price for it, lift the cap, or allow \
-         unpriced calls"
+        "all has a cap of $5.00, but m has no price, so the cap cannot be kept; add a price for it, or lift the \
+         cap"
     );
     reserved(&ledger, unpriced("b", true)).await;
     check(&ledger, [1, 0, 1, 0, 0, 0]).await;

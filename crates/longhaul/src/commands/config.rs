@@ -110,10 +110,30 @@ pub(crate) fn completions(shell: Shell) -> Result<Code> {
     Ok(Code::Ok)
 }
 
-/// `man`.
-pub(crate) fn man() -> Result<Code> {
+/// `man`: the page of a command, also by the name that another page gives it: `longhaul-jobs-ls`.
+pub(crate) fn man(command: &[String]) -> Result<Code> {
+    let mut found = Cli::command();
+    found.build();
+    let given = command.join("-");
+    let mut rest = given.trim_end_matches("(1)");
+    rest = rest.strip_prefix(found.get_name()).map_or(rest, |rest| rest.trim_start_matches('-'));
+    while !rest.is_empty() {
+        // Names of commands may have a hyphen too, so the longest that fits is the one.
+        let fits = |part: &clap::Command| {
+            let after = rest.strip_prefix(part.get_name())?;
+            let after = if after.is_empty() { after } else { after.strip_prefix('-')? };
+            Some((after, part.clone()))
+        };
+        let next = found.get_subcommands().filter_map(fits).min_by_key(|(after, _)| after.len());
+        let Some((after, part)) = next else {
+            return Err(Failure::new(Code::NothingMatched, format!("there is no manual page {given}"))
+                .hint("the page of the program names all: longhaul man")
+                .into());
+        };
+        (rest, found) = (after, part);
+    }
     let mut page = Vec::new();
-    clap_mangen::Man::new(Cli::command()).render(&mut page).context("writing the manual page")?;
+    clap_mangen::Man::new(found).render(&mut page).context("writing the manual page")?;
     write_stdout(&String::from_utf8(page).context("the manual page is not text")?)?;
     Ok(Code::Ok)
 }

@@ -65,7 +65,15 @@ pub(crate) async fn run(app: &App) -> Result<Code> {
     let mut checks = vec![settings(app), clock(app.now())];
     let location = store::location(&app.settings)?;
     checks.extend(disks(app, &location)?);
+    let missing = matches!(&location, StoreUrl::Sqlite(path) if !path.exists());
     match app.queue().await {
+        Err(_) if missing => {
+            let text = format!(
+                "none yet at {}: the first command that needs one makes it",
+                store::shown_url(&app.settings)?
+            );
+            checks.push(Check::ok("store", text));
+        }
         Err(error) => {
             let url = &app.settings.get("store.url")?.value;
             let away = if is_outage(&error) { server::how_to_find(&location, url) } else { None };

@@ -13,8 +13,8 @@ use crate::server;
 
 /// Serves until the client closes its end.
 pub(crate) async fn run(app: &App, args: &McpArgs) -> Result<Code> {
-    // Whoever only looks leaves no store behind where there was none.
-    let queue = if args.allow_write { app.queue_or_new().await? } else { app.queue().await? };
+    // A client starts its servers with itself, in a new folder too, and asks them for hours: the store is made.
+    let queue = app.queue_or_new().await?;
     let ctx = server::context(app, (&queue, None), ServerOptions::default()).await?;
     let access = if args.allow_write { Access::WRITE } else { Access::READ };
     match mcp::serve(ctx, access, tokio::io::stdin(), tokio::io::stdout()).await {

@@ -1,5 +1,6 @@
 //! `runs …`: runs that are stored, by whatever process they were submitted.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use anyhow::Result;
@@ -10,6 +11,7 @@ use longhaul_queue::{Job, State};
 use serde::Serialize;
 
 use super::run::{Answers, code_of, print_summary, show, write_answers};
+use super::workers::SILENT_AFTER;
 use crate::app::App;
 use crate::args::{Decision, RunsCommand};
 use crate::exit::{Code, Failure};
@@ -129,12 +131,23 @@ struct Line {
     model: String,
     profile: String,
     created_at: longhaul_queue::Timestamp,
+    /// Whether a worker serves it now; otherwise nothing moves.
+    served: bool,
     #[serde(flatten)]
     progress: Progress,
 }
 
+/// The queues that living workers serve.
+async fn served(bulk: &Bulk) -> Result<HashSet<String>> {
+    let now = bulk.queue().clock().now();
+    let workers = bulk.queue().store().workers(now).await?;
+    let living = workers.into_iter().filter(|worker| now.since(worker.seen_at) <= SILENT_AFTER);
+    Ok(living.flat_map(|worker| worker.queues).collect())
+}
+
 async fn ls(app: &App, bulk: &Bulk, limit: usize) -> Result<Code> {
     let page = Run::list(bulk.queue(), None, limit).await?;
+    let served = served(bulk).await?;
     let mut lines = Vec::with_capacity(page.items.len());
     for job in page.items {
         let Some(process) = &job.process_id else { continue };
@@ -146,6 +159,7 @@ async fn ls(app: &App, bulk: &Bulk, limit: usize) -> Result<Code> {
             model: run.settings.model,
             profile: run.settings.profile,
             created_at: run.job.created_at,
+            served: served.contains(run.id.as_str()),
             progress,
         });
     }
@@ -157,7 +171,7 @@ async fn ls(app: &App, bulk: &Bulk, limit: usize) -> Result<Code> {
             let progress = &line.progress;
             table.row(vec![
                 Cell::new(&line.id),
-                Cell::new(status_word(progress)),
+                Cell::new(status_word(progress, line.served)),
                 Cell::new(format!("{}/{}", grouped(progress.ended()), grouped(progress.total))),
                 Cell::new(grouped(progress.failed)),
                 Cell::new(&line.model),
@@ -172,10 +186,11 @@ async fn ls(app: &App, bulk: &Bulk, limit: usize) -> Result<Code> {
     Ok(Code::Ok)
 }
 
-fn status_word(progress: &Progress) -> String {
+fn status_word(progress: &Progress, served: bool) -> String {
     use longhaul_pipelines::bulk::progress::Status;
     match (progress.status, progress.held) {
         (Status::Held, Some(held)) => format!("{}: {held}", Status::Held),
+        (Status::Running, _) if !served => "waits for a worker".to_owned(),
         (status, _) => status.to_string(),
     }
 }
@@ -191,6 +206,7 @@ fn cost(progress: &Progress) -> String {
 
 async fn show_one(app: &App, bulk: &Bulk, run: &Run) -> Result<Code> {
     let progress = Progress::of(bulk, &run.id, &run.settings).await?;
+    let served = served(bulk).await?.contains(run.id.as_str());
     let mut batches = Vec::new();
     let mut found = manage::batches(bulk, &run.id).await?;
     found.extend(manage::refused_batches(bulk, &run.id).await?);
@@ -211,7 +227,7 @@ async fn show_one(app: &App, bulk: &Bulk, run: &Run) -> Result<Code> {
         let settings = &run.settings;
         let mut lines = vec![
             format!("run          {}", run.id),
-            format!("status       {}", status_word(&progress)),
+            format!("status       {}", status_word(&progress, served)),
             format!(
                 "file         {} ({})",
                 settings.source.name,
@@ -247,7 +263,8 @@ async fn show_one(app: &App, bulk: &Bulk, run: &Run) -> Result<Code> {
         lines.join("\n")
     })?;
     if let Some(held) = progress.held {
-        app.out.hint(super::run::way_out(held, &run.id));
+        let message = progress.message.as_deref().unwrap_or_default();
+        app.out.hint(super::run::way_out(held, message, &run.id));
     }
     Ok(Code::Ok)
 }

@@ -1,10 +1,10 @@
 //! A line of the log as JSON. Ids and slice stand at the top, where tools look for them.
 
-use std::fmt;
+use std::{fmt, io};
 
 use longhaul_queue::TraceContext;
 use serde::{Serialize, Serializer};
-use tracing::{Event, Subscriber};
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
@@ -12,6 +12,7 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::{LookupSpan, Scope};
 
 use super::spans::{Fields, Open, Value};
+use crate::output::{plain, write_stderr};
 
 /// Fields of spans are kept by the layer of traces; they are not formatted a second time.
 pub(super) struct NoFields;
@@ -19,6 +20,47 @@ pub(super) struct NoFields;
 impl<'writer> FormatFields<'writer> for NoFields {
     fn format_fields<R: RecordFields>(&self, _: Writer<'writer>, _: R) -> fmt::Result {
         Ok(())
+    }
+}
+
+/// Stderr, beside whatever else is shown there.
+pub(super) struct Stderr;
+
+impl io::Write for Stderr {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        write_stderr(&String::from_utf8_lossy(bytes));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// For people: `warning: what happened (key=value, key=value)`.
+pub(super) struct Warnings;
+
+impl<S, N> FormatEvent<S, N> for Warnings
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let word = if *event.metadata().level() == Level::ERROR { "error" } else { "warning" };
+        let message = fields.take("message").map_or_else(String::new, |message| message.to_string());
+        let details: Vec<String> = fields.0.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        write!(writer, "{word}: {}", plain(&message))?;
+        match details.is_empty() {
+            true => writeln!(writer),
+            false => writeln!(writer, " ({})", plain(&details.join(", "))),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Gives each span its place in a trace, keeps its fields for the lines of the log, and hands it on when it is over.
 
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -23,6 +23,17 @@ pub(super) enum Value {
     Int(i64),
     Float(f64),
     Bool(bool),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::Int(number) => write!(f, "{number}"),
+            Self::Float(number) => write!(f, "{number}"),
+            Self::Bool(truth) => write!(f, "{truth}"),
+        }
+    }
 }
 
 /// Fields by name, in the order in which they came.

@@ -144,8 +144,6 @@ fn a_question_does_not_make_a_store() {
         place.run(args).fails(6, &["there is no store at .longhaul/longhaul.db", "default", "hint:"]);
     }
     assert!(!place.path(".longhaul").exists());
-    let doctor = place.run(&["doctor"]);
-    assert_eq!(doctor.code, Some(8), "{doctor:?}");
 }
 
 #[test]
@@ -226,4 +224,31 @@ fn a_schedule_is_added_shown_fired_and_removed() {
     place
         .run(&["schedule", "add", "x", "--cron", "0 8 * * *", "--tz", "Mars/Base", "--kind", "k"])
         .fails(2, &["Mars/Base"]);
+}
+
+#[test]
+fn every_page_that_a_manual_page_names_is_printed() {
+    let place = Place::new();
+    let mut pages = vec!["longhaul".to_owned()];
+    let mut seen = 0;
+    while let Some(page) = pages.pop() {
+        seen += 1;
+        let text = place.ok(&["man", &page]).replace("\\-", "-");
+        assert!(text.contains(&format!(".TH {page} 1")), "{page}: {text}");
+        pages.extend(text.lines().filter_map(|line| Some(line.strip_suffix("(1)")?.to_owned())));
+    }
+    assert!(seen > 60, "{seen} pages");
+    assert_eq!(place.ok(&["man", "jobs", "ls"]), place.ok(&["man", "longhaul-jobs-ls(1)"]));
+    place.run(&["man", "nosuch"]).fails(4, &["no manual page nosuch"]);
+}
+
+#[test]
+fn a_new_folder_is_no_problem_for_doctor() {
+    let place = Place::new();
+    let checks = place.json(&["doctor"]);
+    let store = checks["items"].as_array().expect("a list").iter().find(|check| check["check"] == "store");
+    let store = store.expect("a line about the store");
+    assert_eq!(store["status"], "ok", "{store}");
+    assert!(store["text"].as_str().is_some_and(|text| text.contains("none yet")), "{store}");
+    assert!(!place.path(".longhaul").exists(), "a mere question makes no store");
 }

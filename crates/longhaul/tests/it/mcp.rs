@@ -272,8 +272,10 @@ fn clients_of_the_newest_revision_need_no_handshake() {
 }
 
 #[test]
-fn whoever_only_looks_leaves_no_store_behind() {
+fn a_client_can_start_in_a_new_folder() {
     let place = Place::new();
-    place.run(&["mcp"]).fails(6, &["no store", "longhaul enqueue"]);
-    assert!(!place.path(".longhaul").exists());
+    let mut client = Client::start(&place, &[]);
+    client.initialize("2025-11-25");
+    assert_eq!(client.done("list_jobs", &json!({}))["jobs"], json!([]));
+    assert_eq!(client.end().0, Some(0));
 }

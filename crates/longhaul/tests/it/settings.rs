@@ -119,6 +119,7 @@ fn a_store_that_is_none_is_told_with_the_nearest_form() {
         ("localhost:6379", vec!["\"localhost:6379\"", "did you mean redis://localhost:6379?"]),
         ("redis:/x", vec!["\"redis:/x\"", "did you mean redis://x?"]),
         ("sqlite", vec!["\"sqlite\"", "did you mean sqlite://.longhaul/longhaul.db?"]),
+        ("sqlite://:memory:", vec!["in memory", "did you mean memory://?"]),
         ("", vec!["the store URL is empty", "did you mean sqlite://.longhaul/longhaul.db?"]),
         ("me:secret@h:5432/d", vec!["me:***@h:5432/d", "postgres://USER@h:5432/DATABASE?"]),
         ("http://localhost:7788", vec!["--server"]),

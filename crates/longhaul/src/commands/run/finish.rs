@@ -136,13 +136,13 @@ pub(crate) async fn write_answers(
         }
     }
     writer.finish()?;
+    outputs::remember(bulk.queue(), run.id.as_str(), &places).await;
     if let Some(out) = answers.out {
         app.out.note(format_args!("answers are in {}", out.display()));
     }
     Ok(written)
 }
 
-    outputs::remember(bulk.queue(), run.id.as_str(), &places).await;
 /// How an answer says that it was cut off.
 const CUT_OFF: &str = "length";
 
@@ -179,6 +179,12 @@ async fn outcome_of(bulk: &Bulk, result: &JobResult) -> Result<(Option<String>, 
         _ => (result.state.to_string(), text),
     };
     Ok((payload.custom_id, Outcome::Error(ErrorInfo { class, message })))
+}
+
+/// What a request asks.
+#[derive(Deserialize)]
+struct Asked {
+    body: serde_json::Value,
 }
 
 /// The caller's name for a request.
@@ -223,7 +229,7 @@ pub(crate) fn print_summary(app: &App, run: &Run, progress: &Progress, took: Opt
                 run.id,
                 message.as_deref().unwrap_or_default()
             ));
-            app.out.hint(way_out(held, &run.id));
+            app.out.hint(way_out(held, message.as_deref().unwrap_or_default(), &run.id));
         }
         (None, _) if progress.failed > 0 => {
             app.out.hint(format_args!("ask again with the same command; see why with longhaul jobs ls --process {} --state failed, ask again with longhaul runs retry-failed {}", run.id, run.id));
@@ -277,9 +283,24 @@ pub(crate) fn spending(progress: &Progress) -> Vec<String> {
     lines
 }
 
+/// How the ledger says that a cap cannot be kept.
+const NO_PRICE: &str = "has no price";
+
 /// What a person can do about a run that is held.
-pub(crate) fn way_out(held: Held, id: &RunId) -> String {
+pub(crate) fn way_out(held: Held, message: &str, id: &RunId) -> String {
+    // The first word of a refusal is the name of what has the cap.
+    let scope = message.split(' ').next().and_then(|word| word.split_once(':'));
     match held {
+        Held::Budget if message.contains(NO_PRICE) => format!(
+            "name the model's price in a file, and that file in llm.prices (docs/models.md), then longhaul runs resume {id}; \
+             or ask without a cap"
+        ),
+        Held::Budget if scope.is_some_and(|(kind, _)| kind == "day") => format!(
+            "the cap of a day is the setting budget.day: raise it, or wait for the next day (UTC), then longhaul runs resume {id}"
+        ),
+        Held::Budget if scope.is_some_and(|(kind, _)| kind == "tag") => {
+            format!("the cap of a tag is the setting budget.tags: raise it, then longhaul runs resume {id}")
+        }
         Held::Budget => {
             format!(
                 "allow more: longhaul runs resume {id} --max-cost USD; or bound answers with --max-tokens, since a call is booked at its longest"

@@ -48,11 +48,16 @@ fn a_run_stops_before_its_limit_and_goes_on_when_more_is_allowed() {
 
 #[test]
 fn budgets_of_a_day_and_of_tags_stop_a_run_too() {
-    for (setting, value) in [("LONGHAUL_BUDGET__DAY", "0.001"), ("LONGHAUL_BUDGET__TAGS", "team=0.001")] {
+    for (setting, value, named) in [
+        ("LONGHAUL_BUDGET__DAY", "0.001", "budget.day"),
+        ("LONGHAUL_BUDGET__TAGS", "team=0.001", "budget.tags"),
+    ] {
         let sim = Sim::start(&[]);
         let mut desk = Desk::at(&sim, 100);
         desk.set(setting, value);
-        run(&desk, &["--tag", "team"]).fails(7, &["held (budget)"]);
+        let ran = run(&desk, &["--tag", "team"]);
+        ran.fails(7, &["held (budget)", named]);
+        assert!(!ran.stderr.contains("--max-cost"), "it would not help: {ran:?}");
         assert!(booked(&desk) <= 1_000 && billed(&sim) <= 1_000, "{setting}");
         desk.set(setting, &value.replace("0.001", "10"));
         let ran = run(&desk, &["--tag", "team"]);
@@ -104,7 +109,8 @@ fn what_has_no_price_is_called_unpriced_and_has_no_limit() {
     assert!(desk.ok(&["costs"]).stdout.contains("unpriced"));
     // A limit on what cannot be counted would be no limit.
     let executed = sim.count("executed");
-    let ran = run(&desk, &[&model[..], &["--max-cost", "1", "--limit", "4"]].concat());
-    ran.fails(7, &["price"]);
+    let ran = run(&desk, &[&model[..], &["--max-cost", "1", "--limit", "4", "--force"]].concat());
+    ran.fails(7, &["has no price", "llm.prices"]);
+    assert!(!ran.stderr.contains("allow unpriced"), "there is no such option: {ran:?}");
     assert_eq!(sim.count("executed"), executed);
 }

@@ -1,5 +1,7 @@
 //! `runs …`: what becomes of a run that is stored.
 
+use std::process::{Command, Stdio};
+
 use crate::workers::until;
 
 use super::sim::{Desk, Sim, all_answered};
@@ -102,4 +104,44 @@ fn every_command_speaks_json() {
     desk.json(&["estimate", "prompts.txt"]);
     desk.json(&["run", "prompts.txt", "--sync", "--dry-run"]);
     desk.json(&["runs", "rm", &id, "--yes"]);
+}
+
+/// What a terminal of 80 columns is told, line by line, without colours and the like.
+fn on_a_terminal(desk: &Desk, args: &[&str]) -> Vec<String> {
+    let program = desk.command(args);
+    let words: Vec<String> = [program.get_program()]
+        .into_iter()
+        .chain(program.get_args())
+        .map(|word| format!("'{}'", word.to_str().expect("text")))
+        .collect();
+    let mut terminal = Command::new("script");
+    terminal.args(["-qec", &format!("stty cols 80; exec {}", words.join(" ")), "/dev/null"]);
+    terminal.current_dir(program.get_current_dir().expect("a folder")).env("TERM", "xterm");
+    terminal.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let output = terminal.stdin(Stdio::null()).output().expect("running script");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let mut lines = vec![String::new()];
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\r' | '\n' => lines.push(String::new()),
+            // An escape ends with a letter.
+            '\u{1b}' => drop(letters.by_ref().find(char::is_ascii_alphabetic)),
+            letter => lines.last_mut().expect("one").push(letter),
+        }
+    }
+    lines
+}
+
+#[test]
+fn the_bar_fits_a_terminal_of_80_columns() {
+    let sim = Sim::start(&["--latency", "30ms"]);
+    let desk = Desk::at(&sim, 200);
+    let args = ["run", "prompts.txt", "--sync", "--concurrency", "4", "--out", "a.jsonl"];
+    let lines = on_a_terminal(&desk, &args);
+    let bars: Vec<&String> = lines.iter().filter(|line| line.contains('▕')).collect();
+    assert!(bars.iter().any(|bar| bar.contains("/200") && bar.contains("req/s")), "{lines:#?}");
+    for bar in bars {
+        assert!(bar.chars().count() <= 80, "it is wrapped: {bar:?}");
+    }
 }

@@ -62,3 +62,19 @@ fn interrupted_while_prompts_are_read_it_ends_and_has_stored_nothing() {
     assert!(said.contains("nothing was stored") && said.contains("same command"), "{said}");
     assert!(!desk.place.path(".longhaul").exists());
 }
+
+#[test]
+fn a_run_whose_command_was_interrupted_waits_for_a_worker_and_does_not_run() {
+    let sim = Sim::start(&["--latency", "50ms"]);
+    let desk = Desk::at(&sim, 200);
+    let run = start(&desk, &["run", "prompts.txt", "--sync", "--concurrency", "2"]);
+    until("an answer", || sim.count("executed") > 0);
+    let shown = |word: &str| desk.ok(&["runs", "ls"]).stdout.contains(word);
+    until("the worker to be heard of", || shown("running"));
+    interrupt(&run);
+    let (code, said) = ended(run);
+    assert_eq!(code, Some(130), "{said}");
+    assert!(shown("waits for a worker") && !shown("running"), "{:?}", desk.ok(&["runs", "ls"]));
+    assert_eq!(desk.only_run()["served"], false);
+    assert!(desk.ok(&["runs", "show", &desk.run_id()]).stdout.contains("waits for a worker"));
+}
