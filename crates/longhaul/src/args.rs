@@ -30,7 +30,9 @@ pub(crate) use verify::{
     CrashArgs, FairArgs, HoldArgs, HostArgs, LeaseArgs, OwnServer, ShareArgs, SharingArgs, SubmitArgs,
     VerifyArgs, VerifyCommand,
 };
-pub(crate) use work::{BENCHMARKS, BenchArgs, DemoArgs, McpArgs, TokensCommand, UpArgs, WorkArgs};
+pub(crate) use work::{
+    BENCHMARKS, BenchArgs, DemoArgs, Instrument, McpArgs, TokensCommand, UpArgs, WorkArgs,
+};
 
 /// Runs LLM work that takes minutes to days and must not be lost, paid for twice or left hanging.
 #[derive(Debug, Parser)]

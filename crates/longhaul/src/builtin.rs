@@ -6,6 +6,7 @@ use longhaul_queue::state::{JobError, Reason};
 use longhaul_queue::{Failure, JobContext, Json, Outcome, Worker};
 use serde::{Deserialize, Serialize};
 
+use crate::args::Instrument;
 use crate::commands::{demo, verify};
 use crate::parse;
 
@@ -19,8 +20,15 @@ pub(crate) fn register(worker: &mut Worker) {
     worker.handle("fail", |context: JobContext, payload: Option<Fail>| async move {
         fail(&context, &payload.unwrap_or_default())
     });
-    demo::register(worker);
-    verify::register(worker);
+}
+
+/// Registers the kinds of an instrument. Their payloads name files and waits, so they are for the processes that the
+/// instrument itself starts, on a store of its own, and never for a worker that serves others.
+pub(crate) fn register_instrument(worker: &mut Worker, instrument: Instrument) {
+    match instrument {
+        Instrument::Demo => demo::register(worker),
+        Instrument::Verify => verify::register(worker),
+    }
 }
 
 /// Payload of `sleep`.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use longhaul_queue::job::{Dependency, JobOptions, OnFailure, Retention, Unique, UniquePolicy, Window};
 use longhaul_queue::{JobId, Json, NewJob, ProcessId, RetryPolicy, Timestamp};
+use longhaul_server::own_names;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -118,6 +119,7 @@ impl JobSpec {
 
     /// The job; fields that it leaves open come from `defaults`.
     pub(crate) fn into_job(self, defaults: &NewJob, refs: &Refs, now: Timestamp) -> Result<NewJob, String> {
+        own_names::check_kind(&self.kind).map_err(|error| format!("`kind`: {error}"))?;
         let run_at = match (&self.delay, &self.at) {
             (Some(_), Some(_)) => return Err("`delay` and `at` exclude each other".to_owned()),
             (Some(delay), None) => Some(now + field("delay", parse::duration(delay))?),

@@ -34,9 +34,24 @@ pub(crate) struct WorkArgs {
     /// Run this shell command for each job: payload on stdin, result as JSON on stdout.
     #[arg(long, value_name = "CMD")]
     pub(crate) exec: Option<String>,
+    /// Pass this variable of the worker's environment on to the command; may be repeated.
+    #[arg(long = "env", value_name = "NAME", requires = "exec")]
+    pub(crate) env: Vec<String>,
     /// End when nothing is left to do.
     #[arg(long)]
     pub(crate) drain: bool,
+    /// Run the kinds of this command too; for the workers that it starts.
+    #[arg(long, value_name = "COMMAND", hide = true, conflicts_with = "exec")]
+    pub(crate) instrument: Option<Instrument>,
+}
+
+/// A command that starts workers with kinds of its own, on a store of its own.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub(crate) enum Instrument {
+    /// `demo`.
+    Demo,
+    /// `verify`.
+    Verify,
 }
 
 impl WorkArgs {

@@ -123,7 +123,8 @@ impl Show<'_> {
 
     /// A short lease, so that a worker's death is noticed within the patience of an onlooker.
     fn worker(&self) -> Result<Child> {
-        self.stage.spawn(&["-q", "work", "--concurrency", "4", "--lease", "1s"], "worker.log")
+        let words = ["-q", "work", "--instrument", "demo", "--concurrency", "4", "--lease", "1s"];
+        self.stage.spawn(&words, "worker.log")
     }
 
     async fn crash(&mut self, mut worker: Child) -> Result<Child> {

@@ -7,6 +7,7 @@ use longhaul_queue::job::{Dependency, JobOptions, Unique, UniquePolicy, Window};
 use longhaul_queue::limits::INSERT_MAX;
 use longhaul_queue::store::{Enqueued, How};
 use longhaul_queue::{JobId, Json, NewJob, ProcessId, Queue};
+use longhaul_server::own_names;
 
 use crate::app::{App, resolve_all};
 use crate::args::{EnqueueArgs, JobFlags};
@@ -63,6 +64,7 @@ fn remark(app: &App, enqueued: &Enqueued) {
 
 async fn job_of(app: &App, queue: &Queue, kind: &str, payload: Json, flags: &JobFlags) -> Result<NewJob> {
     let now = app.now();
+    own_names::check_kind(kind).map_err(|error| Failure::new(Code::Usage, error.to_string()))?;
     let usage = |option: &str, problem: String| Failure::new(Code::Usage, format!("{option}: {problem}"));
     let at = flags.at.as_deref().map(|text| parse::time(text, now).map_err(|problem| usage("--at", problem)));
     let expires = flags

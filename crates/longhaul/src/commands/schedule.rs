@@ -6,6 +6,7 @@ use longhaul_queue::limits::check_name;
 use longhaul_queue::maintenance::next_after;
 use longhaul_queue::store::Schedule;
 use longhaul_queue::{NewJob, Queue, Timestamp};
+use longhaul_server::own_names;
 use serde::Serialize;
 
 use crate::app::App;
@@ -72,6 +73,7 @@ struct Added<'a> {
 
 async fn add(app: &App, queue: &Queue, args: &ScheduleAddArgs) -> Result<Code> {
     check_name("schedule", &args.name)?;
+    own_names::check_kind(&args.kind).map_err(|error| Failure::new(Code::Usage, error.to_string()))?;
     let timezone = args.tz.clone().unwrap_or_else(system_zone);
     let next_runs = next_runs(&args.cron, &timezone, app.now())?;
     let mut job = NewJob::new(&args.kind, app.json_argument(args.payload.as_deref())?);

@@ -1,11 +1,9 @@
 //! `workers ls`.
 
 use anyhow::Result;
-use longhaul_pipelines::bulk::run::RUN_PREFIX;
-use longhaul_pipelines::scoring::sheet::SHEET_PREFIX;
 use longhaul_queue::State;
 use longhaul_queue::store::WorkerInfo;
-use longhaul_server::{batches, webhooks};
+use longhaul_server::own_names::{is_own_kind, is_own_queue};
 
 use crate::app::App;
 use crate::exit::Code;
@@ -15,8 +13,6 @@ pub(super) use longhaul_queue::limits::WORKER_SILENT_AFTER as SILENT_AFTER;
 
 /// Queues or kinds of a worker that are named in the table.
 const NAMES_SHOWN_MAX: usize = 3;
-/// How kinds begin that the program registers for itself.
-const OWN_KINDS: [&str; 6] = ["api.", "demo.", "llm.", "score.", "verify.", "webhook."];
 
 /// Lists workers.
 pub(crate) async fn ls(app: &App) -> Result<Code> {
@@ -60,16 +56,6 @@ pub(crate) async fn ls(app: &App) -> Result<Code> {
         app.out.note("no worker was heard of; start one: longhaul work");
     }
     Ok(Code::Ok)
-}
-
-fn is_own_kind(kind: &str) -> bool {
-    OWN_KINDS.iter().any(|prefix| kind.starts_with(prefix))
-}
-
-fn is_own_queue(queue: &str) -> bool {
-    [batches::QUEUE, webhooks::QUEUE].contains(&queue)
-        || queue.starts_with(RUN_PREFIX)
-        || queue.starts_with(SHEET_PREFIX)
 }
 
 /// The first names that somebody has given; the program's own where there are no others.

@@ -11,7 +11,7 @@ use longhaul_queue::limits::{CLAIM_MAX, LOG_LINE_BYTES_MAX, LOG_LINES_MAX, check
 use longhaul_queue::remote::{self, Ended};
 use longhaul_queue::state::Event;
 use longhaul_queue::store::{ClaimRequest, ExtendRequest, Renewal, Save};
-use longhaul_queue::{Claimed, Lease, WorkerId};
+use longhaul_queue::{Claimed, Job, Lease, WorkerId};
 use tokio::sync::oneshot;
 
 use super::ApiResult;
@@ -19,6 +19,7 @@ use super::extract::ApiJson;
 use super::fleet::Hello;
 use super::jobs::unfit;
 use crate::ctx::Ctx;
+use crate::own_names;
 use crate::problem::Problem;
 use crate::wait::Wait;
 
@@ -56,6 +57,14 @@ pub(super) async fn claim_work(
         return Err(wrong("queues", "queues is empty: name one, such as default").into());
     }
     check_names("kinds", asked.kinds.as_deref().unwrap_or_default())?;
+    // Without kinds, any kind of these queues is meant.
+    asked
+        .queues
+        .iter()
+        .try_for_each(|queue| own_names::check_queue(queue))
+        .map_err(|error| wrong("queues", error))?;
+    let mut kinds = asked.kinds.iter().flatten();
+    kinds.try_for_each(|kind| own_names::check_kind(kind)).map_err(|error| wrong("kinds", error))?;
     if let Some(host) = &asked.host {
         check_name("host", host).map_err(|error| wrong("host", error))?;
     }
@@ -162,6 +171,7 @@ pub(super) async fn extend_work(
 async fn end_overlong(ctx: &Ctx, leases: &[Lease]) -> Result<(), Problem> {
     let (limits, now) = (ctx.queue().limits(), ctx.queue().clock().now());
     let details = ctx.queue().store().get(leases.iter().map(|lease| lease.job_id).collect()).await?;
+    refuse_own(details.iter().map(|detail| &detail.job))?;
     let items = details.iter().filter_map(|detail| {
         let lease = leases.iter().find(|lease| lease.job_id == detail.job.id)?.clone();
         let event = remote::over_its_time(&detail.job, now)?;
@@ -201,8 +211,22 @@ pub(super) async fn save_work(
         }),
         log: asked.log.into_iter().map(line).collect(),
     };
-    ctx.queue().store().save(asked.lease.into(), save, now).await?;
+    let lease = Lease::from(asked.lease);
+    let detail = ctx.queue().store().get(vec![lease.job_id]).await?.pop();
+    refuse_own(detail.iter().map(|detail| &detail.job))?;
+    ctx.queue().store().save(lease, save, now).await?;
     Ok(Answer(Saved { saved: true }))
+}
+
+/// Jobs of the program's own kinds cannot be claimed here, so whoever names one made up its lease.
+fn refuse_own<'a>(mut jobs: impl Iterator<Item = &'a Job>) -> Result<(), Problem> {
+    match jobs.find(|job| own_names::is_own_kind(&job.kind)) {
+        None => Ok(()),
+        Some(job) => Err(wrong(
+            "lease",
+            format!("job {} is of kind {:?}, which only Longhaul's own workers run", job.id, job.kind),
+        )),
+    }
 }
 
 fn lease_time(seconds: f64) -> Result<Duration, Problem> {

@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 use super::target::Target;
 use crate::batches::{self, BatchPayload};
 use crate::ctx::Ctx;
+use crate::guard::Caller;
+use crate::own_names;
 use crate::problem::Problem;
 
 #[derive(Debug, Deserialize)]
@@ -34,6 +36,7 @@ pub(super) struct EnqueueArguments {
 
 /// `enqueue_job`.
 pub(super) async fn enqueue(ctx: &Ctx, asked: EnqueueArguments) -> Result<Value, Problem> {
+    own_names::check_kind(&asked.kind).map_err(|error| Problem::from(error).at("kind"))?;
     let mut job = NewJob::new(asked.kind, asked.payload.unwrap_or_else(Json::null));
     job.id =
         asked.id.map(|id| id.parse::<JobId>().map_err(|error| Problem::from(error).at("id"))).transpose()?;
@@ -97,7 +100,7 @@ async fn cancel_one(ctx: &Ctx, detail: JobDetail) -> Result<Value, Problem> {
     if job.kind == batches::KIND {
         // It stands for a run, and has to end that first.
         let form = detail.payload.to::<BatchPayload>()?.form;
-        let batch = batches::cancel(ctx, job.id, form).await?;
+        let batch = batches::cancel(ctx, &Caller::default(), job.id, form).await?;
         return Ok(json!({ "id": job.id, "change": batch.state }));
     }
     let (change, note) = match ctx.queue().cancel(job.id).await? {

@@ -24,7 +24,7 @@ pub(super) struct Answer {
     pub(super) value: u64,
 }
 
-/// Registers the demo's kinds. Every worker knows them, so that the demo needs no worker of its own.
+/// Registers the demo's kinds, in workers that it starts.
 pub(crate) fn register(worker: &mut Worker) {
     worker.handle("demo.work", work);
     worker.handle("demo.join", |context: JobContext, _: Json| async move { sum(&context) });

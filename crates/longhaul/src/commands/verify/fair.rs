@@ -144,7 +144,7 @@ fn tell(report: &mut Report, rounds: &mut [Round]) {
 /// Starts workers and waits until all have said that they are there.
 async fn start(stage: &Stage, processes: u32) -> Result<Vec<Child>> {
     let slots = SLOTS.to_string();
-    let words = ["work", "--queue", QUEUE, "--concurrency", &slots];
+    let words = ["work", "--instrument", "verify", "--queue", QUEUE, "--concurrency", &slots];
     let workers = (0..processes).map(|number| stage.spawn(&words, &format!("worker-{number}.log")));
     let workers = workers.collect::<Result<Vec<_>>>()?;
     let deadline = Instant::now() + PATIENCE;

@@ -30,7 +30,7 @@ struct Block {
     seconds: u64,
 }
 
-/// Registers the kind, so that the watching worker would run the job if it got it.
+/// Registers the kind: in the worker that is blocked, and in the one that watches, which would run the job if it got it.
 pub(super) fn register(worker: &mut Worker) {
     worker.handle(KIND, |context: JobContext, payload: Block| async move { block(&context, &payload) });
 }
@@ -82,7 +82,8 @@ pub(super) async fn run(app: &App, args: &LeaseArgs) -> Result<Code> {
     let holder = stage.spawn(&["verify", "hold", "--lease", &lease], "holder.log")?;
     wait_for_start(&journal, deadline).await?;
     // Its lease is short, so that it would be quick to take the job over.
-    let watcher = stage.spawn(&["work", "--kind", KIND, "--lease", "1s"], "watcher.log")?;
+    let words = ["work", "--instrument", "verify", "--kind", KIND, "--lease", "1s"];
+    let watcher = stage.spawn(&words, "watcher.log")?;
     let ended = wait_for_end(stage.queue(), id, deadline).await?;
     let report = judge(args, &stage, id, Processes { holder, watcher, ended }).await?;
     let code = report.finish(app, &mut stage)?;

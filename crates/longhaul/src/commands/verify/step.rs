@@ -13,18 +13,20 @@ use super::plan::{Answer, Payload, STEP, Way, add_up};
 use crate::exit::Code;
 use crate::output::write_stdout;
 
-/// Registers the hidden kinds. Every worker knows them, so that `verify` tests the worker that people use.
+/// Registers the kinds, in workers that `verify` starts.
 pub(crate) fn register(worker: &mut Worker) {
     worker.handle(STEP, run);
     super::lease::register(worker);
 }
 
 async fn run(context: JobContext, payload: Payload) -> Result<Outcome, Failure> {
-    let Payload { journal, number, own, way, ms } = &payload;
-    let mut pen = Pen::open(journal, *number, context.fence())?;
+    let Payload { journal, number, own, way, ms } = payload;
+    let fence = context.fence();
+    let opening = tokio::task::spawn_blocking(move || Pen::open(&journal, number, fence));
+    let mut pen = opening.await.map_err(Failure::retry)??;
     let seen = context.data::<u64>()?.unwrap_or(0);
     pen.write(What::Start, seen)?;
-    tokio::time::sleep(Duration::from_millis(*ms)).await;
+    tokio::time::sleep(Duration::from_millis(ms)).await;
     match way {
         Way::Continue if seen < Way::CONTINUES => {
             pen.write(What::Continue, seen + 1)?;
@@ -48,7 +50,7 @@ async fn run(context: JobContext, payload: Payload) -> Result<Outcome, Failure> 
         let result = parent.result.as_ref().ok_or_else(|| Failure::fatal("a parent has no result"))?;
         values.push(result.to::<Answer>()?.value);
     }
-    let answer = Answer { value: add_up(*own, values), fence: context.fence() };
+    let answer = Answer { value: add_up(own, values), fence };
     pen.write(What::End, answer.value)?;
     Ok(Outcome::Done(Json::of(&answer)?))
 }

@@ -174,7 +174,8 @@ impl<'a> Supervisor<'a> {
     fn worker(&self, slot: usize) -> Result<Child> {
         let log = format!("worker-{slot}.log");
         if runs_jobs_itself(slot) {
-            let args = ["work", "--kind", STEP, "--concurrency", "8", "--lease", LEASE];
+            let args =
+                ["work", "--instrument", "verify", "--kind", STEP, "--concurrency", "8", "--lease", LEASE];
             return self.stage.spawn(&args, &log);
         }
         let exe = self.stage.exe().to_string_lossy().replace('\'', r"'\''");

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::forms::LeaseForm;
-use super::{check_count, seconds_of, wrong};
+use super::{check_count, refuse_own, seconds_of, wrong};
 use crate::api::ApiResult;
 use crate::api::extract::ApiJson;
 use crate::api::job_in::{JobIn, new_jobs};
@@ -219,6 +219,7 @@ pub(in crate::api) async fn settle_work(
         ends.push(Ended { lease: lease.into(), event: outcome.event()?, follow_ups, usage });
     }
     let details = ctx.queue().store().get(ends.iter().map(|end| end.lease.job_id).collect()).await?;
+    refuse_own(details.iter().map(|detail| &detail.job))?;
     let jobs: HashMap<JobId, Job> = details.into_iter().map(|detail| (detail.job.id, detail.job)).collect();
     let mut settled = Vec::with_capacity(ends.len());
     let mut items: Vec<(usize, SettleItem)> = Vec::with_capacity(ends.len());
