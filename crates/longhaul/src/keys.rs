@@ -1,12 +1,11 @@
 //! Stored keys: a file each, readable by its owner alone, in the user's configuration folder. Keys are never shown.
 
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use longhaul_llm::profile::Secret;
+use longhaul_server::private_file;
 
 use crate::exit::{Code, Failure};
 
@@ -44,24 +43,8 @@ impl Keys {
     pub(crate) fn set(&self, profile: &str, key: &str) -> Result<PathBuf> {
         let path = self.path(profile).ok_or_else(|| no_folder(profile))?;
         let key = check(key)?;
-        if let Some(folder) = path.parent() {
-            DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(folder)
-                .with_context(|| format!("making {}", folder.display()))?;
-        }
-        let context = || format!("writing {}", path.display());
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&path)
-            .with_context(context)?;
-        // One that was there already keeps its mode otherwise.
-        file.set_permissions(fs::Permissions::from_mode(0o600)).with_context(context)?;
-        file.write_all(key.as_bytes()).and_then(|()| file.write_all(b"\n")).with_context(context)?;
+        private_file::replace(&path, format!("{key}\n").as_bytes())
+            .with_context(|| format!("writing {}", path.display()))?;
         Ok(path)
     }
 

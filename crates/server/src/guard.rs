@@ -9,6 +9,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
+use longhaul_queue::TraceContext;
 
 use crate::compat::Dialect;
 use crate::ctx::ServerOptions;
@@ -18,9 +19,30 @@ use crate::tokens::{Scope, Tokens};
 /// A header that only a program, or a page of our own, can send. Its value does not matter.
 pub const OWN_HEADER: &str = "x-longhaul";
 
-/// Who sent a request: the name of its token, for logs and records.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Caller(pub Option<String>);
+/// W3C trace context of whoever asks.
+const TRACEPARENT: &str = "traceparent";
+
+/// Who sent a request.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Caller {
+    /// The name of its token; none where none is needed.
+    pub name: Option<String>,
+    /// The span that it asks from (`traceparent`).
+    pub trace: Option<TraceContext>,
+    scopes: Vec<Scope>,
+}
+
+impl Caller {
+    /// Whether it may do this. Where no token is needed, everybody may.
+    pub fn may(&self, scope: Scope) -> bool {
+        self.name.is_none() || scope == Scope::Read || self.scopes.contains(&scope)
+    }
+
+    /// Whether something that a token of this name made, or nobody in particular, is its own to see and to remove.
+    pub fn owns(&self, owner: Option<&str>) -> bool {
+        self.name.as_deref() == owner || self.may(Scope::Admin)
+    }
+}
 
 /// A whole address as the target goes before the header (RFC 9112, 3.2.2), and HTTP/2 knows no other way to name the host.
 pub(crate) fn name_host(request: &mut Request) {
@@ -53,27 +75,29 @@ pub fn admit(
     if writes {
         check_form(headers)?;
     }
-    if is_open(path) {
-        return Ok(Caller(None));
-    }
-    if !options.token_required {
-        return Ok(Caller(None));
+    let trace = headers.get(TRACEPARENT).and_then(|trace| TraceContext::parse(trace.to_str().ok()?));
+    if is_open(path) || !options.token_required {
+        return Ok(Caller { trace, ..Caller::default() });
     }
     let presented = presented(headers).ok_or_else(|| {
         unauthorized("a token is needed here: send it as Authorization: Bearer TOKEN; make one with longhaul tokens add NAME")
     })?;
-    let token = tokens.find(presented).ok_or_else(|| unauthorized("this token is not known here"))?;
+    let token = tokens.find(presented).map_err(|error| {
+        tracing::error!(%error, "tokens cannot be read, so nobody is let in");
+        Problem::unavailable("the tokens of this server cannot be read; its log says why")
+    })?;
+    let token = token.ok_or_else(|| unauthorized("this token is not known here"))?;
     let scope = scope_of(method, path);
     if !token.allows(scope) {
         let text = format!("token {} may not {}: it lacks the scope", token.name, scope.as_str());
         return Err(Problem::new(StatusCode::FORBIDDEN, "scope_missing", text));
     }
-    Ok(Caller(Some(token.name)))
+    Ok(Caller { name: Some(token.name), trace, scopes: token.scopes })
 }
 
-/// What a prober may ask without a token: that we live, nothing else.
+/// What may be asked without a token: that we live, and how to ask for more.
 fn is_open(path: &str) -> bool {
-    matches!(path, "/healthz" | "/readyz" | "/startupz")
+    matches!(path, "/" | "/healthz" | "/readyz" | "/startupz")
 }
 
 /// What a request must be allowed to.

@@ -89,8 +89,8 @@ impl Tokens {
     }
 
     /// All of them.
-    pub fn list(&self) -> Vec<Token> {
-        self.file.get()
+    pub fn list(&self) -> io::Result<Vec<Token>> {
+        self.file.with(Clone::clone)
     }
 
     /// Adds one and answers it: it cannot be had again. One of the same name is replaced.
@@ -117,8 +117,9 @@ impl Tokens {
         })
     }
 
-    /// The token that a client presents, if it is one of these. Takes the same time for every wrong one.
-    pub fn find(&self, presented: &str) -> Option<Token> {
+    /// The token that a client presents, if it is one of these. Takes the same time for every wrong one. While the file cannot be
+    /// read nobody is let in, since a token that was known may have been removed.
+    pub fn find(&self, presented: &str) -> io::Result<Option<Token>> {
         let digest = digest(presented);
         self.file.with(|tokens| {
             let mut found = None;
@@ -156,14 +157,16 @@ mod tests {
         let path = folder.path().join("tokens.json");
         let (server, command) = (Tokens::open(&path).expect("opened"), Tokens::open(&path).expect("opened"));
         let token = command.add("ci", &[Scope::Enqueue]).expect("added");
-        let found = server.find(&token).expect("known");
+        let found = server.find(&token).expect("readable").expect("known");
         assert!(found.allows(Scope::Enqueue) && found.allows(Scope::Read) && !found.allows(Scope::Admin));
-        assert_eq!(server.find("lh_wrong"), None);
+        assert_eq!(server.find("lh_wrong").expect("readable"), None);
         let text = fs::read_to_string(&path).expect("readable");
         assert!(!text.contains(&token[TOKEN_PREFIX.len()..]), "{text}");
         use std::os::unix::fs::PermissionsExt as _;
         assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o077, 0);
         assert!(command.remove("ci").expect("removed"));
-        assert_eq!(server.find(&token), None);
+        assert_eq!(server.find(&token).expect("readable"), None);
+        fs::write(&path, "[{").expect("written");
+        assert!(server.find(&token).is_err(), "nobody is let in by a damaged file");
     }
 }

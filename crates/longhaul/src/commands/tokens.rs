@@ -23,7 +23,7 @@ pub(crate) fn run(app: &App, command: &TokensCommand) -> Result<Code> {
             app.out.note("it is not shown again; a running server knows it at once");
         }
         TokensCommand::Ls => {
-            let tokens = tokens.list();
+            let tokens = tokens.list()?;
             let shown: Vec<_> = tokens
                 .iter()
                 .map(|Token { name, scopes, .. }| json!({ "name": name, "scopes": scopes }))

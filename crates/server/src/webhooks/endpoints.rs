@@ -94,18 +94,19 @@ impl Endpoints {
 
     /// All of them.
     pub fn list(&self) -> Vec<Endpoint> {
-        self.file.get()
+        self.file.with_last(Clone::clone)
     }
 
     /// The endpoint of this name.
     pub fn get(&self, name: &str) -> Option<Endpoint> {
-        self.file.with(|endpoints| endpoints.iter().find(|endpoint| endpoint.name == name).cloned())
+        self.file.with_last(|endpoints| endpoints.iter().find(|endpoint| endpoint.name == name).cloned())
     }
 
     /// Those that want to know of something.
     pub fn wanting(&self, kind: &str) -> Vec<Endpoint> {
-        self.file
-            .with(|endpoints| endpoints.iter().filter(|endpoint| endpoint.wants(kind)).cloned().collect())
+        self.file.with_last(|endpoints| {
+            endpoints.iter().filter(|endpoint| endpoint.wants(kind)).cloned().collect()
+        })
     }
 
     /// Adds an endpoint and answers its secret, or changes one and lets its secret be. A disabled one is let in again.

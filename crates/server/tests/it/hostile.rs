@@ -57,7 +57,7 @@ async fn kept(stage: &Stage) -> Value {
         "schedules": format!("{:?}", store.schedules().await.expect("schedules")),
         "files": format!("{:?}", stage.ctx.shelf.list(stage.ctx.queue().clock().now())),
         "webhooks": stage.ctx.endpoints.list().len(),
-        "tokens": stage.ctx.tokens.list().len(),
+        "tokens": stage.ctx.tokens.list().expect("readable").len(),
         "calls": stage.core.stats().calls,
     })
 }
