@@ -209,7 +209,11 @@ impl Store for Server {
     }
 
     async fn results(&self, process_id: ProcessId, after: i64, limit: usize) -> Result<Page<JobResult>> {
-        let query = [("limit", limit.to_string()), ("cursor", cursor_of(after))];
+        let mut query = vec![("limit", limit.to_string()), ("cursor", cursor_of(after))];
+        if !self.api.has_token() {
+            // Results are stored and then deleted at the server, so they are needed whole. With a token, its scopes decide.
+            query.push(("secrets", true.to_string()));
+        }
         let path = ["processes", process_id.as_str(), "results"];
         let answer: Option<Listed<JobResult>> = found(self.api.get(&path, &query).await)?;
         let Some(Listed { items, next, partial }) = answer else {

@@ -26,6 +26,7 @@ pub mod maintenance;
 pub mod memory;
 mod notes;
 mod outage;
+pub mod redact;
 pub mod remote;
 pub mod retry;
 pub mod shares;

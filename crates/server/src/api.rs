@@ -30,7 +30,6 @@ mod page;
 #[expect(unused_qualifications, reason = "written by the macro that describes parameters")]
 mod processes;
 mod queues;
-mod redact;
 mod runs;
 mod schedules;
 mod sheets;

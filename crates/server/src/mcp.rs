@@ -50,12 +50,7 @@ impl Access {
         if !ctx.options.token_required {
             return if ctx.options.mcp_allow_write { Self::WRITE } else { Self::READ };
         }
-        let token = ctx.tokens.list().into_iter().find(|token| Some(&token.name) == caller.0.as_ref());
-        // One that was removed since the request came in may look, and no more.
-        token.map_or(Self::READ, |token| Self {
-            enqueue: token.allows(Scope::Enqueue),
-            admin: token.allows(Scope::Admin),
-        })
+        Self { enqueue: caller.may(Scope::Enqueue), admin: caller.may(Scope::Admin) }
     }
 
     /// Whether this scope is among it. Tools never claim jobs.

@@ -43,6 +43,10 @@ impl Api {
         Ok(Self { client, base, token })
     }
 
+    pub(super) fn has_token(&self) -> bool {
+        self.token.is_some()
+    }
+
     pub(super) fn url(&self) -> &str {
         self.base.as_str().trim_end_matches('/')
     }

@@ -6,6 +6,7 @@ use std::fmt::Display;
 use super::field::{Field, Finder};
 use crate::error::{Error, Result};
 use crate::job::{JobId, ProcessId};
+use crate::redact;
 use crate::state::State;
 
 /// Digits from which on a text may be meant as the start of an id; with fewer, half of all ids would be meant.
@@ -33,12 +34,24 @@ pub struct Filter {
     pub search: Vec<String>,
     /// Fields of its payload.
     pub fields: Vec<Field>,
+    /// Look at texts and fields as they are shown to one who may not see secrets ([`crate::redact`]): what is hidden is not found.
+    pub hide_secrets: bool,
 }
 
 impl Filter {
     /// Whether the maintained counters alone tell how many jobs match.
     pub fn is_counted(&self) -> bool {
-        let Self { states: _, queue: _, kind: _, process_id, tag, id_prefix, search, fields } = self;
+        let Self {
+            states: _,
+            queue: _,
+            kind: _,
+            process_id,
+            tag,
+            id_prefix,
+            search,
+            fields,
+            hide_secrets: _,
+        } = self;
         process_id.is_none() && tag.is_none() && id_prefix.is_none() && search.is_empty() && fields.is_empty()
     }
 
@@ -65,6 +78,7 @@ impl Filter {
             id_prefix: one_of("id", self.id_prefix, other.id_prefix)?,
             search: [self.search, other.search].concat(),
             fields: [self.fields, other.fields].concat(),
+            hide_secrets: self.hide_secrets || other.hide_secrets,
         })
     }
 
@@ -182,20 +196,24 @@ impl Sieve<'_> {
         payload: &str,
         others: impl FnOnce() -> Result<[Option<String>; 2], E>,
     ) -> Result<bool, E> {
-        if !self.fields.iter().all(|field| field.is_in(payload)) {
+        let hide = self.filter.hide_secrets;
+        let payload = if hide { redact::json_text(payload) } else { payload.into() };
+        if !self.fields.iter().all(|field| field.is_in(&payload)) {
             return Ok(false);
         }
         let is_start = |range: &Option<IdRange>| range.is_some_and(|range| range.contains(id));
         let mut left = self
             .texts
             .iter()
-            .filter(|(text, range)| !is_start(range) && !payload.contains(text))
+            .filter(|(text, range)| !is_start(range) && !payload.contains(*text))
             .map(|(text, _)| *text)
             .peekable();
         if left.peek().is_none() {
             return Ok(true);
         }
-        let others = others()?;
+        let [title, error] = others()?;
+        let error = if hide { error.map(|error| redact::text(&error).into_owned()) } else { error };
+        let others = [title, error];
         Ok(left.all(|text| others.iter().flatten().any(|other| other.contains(text))))
     }
 }

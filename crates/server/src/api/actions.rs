@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use axum::Extension;
 use axum::Json as Answer;
 use axum::extract::{Path, State as Shared};
 use axum::http::StatusCode;
@@ -20,7 +21,9 @@ use super::extract::ApiJson;
 use super::jobs::searched;
 use super::verbs::yes;
 use crate::ctx::Ctx;
+use crate::guard::Caller;
 use crate::problem::Problem;
+use crate::redact;
 
 /// Actions remembered; the oldest that is done goes first.
 const ACTIONS_MAX: usize = 100;
@@ -107,10 +110,10 @@ pub(super) struct FilterIn {
 }
 
 impl FilterIn {
-    fn read(self) -> Result<Filter, Problem> {
+    fn read(self, hide_secrets: bool) -> Result<Filter, Problem> {
         let Self { state, queue, kind, process, tag, search } = self;
         let process_id = process.map(Into::into);
-        let given = Filter { states: state, queue, kind, process_id, tag, ..Filter::default() };
+        let given = Filter { states: state, queue, kind, process_id, tag, hide_secrets, ..Filter::default() };
         searched(given, search.as_deref())
     }
 }
@@ -196,10 +199,12 @@ impl Actions {
 #[utoipa::path(post, path = "/api/v1/jobs/actions", tag = "jobs", request_body = ActionIn, responses((status = 202, body = ActionOut)))]
 pub(super) async fn start_action(
     Shared(ctx): Shared<Ctx>,
+    Extension(caller): Extension<Caller>,
     ApiJson(asked): ApiJson<ActionIn>,
 ) -> ApiResult<(StatusCode, Answer<ActionOut>)> {
-    let filter = asked.filter.read()?;
-    if filter == Filter::default() && !asked.all {
+    let hide_secrets = redact::hides_from(&caller);
+    let filter = asked.filter.read(hide_secrets)?;
+    if filter == (Filter { hide_secrets, ..Filter::default() }) && !asked.all {
         let text = "the filter is empty, which means every job: say so with \"all\": true";
         return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", text).at("filter").into());
     }

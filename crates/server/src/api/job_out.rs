@@ -9,7 +9,6 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::job_in::OptionsIn;
-use super::redact::redacted;
 
 /// A job.
 #[derive(Debug, Serialize, ToSchema)]
@@ -133,15 +132,13 @@ pub(super) struct JobDetailOut {
     log: Vec<LogLine>,
 }
 
-impl JobDetailOut {
-    /// As it is shown to one who may see secrets, or not.
-    pub(super) fn new(detail: JobDetail, hide_secrets: bool) -> Self {
-        let shown = |value: Json| if hide_secrets { redacted(&value) } else { value };
+impl From<JobDetail> for JobDetailOut {
+    fn from(detail: JobDetail) -> Self {
         Self {
             job: detail.job.into(),
-            payload: shown(detail.payload),
-            data: detail.data.map(shown),
-            result: detail.result.map(shown),
+            payload: detail.payload,
+            data: detail.data,
+            result: detail.result,
             depends_on: detail.depends_on,
             after_process: detail.after_process.map(|id| id.as_str().to_owned()),
             runs: detail.runs,

@@ -7,7 +7,7 @@ use axum::Json as Answer;
 use axum::extract::{Path, State as Shared};
 use axum::http::StatusCode;
 use longhaul_queue::store::{Enqueued, Filter, How, ListRequest};
-use longhaul_queue::{JobId, NewJob, State, Timestamp};
+use longhaul_queue::{Job, JobId, NewJob, State, Timestamp};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
@@ -17,10 +17,10 @@ use super::idempotency::{Key, Keyed};
 use super::job_in::{JobIn, new_jobs, wrong};
 use super::job_out::{EnqueuedOut, ExplanationOut, JobDetailOut, JobOut};
 use super::page::{Listed, cursor_of, limit, seq_of};
-use super::redact;
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 use crate::problem::Problem;
+use crate::redact;
 use crate::wait::{Wait, duration};
 use crate::webhooks;
 
@@ -78,6 +78,7 @@ pub(super) fn searched(given: Filter, text: Option<&str>) -> Result<Filter, Prob
 #[utoipa::path(get, path = "/api/v1/jobs", tag = "jobs", params(JobsQuery), responses((status = 200, body = Listed<JobOut>)))]
 pub(super) async fn list_jobs(
     Shared(ctx): Shared<Ctx>,
+    Extension(caller): Extension<Caller>,
     ApiQuery(query): ApiQuery<JobsQuery>,
 ) -> ApiResult<Answer<Listed<JobOut>>> {
     let given = Filter {
@@ -86,8 +87,10 @@ pub(super) async fn list_jobs(
         kind: query.kind,
         process_id: query.process.map(Into::into),
         tag: query.tag,
+        hide_secrets: redact::hides_from(&caller),
         ..Filter::default()
     };
+    let hide = given.hide_secrets;
     let request = ListRequest {
         filter: searched(given, query.search.as_deref())?,
         newest_first: query.order.unwrap_or_default() == Order::Newest,
@@ -96,7 +99,8 @@ pub(super) async fn list_jobs(
     };
     // One look within its bound: who asks for more comes back, and nobody holds the store for long.
     let page = ctx.queue().store().list(request).await?;
-    let items = page.items.into_iter().map(Into::into).collect();
+    let shown = |job: Job| if hide { redact::job(job) } else { job };
+    let items = page.items.into_iter().map(|job| shown(job).into()).collect();
     Ok(Answer(Listed { items, next: page.next.map(cursor_of), partial: page.partial }))
 }
 
@@ -129,11 +133,15 @@ struct ManyJobs {
 )]
 pub(super) async fn enqueue_jobs(
     Shared(ctx): Shared<Ctx>,
+    Extension(caller): Extension<Caller>,
     Keyed(key): Keyed,
     body: Body,
 ) -> ApiResult<(StatusCode, Answer<Vec<EnqueuedOut>>)> {
-    let jobs = submitted(&body)?;
+    let mut jobs = submitted(&body)?;
     drop(body);
+    if let Some(trace) = caller.trace {
+        jobs.iter_mut().for_each(|job| job.options.asked_from(trace));
+    }
     let now = ctx.queue().clock().now();
     // A job that needs no look at the store before: most of them, so the rest is kept apart.
     let is_plain = key.is_none() && jobs.iter().all(|job| job.webhook.is_none());
@@ -274,7 +282,8 @@ pub(super) async fn show_job(
     loop {
         let detail = ctx.queue().get(id).await?;
         if detail.job.state.is_terminal() || !wait.again().await {
-            return Ok(Answer(JobDetailOut::new(detail, redact::applies(&ctx, &caller))));
+            let hide = redact::hides_from(&caller);
+            return Ok(Answer(if hide { redact::detail(detail) } else { detail }.into()));
         }
     }
 }
@@ -283,7 +292,10 @@ pub(super) async fn show_job(
 #[utoipa::path(get, path = "/api/v1/jobs/{id}/explain", tag = "jobs", params(("id" = String, Path)), responses((status = 200, body = ExplanationOut)))]
 pub(super) async fn explain_job(
     Shared(ctx): Shared<Ctx>,
+    Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
 ) -> ApiResult<Answer<ExplanationOut>> {
-    Ok(Answer(ctx.queue().explain(job_id(&id)?).await?.into()))
+    let explained = ctx.queue().explain(job_id(&id)?).await?;
+    let hide = redact::hides_from(&caller);
+    Ok(Answer(if hide { redact::explanation(explained) } else { explained }.into()))
 }

@@ -1,5 +1,6 @@
 //! Processes: groups of jobs of one caller. Their results are read in submission order and then deleted for good.
 
+use axum::Extension;
 use axum::Json as Answer;
 use axum::body::Body as Streamed;
 use axum::extract::{Path, State as Shared};
@@ -24,8 +25,11 @@ use super::extract::{ApiJson, ApiQuery};
 use super::page::{Listed, PageQuery, cursor_of, limit, seq_of};
 use super::verbs::conflict;
 use crate::ctx::Ctx;
+use crate::guard::Caller;
 use crate::problem::Problem;
+use crate::redact;
 use crate::sheets;
+use crate::tokens::Scope;
 use crate::wait::{Wait, duration};
 
 /// Lines of JSON.
@@ -179,8 +183,9 @@ pub(super) struct ResultOut {
     error: Option<JobError>,
 }
 
-impl From<JobResult> for ResultOut {
-    fn from(result: JobResult) -> Self {
+impl ResultOut {
+    fn new(result: JobResult, hide_secrets: bool) -> Self {
+        let result = if hide_secrets { redact::result(result) } else { result };
         let JobResult { id, seq, kind, state, result, error } = result;
         Self { id, seq, kind, state, result, error }
     }
@@ -209,6 +214,10 @@ pub(super) struct ResultsQuery {
     cursor: Option<String>,
     /// Answer only when all jobs have ended, or after this time: `30s`, at most `5m`.
     pub(super) wait: Option<String>,
+    /// Values under the names of secrets too, as somebody needs them who stores results and then deletes them here. Asks for the scope
+    /// `work`, with which they are shown in any case.
+    #[serde(default)]
+    secrets: bool,
 }
 
 /// Reads results in submission order: a page, or with `Accept: application/jsonl` all of them, a line each.
@@ -218,18 +227,24 @@ pub(super) struct ResultsQuery {
 )]
 pub(super) async fn process_results(
     Shared(ctx): Shared<Ctx>,
+    Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     headers: HeaderMap,
     ApiQuery(query): ApiQuery<ResultsQuery>,
 ) -> ApiResult<Response> {
     let id = ProcessId::from(id);
+    if query.secrets && !caller.may(Scope::Work) {
+        let text = "secrets are shown to tokens with the scope work only";
+        return Err(Problem::new(StatusCode::FORBIDDEN, "scope_missing", text).at("secrets").into());
+    }
+    let hide = !query.secrets && redact::hides_from(&caller);
     let info = ended(&ctx, &id, query.wait.as_deref()).await?;
     let after = seq_of(query.cursor.as_deref())?.unwrap_or(0);
     if wants_lines(&headers) {
-        return Ok(lines(ctx, id, after));
+        return Ok(lines(ctx, id, after, hide));
     }
     let page = ctx.queue().results(&id, after, limit(query.limit)?).await?;
-    let items = page.items.into_iter().map(Into::into).collect();
+    let items = page.items.into_iter().map(|item| ResultOut::new(item, hide)).collect();
     let next = page.next.map(cursor_of);
     Ok(Answer(Results { items, next, unfinished: info.unfinished() }).into_response())
 }
@@ -241,7 +256,7 @@ pub(super) fn wants_lines(headers: &HeaderMap) -> bool {
 }
 
 /// All results, never more than a page of them in memory: the next is read when the client has taken the one before.
-fn lines(ctx: Ctx, id: ProcessId, after: i64) -> Response {
+fn lines(ctx: Ctx, id: ProcessId, after: i64, hide_secrets: bool) -> Response {
     let pages = stream::try_unfold(Some(after), move |after| {
         let (ctx, id) = (ctx.clone(), id.clone());
         async move {
@@ -249,7 +264,7 @@ fn lines(ctx: Ctx, id: ProcessId, after: i64) -> Response {
             let page = ctx.queue().results(&id, after, PAGE_MAX).await.map_err(std::io::Error::other)?;
             let mut text = String::new();
             for item in page.items {
-                text += &serde_json::to_string(&ResultOut::from(item))?;
+                text += &serde_json::to_string(&ResultOut::new(item, hide_secrets))?;
                 text.push('\n');
             }
             Ok::<_, std::io::Error>(Some((text, page.next)))

@@ -17,10 +17,10 @@ use super::job_in::{JobIn, OptionsIn, new_jobs};
 use super::job_out::EnqueuedOut;
 use super::jobs::unfit;
 use super::page::Listed;
-use super::redact;
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 use crate::problem::Problem;
+use crate::redact;
 
 /// Coming times that are shown.
 const RUNS_SHOWN: usize = 3;
@@ -71,12 +71,12 @@ struct ScheduledJob {
 
 impl ScheduleOut {
     fn new(schedule: Schedule, hide_secrets: bool) -> Self {
+        let schedule = if hide_secrets { redact::schedule(schedule) } else { schedule };
         let Schedule { name, cron, timezone, job, missed, next_at, last_at } = schedule;
-        let payload = if hide_secrets { redact::redacted(&job.payload) } else { job.payload };
         let job = ScheduledJob {
             kind: job.kind,
             queue: job.queue,
-            payload,
+            payload: job.payload,
             priority: job.priority,
             process_id: job.process_id.map(|id| id.as_str().to_owned()),
             options: job.options.into(),
@@ -94,7 +94,7 @@ pub(super) async fn list_schedules(
     Shared(ctx): Shared<Ctx>,
     Extension(caller): Extension<Caller>,
 ) -> ApiResult<Answer<Listed<ScheduleOut>>> {
-    let hide = redact::applies(&ctx, &caller);
+    let hide = redact::hides_from(&caller);
     let schedules = ctx.queue().store().schedules().await?;
     Ok(Answer(Listed::whole(
         schedules.into_iter().map(|schedule| ScheduleOut::new(schedule, hide)).collect(),

@@ -59,7 +59,7 @@ pub(super) async fn read(ctx: &Ctx, request: axum::extract::Request) -> Result<(
         None => CacheMode::Off,
     };
     let id = head.extensions.get::<RequestId>().map(ToString::to_string).unwrap_or_default();
-    let caller = head.extensions.get::<Caller>().and_then(|caller| caller.0.clone());
+    let caller = head.extensions.get::<Caller>().and_then(|caller| caller.name.clone());
     let bytes_max = ctx.options.json_bytes_max;
     let bytes = ctx.bodies.read(body, bytes_max).await.map_err(|unread| unread.problem(bytes_max))?;
     let body = legible::check(&bytes)

@@ -37,6 +37,7 @@ pub(super) async fn list(ctx: &Ctx, asked: ListArguments) -> Result<Value, Probl
         kind: asked.kind,
         process_id: asked.process,
         tag: asked.tag,
+        hide_secrets: true,
         ..Filter::default()
     };
     let filter = match &asked.search {
@@ -69,7 +70,7 @@ pub(super) async fn get(ctx: &Ctx, asked: GetArguments) -> Result<Value, Problem
     match Target::find(ctx, &asked.id).await? {
         Target::Job(detail) => {
             let explained = ctx.queue().explain(detail.job.id).await?;
-            Ok(show::detail(&detail, &explained))
+            Ok(show::detail(*detail, &explained))
         }
         Target::Run(run) => show::run(ctx, &run).await,
         Target::Process(process) => Ok(show::process(&ctx.queue().process(&process).await?)),

@@ -15,6 +15,7 @@ use super::show::{self, Clipped};
 use super::target::Target;
 use crate::ctx::Ctx;
 use crate::problem::Problem;
+use crate::redact;
 
 /// Bytes of a value's JSON text in one answer.
 const PIECE_BYTES_MAX: usize = 30_000;
@@ -52,7 +53,7 @@ enum Part {
 /// Runs the tool.
 pub(super) async fn get(ctx: &Ctx, asked: Arguments) -> Result<Value, Problem> {
     match Target::find(ctx, &asked.id).await? {
-        Target::Job(detail) => of_job(&detail, &asked),
+        Target::Job(detail) => of_job(&redact::detail(*detail), &asked),
         Target::Run(run) => of_many(ctx, &run.id.process(), &asked).await,
         Target::Process(process) => of_many(ctx, &process, &asked).await,
     }
@@ -61,8 +62,8 @@ pub(super) async fn get(ctx: &Ctx, asked: Arguments) -> Result<Value, Problem> {
 fn of_job(detail: &JobDetail, asked: &Arguments) -> Result<Value, Problem> {
     let job = &detail.job;
     let value = match asked.part {
-        Part::Payload => Some(show::redacted(&detail.payload)),
-        Part::Result => detail.result.as_ref().map(|result| show::result_of(&job.kind, result)),
+        Part::Payload => Some(detail.payload.clone()),
+        Part::Result => detail.result.clone(),
     };
     let mut shown = json!({ "id": job.id, "state": job.state, "ended": job.state.is_terminal() });
     let Some(value) = value else {
@@ -108,7 +109,7 @@ async fn of_many(ctx: &Ctx, process: &ProcessId, asked: &Arguments) -> Result<Va
     let (mut shown, mut bytes, mut after) = (Vec::new(), 0, asked.after);
     let mut full = false;
     for item in &page.items {
-        let line = item_json(item, names.get(&item.id))?;
+        let line = item_json(&redact::result(item.clone()), names.get(&item.id))?;
         bytes += line.to_string().len();
         // One is always shown, so that the reader gets on.
         full = bytes > PAGE_BYTES_MAX && !shown.is_empty();
@@ -191,7 +192,7 @@ fn item_json(item: &JobResult, name: Option<&String>) -> Result<Value, Problem> 
     let Some(result) = &item.result else { return Ok(shown) };
     let value = match item.kind.as_str() {
         request::KIND => answer(&mut shown, result)?,
-        kind => show::result_of(kind, result),
+        _ => result.clone(),
     };
     let clipped = Clipped::of(&value, ITEM_BYTES_MAX);
     if clipped.is_cut() {

@@ -1,15 +1,16 @@
 //! Jobs as agents see them: short, with times that people read, without secrets, and with a word about everything that was left out.
 
-use longhaul_pipelines::bulk::{Progress, Run, request};
+use longhaul_pipelines::bulk::{Progress, Run};
 use longhaul_queue::client::Explanation;
 use longhaul_queue::limits::shorten;
+use longhaul_queue::redact::text;
 use longhaul_queue::store::ProcessInfo;
 use longhaul_queue::{Job, JobDetail, JobId, Json, State, Timestamp};
 use serde_json::{Map, Value, json};
 
 use crate::ctx::Ctx;
 use crate::problem::Problem;
-pub(super) use crate::redact::shown as redacted;
+use crate::redact;
 
 /// Bytes of a job's payload and of its result that are shown beside everything else.
 const PAYLOAD_BYTES_MAX: usize = 4_000;
@@ -44,26 +45,30 @@ pub(super) fn brief(job: &Job) -> Value {
     put_if("finished_at", job.finished_at.map(time));
     put_if("failures", (job.spent.attempt > 0).then(|| json!(job.spent.attempt)));
     put_if("waits_for", job.park.as_ref().map(|park| json!(park.key)));
-    put_if("error", job.error.as_ref().map(|error| json!(shorten(&error.to_string(), ERROR_BYTES_MAX))));
+    put_if(
+        "error",
+        job.error.as_ref().map(|error| json!(shorten(&text(&error.to_string()), ERROR_BYTES_MAX))),
+    );
     Value::Object(shown)
 }
 
 /// A job with all that is known of it.
-pub(super) fn detail(detail: &JobDetail, explained: &Explanation) -> Value {
+pub(super) fn detail(detail: JobDetail, explained: &Explanation) -> Value {
+    let detail = &redact::detail(detail);
     let job = &detail.job;
     let mut shown = brief(job);
     let mut cut = Vec::new();
     shown["priority"] = json!(job.priority);
     shown["why"] = json!({
-        "reason": explained.reason,
+        "reason": text(&explained.reason),
         "until": explained.until.map(time),
         "hint": explained.hint,
     });
-    let payload = Clipped::of(&redacted(&detail.payload), PAYLOAD_BYTES_MAX);
+    let payload = Clipped::of(&detail.payload, PAYLOAD_BYTES_MAX);
     cut.extend(payload.word(job.id, "payload"));
     shown["payload"] = payload.shown;
     if let Some(result) = &detail.result {
-        let result = Clipped::of(&result_of(&job.kind, result), RESULT_BYTES_MAX);
+        let result = Clipped::of(result, RESULT_BYTES_MAX);
         cut.extend(result.word(job.id, "result"));
         shown["result"] = result.shown;
     }
@@ -148,11 +153,6 @@ pub(super) fn states(counts: &[u64; 8]) -> Value {
 /// A time as people write it, in UTC.
 pub(super) fn time(at: Timestamp) -> Value {
     at.to_string().into()
-}
-
-/// A result as it is shown. Handlers may hand back what they were given, secrets included; what a model said is shown as it is.
-pub(super) fn result_of(kind: &str, result: &Json) -> Json {
-    if kind == request::KIND { result.clone() } else { redacted(result) }
 }
 
 /// A value that may have been cut.

@@ -121,6 +121,7 @@ pub(super) async fn call(ctx: &Ctx, access: Access, tool: Tool, arguments: Value
     if !access.allows(tool.needs()) {
         return Err(refused(tool));
     }
+    refuse_unknown(tool, &arguments)?;
     tool.compiled()?.check(&arguments).map_err(|complaint| wrong(tool, &complaint))?;
     match tool {
         Tool::ListJobs => jobs::list(ctx, read(tool, arguments)?).await,
@@ -136,6 +137,19 @@ pub(super) async fn call(ctx: &Ctx, access: Access, tool: Tool, arguments: Value
         Tool::CancelJob => change::cancel(ctx, read(tool, arguments)?).await,
         Tool::RetryJob => change::retry(ctx, read(tool, arguments)?).await,
     }
+}
+
+/// Names the arguments that there are to whoever sends another: a model can then choose the one that it meant.
+fn refuse_unknown(tool: Tool, arguments: &Value) -> Result<(), Problem> {
+    let schema = schemas::input(tool);
+    let (Some(known), Some(given)) = (schema["properties"].as_object(), arguments.as_object()) else {
+        return Ok(());
+    };
+    let Some(unknown) = given.keys().find(|name| !known.contains_key(*name)) else { return Ok(()) };
+    let names: Vec<&str> = known.keys().map(String::as_str).collect();
+    let there =
+        if names.is_empty() { "it takes none".to_owned() } else { format!("there are {}", names.join(", ")) };
+    Err(wrong(tool, &format!("there is no argument {unknown:?}; {there}")))
 }
 
 fn read<T: DeserializeOwned>(tool: Tool, arguments: Value) -> Result<T, Problem> {

@@ -324,3 +324,19 @@ async fn a_webhook_waits_for_the_end_of_a_job_and_once_only() {
     }
     stage.stop().await;
 }
+
+#[tokio::test]
+async fn a_job_belongs_to_the_trace_of_whoever_hands_it_in() {
+    let stage = Stage::new().await;
+    let caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let own = "00-11111111111111111111111111111111-2222222222222222-01";
+    let rows = [(json!({"kind": "a"}), caller), (json!({"kind": "a", "options": {"trace": own}}), own)];
+    for (job, expected) in rows {
+        let request = stage.request(Method::POST, "/api/v1/jobs").header("traceparent", caller);
+        let request = request.header("content-type", "application/json").body(job.to_string());
+        let enqueued = json_of(request.send().await.expect("an answer")).await;
+        let id = enqueued[0]["id"].as_str().expect("an id");
+        assert_eq!(stage.get(&format!("/api/v1/jobs/{id}")).await["options"]["trace"], expected);
+    }
+    stage.stop().await;
+}

@@ -144,6 +144,21 @@ pub(super) async fn a_search_takes_fields_of_the_payload(bench: &Bench) {
     assert_eq!(found(&[("user.id", "4")]).await, [] as [i64; 0]);
 }
 
+pub(super) async fn what_is_hidden_is_found_by_those_only_who_may_see_it(bench: &Bench) {
+    let payload = json(r#"{"user":"ann","a":{"password":"hunter2"},"a":1}"#);
+    bench.add([NewJob { payload, ..job(1) }, job(2)]).await;
+    let found = async |text: &str, hide_secrets: bool| {
+        listed(bench, Filter { hide_secrets, ..Filter::parse(text).expect("a search") }).await
+    };
+    for text in ["hunter", "a.password:hunter2", r#""\"hunter2""#] {
+        assert_eq!(found(text, true).await, [] as [i64; 0], "{text}");
+        assert_eq!(found(text, false).await, [1], "{text}");
+    }
+    for text in ["ann", "user:ann", "password"] {
+        assert_eq!(found(text, true).await, [1], "{text}");
+    }
+}
+
 pub(super) async fn a_search_finds_all_of_its_texts(bench: &Bench) {
     let titled = JobOptions { title: Some("Annual Report".to_owned()), ..JobOptions::default() };
     bench.add([NewJob { options: titled, ..job(1) }, job(2)]).await;

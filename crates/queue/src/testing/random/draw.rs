@@ -84,6 +84,7 @@ impl Run<'_> {
             id_prefix: self.maybe(10).then_some(prefix),
             search: if self.maybe(20) { vec![number] } else { Vec::new() },
             fields: if self.maybe(10) { vec![field] } else { Vec::new() },
+            hide_secrets: self.maybe(10),
         }
     }
 
