@@ -15,13 +15,15 @@ use longhaul_pipelines::bulk::run::CRASHES_MAX;
 use longhaul_pipelines::bulk::{RunId, manage};
 use longhaul_queue::job::Retention;
 use longhaul_queue::store::{Filter, ListRequest, Page, Signal};
-use longhaul_queue::{Job, JobDetail, JobId, Json, NewJob, Queue, State, Timestamp};
+use longhaul_queue::{Job, JobDetail, JobId, Json, NewJob, Queue, State, Timestamp, TraceContext};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use crate::ctx::Ctx;
+use crate::guard::Caller;
 use crate::problem::Problem;
+use crate::tokens::Scope;
 
 pub mod input;
 mod life;
@@ -65,6 +67,19 @@ impl Form {
             Self::Anthropic => "batch.anthropic",
         }
     }
+
+    /// How the names of its batches begin.
+    pub fn prefix(self) -> &'static str {
+        match self {
+            Self::OpenAi => "batch_",
+            Self::Anthropic => "msgbatch_",
+        }
+    }
+
+    /// The label by which those of one token are listed.
+    fn tag_of(self, owner: &str) -> String {
+        format!("{}/{owner}", self.tag())
+    }
 }
 
 /// What a batch is given. Written once.
@@ -85,6 +100,9 @@ pub struct BatchPayload {
     /// The client's own pairs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Map<String, Value>>,
+    /// The name of the token that created it; none where none was needed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
 }
 
 /// What a batch remembers between its steps.
@@ -168,16 +186,18 @@ pub struct NewBatch {
     pub idempotency_key: Option<String>,
     /// The client says that it has sent this before, and does not know what became of it.
     pub is_repeated: bool,
+    /// The span that the client asks from.
+    pub trace: Option<TraceContext>,
 }
 
 /// Creates a batch, or answers the one that the same call created before. No SDK makes its creation repeatable by itself, and all
 /// of them repeat it when an answer is lost.
 pub async fn create(ctx: &Ctx, new: NewBatch) -> Result<Batch, Problem> {
     let _one_at_a_time = ctx.creating.lock().await;
-    let NewBatch { payload, idempotency_key, is_repeated } = new;
+    let NewBatch { payload, idempotency_key, is_repeated, trace } = new;
     let now = ctx.queue().clock().now();
     let id = match &idempotency_key {
-        Some(key) => id_of_key(payload.form, key),
+        Some(key) => id_of_key(&payload, key),
         None => JobId::generate(now, fastrand::u128(..)),
     };
     if idempotency_key.is_some()
@@ -196,19 +216,26 @@ pub async fn create(ctx: &Ctx, new: NewBatch) -> Result<Batch, Problem> {
     if is_repeated && let Some(batch) = find_recent(ctx, &payload, now).await? {
         return Ok(batch);
     }
-    let job = NewJob::new(KIND, Json::of(&payload)?)
+    let mut job = NewJob::new(KIND, Json::of(&payload)?)
         .id(id)
         .queue(QUEUE)
         .max_crashes(CRASHES_MAX)
         .max_attempts(ATTEMPTS_MAX)
         .tag(payload.form.tag())
         .retention(Retention::Keep { succeeded: KEPT, failed: KEPT });
+    job.options.trace = trace.map(|trace| trace.to_string());
+    if let Some(owner) = &payload.owner {
+        job = job.tag(payload.form.tag_of(owner));
+    }
     ctx.queue().enqueue(job).await?;
-    get(ctx, id, payload.form).await
+    let detail = ctx.queue().get(id).await?;
+    of(ctx, detail).await
 }
 
-fn id_of_key(form: Form, key: &str) -> JobId {
-    let digest = Sha256::digest(format!("{}\n{key}", form.tag()));
+/// Another client may choose the same key without knowing.
+fn id_of_key(payload: &BatchPayload, key: &str) -> JobId {
+    let owner = payload.owner.as_deref().unwrap_or_default();
+    let digest = Sha256::digest(format!("{}\n{owner}\n{key}", payload.form.tag()));
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&digest[..16]);
     JobId::from_bytes(bytes)
@@ -226,7 +253,11 @@ fn is_same(one: &BatchPayload, other: &BatchPayload) -> bool {
 
 /// The newest batch that the same call may have created.
 async fn find_recent(ctx: &Ctx, payload: &BatchPayload, now: Timestamp) -> Result<Option<Batch>, Problem> {
-    let page = list(ctx, payload.form, Newer::Older(None), REPEATED_LOOKED_AT_MAX).await?;
+    let tag = payload
+        .owner
+        .as_ref()
+        .map_or_else(|| payload.form.tag().to_owned(), |owner| payload.form.tag_of(owner));
+    let page = tagged(ctx, tag, Newer::Older(None), REPEATED_LOOKED_AT_MAX).await?;
     let recent = |batch: &Batch| now.since(batch.created_at) <= REPEATED_WITHIN;
     Ok(page.items.into_iter().take_while(recent).find(|batch| is_same(&batch.payload, payload)))
 }
@@ -256,15 +287,16 @@ pub struct Batch {
     pub kept: Kept,
 }
 
-/// The batch of a job, which must be one of this form.
-pub async fn get(ctx: &Ctx, id: JobId, form: Form) -> Result<Batch, Problem> {
+/// The batch of a job, which must be one of this form and the caller's own.
+pub async fn get(ctx: &Ctx, caller: &Caller, id: JobId, form: Form) -> Result<Batch, Problem> {
     let missing = || Problem::not_found(format!("there is no batch {id}"));
     let detail = ctx.queue().store().get(vec![id]).await?.pop().ok_or_else(missing)?;
     if detail.job.kind != KIND {
         return Err(missing());
     }
     let batch = of(ctx, detail).await?;
-    if batch.payload.form == form { Ok(batch) } else { Err(missing()) }
+    let is_theirs = batch.payload.form == form && caller.owns(batch.payload.owner.as_deref());
+    if is_theirs { Ok(batch) } else { Err(missing()) }
 }
 
 /// Which page of a list.
@@ -276,8 +308,22 @@ pub enum Newer {
     Newer(JobId),
 }
 
-/// Batches of a form, newest first.
-pub async fn list(ctx: &Ctx, form: Form, from: Newer, limit: usize) -> Result<Page<Batch>, Problem> {
+/// The caller's batches of a form, newest first; everybody's for one who may change everything.
+pub async fn list(
+    ctx: &Ctx,
+    caller: &Caller,
+    form: Form,
+    from: Newer,
+    limit: usize,
+) -> Result<Page<Batch>, Problem> {
+    let tag = match &caller.name {
+        Some(owner) if !caller.may(Scope::Admin) => form.tag_of(owner),
+        _ => form.tag().to_owned(),
+    };
+    tagged(ctx, tag, from, limit).await
+}
+
+async fn tagged(ctx: &Ctx, tag: String, from: Newer, limit: usize) -> Result<Page<Batch>, Problem> {
     let (newest_first, from) = match from {
         Newer::Older(from) => (true, from),
         Newer::Newer(from) => (false, Some(from)),
@@ -286,7 +332,7 @@ pub async fn list(ctx: &Ctx, form: Form, from: Newer, limit: usize) -> Result<Pa
         Some(id) => Some(ctx.queue().get(id).await?.job.seq),
         None => None,
     };
-    let filter = Filter { tag: Some(form.tag().to_owned()), ..Filter::default() };
+    let filter = Filter { tag: Some(tag), ..Filter::default() };
     let page = ctx.queue().list(ListRequest { filter, newest_first, cursor, limit }).await?;
     let mut ids: Vec<JobId> = page.items.iter().map(|job| job.id).collect();
     if !newest_first {
@@ -324,9 +370,9 @@ pub async fn delete(ctx: &Ctx, batch: &Batch) -> Result<(), Problem> {
 }
 
 /// Asks a batch to end. What has been answered by then is kept.
-pub async fn cancel(ctx: &Ctx, id: JobId, form: Form) -> Result<Batch, Problem> {
+pub async fn cancel(ctx: &Ctx, caller: &Caller, id: JobId, form: Form) -> Result<Batch, Problem> {
     for _ in 0..TELL_TRIES_MAX {
-        let batch = get(ctx, id, form).await?;
+        let batch = get(ctx, caller, id, form).await?;
         if batch.state.is_terminal() || batch.state == BatchState::Cancelling {
             return Ok(batch);
         }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,6 +15,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncWriteExt as _;
 use tracing::{debug, warn};
+
+use crate::private_file;
 
 mod tables;
 
@@ -47,6 +50,9 @@ pub struct FileRecord {
     /// When it goes by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
+    /// The name of the token that it came with; none where none was needed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
 }
 
 /// What a client says of a file.
@@ -58,6 +64,8 @@ pub struct NewFile {
     pub purpose: String,
     /// When it goes by itself.
     pub expires_at: Option<Timestamp>,
+    /// The name of the client's token, if it has one.
+    pub owner: Option<String>,
 }
 
 /// Why a file was not stored.
@@ -113,7 +121,7 @@ impl Shelf {
     /// The files in a folder, which is made if need be.
     pub fn open(folder: impl Into<PathBuf>) -> io::Result<Self> {
         let folder = folder.into();
-        std::fs::create_dir_all(&folder)?;
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         let mut known = BTreeMap::new();
         for entry in std::fs::read_dir(&folder)? {
             let path = entry?.path();
@@ -151,13 +159,15 @@ impl Shelf {
 
     /// Keeps what was received.
     pub async fn keep(&self, mut upload: Upload, new: NewFile) -> Result<FileRecord, ShelfError> {
-        let NewFile { filename, purpose, expires_at } = new;
+        let NewFile { filename, purpose, expires_at, owner } = new;
         let (id, bytes, created_at) = (upload.id.clone(), upload.bytes, upload.at);
-        let record = FileRecord { id, bytes, created_at, filename, purpose, expires_at };
+        let record = FileRecord { id, bytes, created_at, filename, purpose, expires_at, owner };
         let part = self.path(&record.id, PART);
-        tokio::fs::write(&part, serde_json::to_vec(&record).map_err(io::Error::from)?).await?;
-        tokio::fs::File::open(&part).await?.sync_all().await?;
+        let mut file = private_file::options().open(&part).await?;
+        file.write_all(&serde_json::to_vec(&record).map_err(io::Error::from)?).await?;
+        file.sync_all().await?;
         tokio::fs::rename(&part, self.path(&record.id, ABOUT)).await?;
+        tokio::fs::File::open(&self.inner.folder).await?.sync_all().await?;
         upload.kept = true;
         self.known().insert(record.id.clone(), record.clone());
         Ok(record)
@@ -244,7 +254,7 @@ async fn write<E: std::fmt::Display>(
     content: impl Stream<Item = Result<Bytes, E>>,
 ) -> Result<(), ShelfError> {
     // Each write is a turn on another thread: a client that drips must not ask for one with every few bytes.
-    let mut file = tokio::io::BufWriter::new(tokio::fs::File::create(&upload.path).await?);
+    let mut file = tokio::io::BufWriter::new(private_file::options().open(&upload.path).await?);
     let mut digest = Sha256::new();
     let mut content = std::pin::pin!(content);
     while let Some(piece) = content.next().await {
@@ -283,7 +293,8 @@ mod tests {
     async fn files_outlive_the_process_and_broken_uploads_leave_nothing() {
         let folder = tempfile::tempdir().expect("a folder");
         let shelf = Shelf::open(folder.path()).expect("opened");
-        let new = NewFile { filename: "a.jsonl".to_owned(), purpose: "batch".to_owned(), expires_at: None };
+        let new =
+            NewFile { filename: "a.jsonl".to_owned(), purpose: "batch".to_owned(), ..NewFile::default() };
         let upload = shelf.receive(100, NOW, pieces(&["one\n", "two\n"])).await.expect("received");
         let stored = shelf.keep(upload, new).await.expect("stored");
         assert_eq!(stored.bytes, 8);

@@ -9,6 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::ApiError;
 use crate::ctx::Ctx;
+use crate::guard::Caller;
 use crate::problem::Problem;
 
 /// The header.
@@ -16,9 +17,12 @@ const HEADER: &str = "idempotency-key";
 /// Longest key.
 const KEY_BYTES_MAX: usize = 255;
 
-/// The key of a call.
+/// The key of a call. Another client may choose the same without knowing, so it counts beside the name of the token.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Key(String);
+pub(super) struct Key {
+    owner: Option<String>,
+    text: String,
+}
 
 /// The key that a call carries, if it carries one.
 pub(super) struct Keyed(pub(super) Option<Key>);
@@ -27,17 +31,18 @@ impl FromRequestParts<Ctx> for Keyed {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &Ctx) -> Result<Self, ApiError> {
-        Ok(Self(Key::of(&parts.headers)?))
+        let owner = parts.extensions.get::<Caller>().and_then(|caller| caller.name.clone());
+        Ok(Self(Key::of(&parts.headers, owner)?))
     }
 }
 
 impl Key {
     /// What the call carries, if it carries one.
-    fn of(headers: &HeaderMap) -> Result<Option<Self>, Problem> {
+    fn of(headers: &HeaderMap, owner: Option<String>) -> Result<Option<Self>, Problem> {
         let Some(value) = headers.get(HEADER) else { return Ok(None) };
         let fits = |key: &&str| (1..=KEY_BYTES_MAX).contains(&key.len());
         match value.to_str().ok().filter(fits) {
-            Some(key) => Ok(Some(Self(key.to_owned()))),
+            Some(key) => Ok(Some(Self { owner, text: key.to_owned() })),
             None => {
                 let text = format!("the key has 1 to {KEY_BYTES_MAX} visible ASCII characters");
                 Err(Problem::invalid(text).at("Idempotency-Key"))
@@ -48,7 +53,9 @@ impl Key {
     /// The id of the call's nth job.
     pub(super) fn job(&self, index: usize) -> JobId {
         let mut digest = Sha256::new();
-        digest.update(&self.0);
+        digest.update(self.owner.as_deref().unwrap_or_default());
+        digest.update([0]);
+        digest.update(&self.text);
         // A byte that no key has: the key "a" with 11 jobs is not the key "a1" with one.
         digest.update([0]);
         digest.update(index.to_string());
@@ -84,7 +91,7 @@ impl Key {
     }
 
     fn mismatch(&self) -> Problem {
-        let text = format!("the key {:?} was used for other jobs: draw a new key for new jobs", self.0);
+        let text = format!("the key {:?} was used for other jobs: draw a new key for new jobs", self.text);
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_mismatch", text).at("Idempotency-Key")
     }
 }

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use longhaul_queue::job::{DEFAULT_QUEUE, Dependency, JobOptions, OnFailure, Retention, Unique};
-use longhaul_queue::{JobId, Json, NewJob, RetryPolicy, Timestamp};
+use longhaul_queue::{JobId, Json, NewJob, RetryPolicy, Timestamp, TraceContext};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::own_names;
 use crate::problem::Problem;
 
 /// A job to store.
@@ -137,6 +138,13 @@ pub(super) struct OptionsIn {
     retention: Option<Retention>,
 }
 
+impl OptionsIn {
+    /// The caller's span, unless the job names one itself.
+    pub(super) fn asked_from(&mut self, caller: TraceContext) {
+        self.trace.get_or_insert_with(|| caller.to_string());
+    }
+}
+
 impl From<OptionsIn> for JobOptions {
     fn from(options: OptionsIn) -> Self {
         let millis = |millis: Option<u64>| millis.map(Duration::from_millis);
@@ -216,6 +224,7 @@ fn new_job(
     refs: &HashMap<String, JobId>,
     now: Timestamp,
 ) -> Result<NewJob, Problem> {
+    own_names::check_kind(&job.kind).map_err(|error| wrong(index, "kind", error.to_string()))?;
     let run_at = match (job.run_at, job.delay_ms) {
         (Some(_), Some(_)) => {
             return Err(wrong(index, "delay_ms", "run_at and delay_ms exclude each other".to_owned()));

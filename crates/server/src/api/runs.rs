@@ -1,6 +1,7 @@
 //! Runs: many prompts, each answered once, in order. What a run is and how it goes on is the slice's
 //! ([`longhaul_pipelines::bulk`]); here it is handed in, looked at and steered.
 
+use axum::Extension;
 use axum::Json as Answer;
 use axum::extract::{Path, State as Shared};
 use axum::http::StatusCode;
@@ -17,6 +18,7 @@ use super::extract::{ApiJson, ApiQuery};
 use super::page::{Listed, PageQuery, cursor_of, limit, seq_of};
 use super::processes::Number;
 use crate::ctx::Ctx;
+use crate::guard::Caller;
 use crate::problem::Problem;
 
 pub(super) mod input;
@@ -139,10 +141,11 @@ pub(super) struct Submitted {
 #[utoipa::path(post, path = "/api/v1/runs", tag = "runs", request_body = RunIn, responses((status = 201, body = Submitted), (status = 200, description = "It was there before", body = Submitted)))]
 pub(super) async fn submit_run(
     Shared(ctx): Shared<Ctx>,
+    Extension(caller): Extension<Caller>,
     ApiJson(asked): ApiJson<RunIn>,
 ) -> ApiResult<(StatusCode, Answer<Submitted>)> {
     let max_cost = asked.max_cost_usd.map(|dollars| micros("max_cost_usd", dollars)).transpose()?;
-    let mut wanted = Wanted::new(&ctx, asked).await?;
+    let mut wanted = Wanted::new(&ctx, &caller, asked).await?;
     let id = RunId::of(&wanted.settings);
     if Run::find(ctx.queue(), &id).await?.is_none() {
         let estimate = wanted.estimate(&ctx).await?;
@@ -152,7 +155,11 @@ pub(super) async fn submit_run(
         let set = ctx.llm().ledger().set_cap(&Scope::run(id.as_str()), max_cost).await;
         set.map_err(longhaul_llm::Error::from)?;
     }
-    let mut submission = Submission::begin(&ctx.bulk, wanted.settings.clone()).await?;
+    let bulk = match caller.trace {
+        Some(trace) => ctx.bulk.clone().with_trace(trace.to_string()),
+        None => ctx.bulk.clone(),
+    };
+    let mut submission = Submission::begin(&bulk, wanted.settings.clone()).await?;
     let (resumed, settings) = (submission.is_resumed(), submission.settings().clone());
     if !submission.is_complete().await? {
         let mut requests = wanted.requests(&ctx);
@@ -203,9 +210,10 @@ pub(super) struct EstimateOut {
 #[utoipa::path(post, path = "/api/v1/estimate", tag = "costs", request_body = RunIn, responses((status = 200, body = EstimateOut)))]
 pub(super) async fn estimate_run(
     Shared(ctx): Shared<Ctx>,
+    Extension(caller): Extension<Caller>,
     ApiJson(asked): ApiJson<RunIn>,
 ) -> ApiResult<Answer<EstimateOut>> {
-    let estimate = Wanted::new(&ctx, asked).await?.estimate(&ctx).await?;
+    let estimate = Wanted::new(&ctx, &caller, asked).await?.estimate(&ctx).await?;
     Ok(Answer(EstimateOut {
         model: estimate.model,
         requests: estimate.requests,

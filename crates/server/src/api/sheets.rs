@@ -4,6 +4,7 @@
 //! A client never names a path of this machine, and is told none: it uploads its table, or names a Google sheet, and downloads what came
 //! of it. Rows, chunks and columns of a layout count from 1, as spreadsheet programs count them.
 
+use axum::Extension;
 use axum::Json as Answer;
 use axum::extract::{Path, State as Shared};
 use axum::http::StatusCode;
@@ -24,6 +25,7 @@ use super::jobs::WaitQuery;
 use super::page::{Listed, PageQuery, cursor_of, limit, seq_of};
 use super::runs::input::micros;
 use crate::ctx::Ctx;
+use crate::guard::Caller;
 use crate::problem::Problem;
 use crate::sheets::scoring;
 use crate::wait::{Wait, duration};
@@ -159,13 +161,14 @@ pub(super) struct SubmittedOut {
 #[utoipa::path(post, path = "/api/v1/sheets", tag = "sheets", request_body = SheetIn, responses((status = 201, body = SubmittedOut), (status = 200, description = "It was there before", body = SubmittedOut)))]
 pub(super) async fn score_sheet(
     Shared(ctx): Shared<Ctx>,
+    Extension(caller): Extension<Caller>,
     _: Keyed,
     ApiJson(asked): ApiJson<SheetIn>,
 ) -> ApiResult<(StatusCode, Answer<SubmittedOut>)> {
     let scoring = scoring(&ctx)?;
     let max_cost = asked.max_cost_usd.map(|dollars| micros("max_cost_usd", dollars)).transpose()?;
     let _turn = ctx.tables.acquire().await.map_err(Problem::unavailable)?;
-    let mut wanted = Wanted::new(&ctx, asked).await?;
+    let mut wanted = Wanted::new(&ctx, &caller, asked).await?;
     let id = wanted.id()?;
     let known = scoring.tables().find(id.as_str()).await?;
     if known.as_ref().is_none_or(|sheet| !sheet.read_whole) {
@@ -248,11 +251,12 @@ pub(super) struct EstimateOut {
 #[utoipa::path(post, path = "/api/v1/sheets/estimate", tag = "sheets", request_body = SheetIn, responses((status = 200, body = EstimateOut)))]
 pub(super) async fn estimate_sheet(
     Shared(ctx): Shared<Ctx>,
+    Extension(caller): Extension<Caller>,
     ApiJson(asked): ApiJson<SheetIn>,
 ) -> ApiResult<Answer<EstimateOut>> {
     let scoring = scoring(&ctx)?;
     let _turn = ctx.tables.acquire().await.map_err(Problem::unavailable)?;
-    let wanted = Wanted::new(&ctx, asked).await?;
+    let wanted = Wanted::new(&ctx, &caller, asked).await?;
     let estimate = estimate::estimate(scoring, &wanted.settings).await;
     let estimate = estimate.map_err(|error| wanted.problem(error))?;
     Ok(Answer(EstimateOut {

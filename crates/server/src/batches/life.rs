@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use super::input::{LineFault, Reading, Summary};
 use super::output;
 use super::{ATTEMPTS_MAX, BatchPayload, Counts, Ended, Form, KIND, Kept, Told, counts, key_of, run_of};
+use crate::compat::name_of;
 use crate::ctx::Ctx;
 use crate::problem::Problem;
 use crate::webhooks;
@@ -76,18 +77,22 @@ async fn begin(ctx: &Ctx, context: &JobContext, payload: &BatchPayload) -> Resul
             message,
             param: Some("input_file_id".to_owned()),
         };
-        return Ok(failed(ctx, context, vec![fault])?);
+        return Ok(failed(ctx, context, payload.form, vec![fault])?);
     };
     let path = ctx.shelf.content(&file);
     let (this, wanted, checked) = (ctx.clone(), payload.clone(), path.clone());
     let checked = tokio::task::spawn_blocking(move || reading(&this, &wanted).check(&checked));
     let summary = match checked.await.map_err(Problem::internal)? {
         Ok(Ok(summary)) => summary,
-        Ok(Err(faults)) => return Ok(failed(ctx, context, faults)?),
+        Ok(Err(faults)) => return Ok(failed(ctx, context, payload.form, faults)?),
         Err(error) => return Err(Problem::unavailable(error)),
     };
     let settings = settings(ctx, context.id(), payload, &summary, &file.filename).await?;
-    let mut submission = Submission::begin_as(&ctx.bulk, run_of(context.id()), settings).await?;
+    let bulk = match &context.job().options.trace {
+        Some(trace) => ctx.bulk.clone().with_trace(trace.as_str()),
+        None => ctx.bulk.clone(),
+    };
+    let mut submission = Submission::begin_as(&bulk, run_of(context.id()), settings).await?;
     if !submission.is_complete().await? {
         let mut requests = read_ahead(ctx, payload.form, &payload.endpoint, path);
         let mut stored = 0;
@@ -214,24 +219,34 @@ async fn ended(ctx: &Ctx, context: &JobContext, counts: Counts, kept: Kept) -> R
     let batch = super::with_end(ctx, id, &ended).await?;
     let sums = output::sums(ctx, &batch).await?;
     (ended.usage, ended.bytes) = (sums.usage, sums.bytes);
-    tell(ctx, context, &ended);
+    tell(ctx, context, batch.payload.form, &ended);
     Ok(Outcome::Done(Json::of(&ended)?))
 }
 
 /// Tells whoever wants to know, in one transaction with the end.
-fn tell(ctx: &Ctx, context: &JobContext, ended: &Ended) {
+fn tell(ctx: &Ctx, context: &JobContext, form: Form, ended: &Ended) {
     let word = match ended.state {
         BatchState::Expired => "expired",
         BatchState::Cancelled => "cancelled",
         BatchState::Failed => "failed",
         _ => "completed",
     };
-    let data = json!({"job_id": context.id(), "run": run_of(context.id()).as_str(), "counts": ended.counts});
+    let data = json!({
+        "id": name_of(context.id(), form.prefix()),
+        "job_id": context.id(),
+        "run": run_of(context.id()).as_str(),
+        "counts": ended.counts,
+    });
     let now = ctx.queue().clock().now();
     webhooks::tell(context, webhooks::deliveries(&ctx.endpoints, &format!("batch.{word}"), now, &data));
 }
 
-fn failed(ctx: &Ctx, context: &JobContext, faults: Vec<LineFault>) -> Result<Outcome, longhaul_queue::Error> {
+fn failed(
+    ctx: &Ctx,
+    context: &JobContext,
+    form: Form,
+    faults: Vec<LineFault>,
+) -> Result<Outcome, longhaul_queue::Error> {
     let ended = Ended {
         state: BatchState::Failed,
         faults,
@@ -240,7 +255,7 @@ fn failed(ctx: &Ctx, context: &JobContext, faults: Vec<LineFault>) -> Result<Out
         bytes: (0, 0),
         kept: Kept::default(),
     };
-    tell(ctx, context, &ended);
+    tell(ctx, context, form, &ended);
     Ok(Outcome::Done(Json::of(&ended)?))
 }
 

@@ -4,7 +4,7 @@ use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::HeaderMap;
 use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use longhaul_llm::wire::{BatchCounts, BatchObject, openai};
 use longhaul_queue::{JobId, Timestamp};
 use serde::Deserialize;
@@ -15,10 +15,9 @@ use super::reading::{id_of, idempotency_key, is_repeated, list_page, name_of, pa
 use super::{OpenAiError, test_objects};
 use crate::batches::{self, Batch, BatchPayload, Form, NewBatch, Newer};
 use crate::ctx::Ctx;
+use crate::guard::Caller;
 use crate::problem::Problem;
 
-/// Names of batches begin so.
-pub(super) const BATCH_PREFIX: &str = "batch_";
 /// What a batch may ask of models.
 const ENDPOINTS: [&str; 3] = ["/v1/chat/completions", "/v1/embeddings", "/v1/responses"];
 /// Pairs of metadata, and how long each side may be.
@@ -45,6 +44,7 @@ struct Create {
 
 async fn create(
     State(ctx): State<Ctx>,
+    Extension(caller): Extension<Caller>,
     headers: HeaderMap,
     body: Result<Json<Create>, JsonRejection>,
 ) -> Result<Json<Value>, OpenAiError> {
@@ -58,7 +58,8 @@ async fn create(
     check_metadata(new.metadata.as_ref())?;
     let now = ctx.queue().clock().now();
     let input_file = test_objects::real_name(&ctx, &new.input_file_id).into_owned();
-    if ctx.shelf.get(&input_file, now).is_none() {
+    let file = ctx.shelf.get(&input_file, now);
+    if !file.is_some_and(|file| caller.owns(file.owner.as_deref())) {
         let text = format!("Cannot find file {}: upload it with purpose batch first", new.input_file_id);
         return Err(Problem::invalid(text).at("input_file_id").into());
     }
@@ -70,9 +71,14 @@ async fn create(
         window: new.completion_window,
         expires_at: now + length,
         metadata: new.metadata,
+        owner: caller.name,
     };
-    let new =
-        NewBatch { payload, idempotency_key: idempotency_key(&headers), is_repeated: is_repeated(&headers) };
+    let new = NewBatch {
+        payload,
+        idempotency_key: idempotency_key(&headers),
+        is_repeated: is_repeated(&headers),
+        trace: caller.trace,
+    };
     Ok(Json(batch_json(&ctx, &batches::create(&ctx, new).await?).await?))
 }
 
@@ -96,7 +102,11 @@ struct ListQuery {
     limit: Option<i64>,
 }
 
-async fn list(State(ctx): State<Ctx>, Query(query): Query<ListQuery>) -> Result<Json<Value>, OpenAiError> {
+async fn list(
+    State(ctx): State<Ctx>,
+    Extension(caller): Extension<Caller>,
+    Query(query): Query<ListQuery>,
+) -> Result<Json<Value>, OpenAiError> {
     let after = match &query.after {
         Some(after) => match find(&ctx, after) {
             Ok(id) => Some(id),
@@ -106,7 +116,7 @@ async fn list(State(ctx): State<Ctx>, Query(query): Query<ListQuery>) -> Result<
         None => None,
     };
     let limit = page_size(query.limit, 20, 100);
-    let page = batches::list(&ctx, Form::OpenAi, Newer::Older(after), limit).await?;
+    let page = batches::list(&ctx, &caller, Form::OpenAi, Newer::Older(after), limit).await?;
     let mut data = Vec::with_capacity(page.items.len());
     for batch in &page.items {
         data.push(batch_json(&ctx, batch).await?);
@@ -114,19 +124,27 @@ async fn list(State(ctx): State<Ctx>, Query(query): Query<ListQuery>) -> Result<
     Ok(Json(list_page(&data, page.next.is_some())))
 }
 
-async fn retrieve(State(ctx): State<Ctx>, Path(id): Path<String>) -> Result<Json<Value>, OpenAiError> {
-    let batch = batches::get(&ctx, find(&ctx, &id)?, Form::OpenAi).await?;
+async fn retrieve(
+    State(ctx): State<Ctx>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, OpenAiError> {
+    let batch = batches::get(&ctx, &caller, find(&ctx, &id)?, Form::OpenAi).await?;
     Ok(Json(batch_json(&ctx, &batch).await?))
 }
 
-async fn cancel(State(ctx): State<Ctx>, Path(id): Path<String>) -> Result<Json<Value>, OpenAiError> {
-    let batch = batches::cancel(&ctx, find(&ctx, &id)?, Form::OpenAi).await?;
+async fn cancel(
+    State(ctx): State<Ctx>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, OpenAiError> {
+    let batch = batches::cancel(&ctx, &caller, find(&ctx, &id)?, Form::OpenAi).await?;
     Ok(Json(batch_json(&ctx, &batch).await?))
 }
 
 fn find(ctx: &Ctx, name: &str) -> Result<JobId, Problem> {
     let name = test_objects::real_name(ctx, name);
-    id_of(&name, BATCH_PREFIX)
+    id_of(&name, Form::OpenAi.prefix())
         .ok_or_else(|| Problem::not_found(format!("No batch found with id '{name}'.")).at("id"))
 }
 
@@ -136,7 +154,7 @@ async fn batch_json(ctx: &Ctx, batch: &Batch) -> Result<Value, Problem> {
     let ended = batch.state.is_terminal() && has_results;
     let Batch { counts, kept, payload, .. } = batch;
     let failed = counts.failed + counts.not_run;
-    let mut object = BatchObject::new(name_of(batch.id, BATCH_PREFIX), seconds(batch.created_at));
+    let mut object = BatchObject::new(name_of(batch.id, Form::OpenAi.prefix()), seconds(batch.created_at));
     object.state = batch.state;
     object.endpoint.clone_from(&payload.endpoint);
     object.model.clone_from(&kept.model);

@@ -5,7 +5,7 @@ use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use longhaul_queue::{JobId, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -16,6 +16,7 @@ use super::{OpenAiError, test_objects};
 use crate::batches::output::{self, Which};
 use crate::batches::{self, Batch, Form, Newer};
 use crate::ctx::Ctx;
+use crate::guard::Caller;
 use crate::problem::Problem;
 use crate::shelf::{FILE_PREFIX, FileRecord, NewFile, ShelfError, Upload};
 
@@ -26,6 +27,8 @@ const ERRORS: &str = "-err";
 const OUTPUT_PURPOSE: &str = "batch_output";
 /// Largest text field of a form.
 const FIELD_BYTES_MAX: usize = 10_000;
+/// What a form may have beside its file.
+pub(super) const FORM_BYTES_MAX: u64 = 1_000_000;
 /// Shortest and longest life of a file that is to expire, in seconds.
 const EXPIRES_AFTER: std::ops::RangeInclusive<u64> = 3_600..=2_592_000;
 
@@ -50,11 +53,12 @@ pub(super) fn errors_name(id: JobId) -> String {
 
 async fn upload(
     State(ctx): State<Ctx>,
+    Extension(caller): Extension<Caller>,
     form: Result<Multipart, MultipartRejection>,
 ) -> Result<Json<Value>, OpenAiError> {
     let mut form = form.map_err(|error| Problem::invalid(format!("a multipart form is needed: {error}")))?;
     let now = ctx.queue().clock().now();
-    let mut new = NewFile::default();
+    let mut new = NewFile { owner: caller.name, ..NewFile::default() };
     let mut received: Option<Upload> = None;
     let mut expires_after: Option<u64> = None;
     while let Some(field) = form.next_field().await.map_err(broken)? {
@@ -129,10 +133,14 @@ struct ListQuery {
 }
 
 /// Uploads, or with `purpose=batch_output` what batches answered.
-async fn list(State(ctx): State<Ctx>, Query(query): Query<ListQuery>) -> Result<Json<Value>, OpenAiError> {
+async fn list(
+    State(ctx): State<Ctx>,
+    Extension(caller): Extension<Caller>,
+    Query(query): Query<ListQuery>,
+) -> Result<Json<Value>, OpenAiError> {
     let limit = page_size(query.limit, 10_000, 10_000);
     if query.purpose.as_deref() == Some(OUTPUT_PURPOSE) {
-        return Ok(Json(list_outputs(&ctx, query.after.as_deref(), limit).await?));
+        return Ok(Json(list_outputs(&ctx, &caller, query.after.as_deref(), limit).await?));
     }
     let mut files = ctx.shelf.list(ctx.queue().clock().now());
     if query.order.as_deref() != Some("asc") {
@@ -140,6 +148,7 @@ async fn list(State(ctx): State<Ctx>, Query(query): Query<ListQuery>) -> Result<
     }
     let mut files = files
         .into_iter()
+        .filter(|file| caller.owns(file.owner.as_deref()))
         .filter(|file| query.purpose.as_deref().is_none_or(|purpose| file.purpose == purpose));
     if let Some(after) = &query.after {
         files.by_ref().find(|file| file.id == *after);
@@ -148,9 +157,14 @@ async fn list(State(ctx): State<Ctx>, Query(query): Query<ListQuery>) -> Result<
     Ok(Json(list_page(&page, files.next().is_some())))
 }
 
-async fn list_outputs(ctx: &Ctx, after: Option<&str>, limit: usize) -> Result<Value, Problem> {
+async fn list_outputs(
+    ctx: &Ctx,
+    caller: &Caller,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<Value, Problem> {
     let after = after.and_then(output_of).map(|(id, _)| id);
-    let page = batches::list(ctx, Form::OpenAi, Newer::Older(after), limit).await?;
+    let page = batches::list(ctx, caller, Form::OpenAi, Newer::Older(after), limit).await?;
     let outputs = page.items.iter().filter(|batch| batch.state.is_terminal());
     let outputs = outputs.flat_map(|batch| [Which::Answers, Which::Errors].map(|which| (batch, which)));
     let outputs = outputs.filter(|(batch, which)| bytes_of(batch, *which) > 0);
@@ -158,15 +172,23 @@ async fn list_outputs(ctx: &Ctx, after: Option<&str>, limit: usize) -> Result<Va
     Ok(list_page(&outputs, page.next.is_some()))
 }
 
-async fn retrieve(State(ctx): State<Ctx>, Path(id): Path<String>) -> Result<Json<Value>, OpenAiError> {
-    Ok(Json(match find(&ctx, &id).await? {
+async fn retrieve(
+    State(ctx): State<Ctx>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, OpenAiError> {
+    Ok(Json(match find(&ctx, &caller, &id).await? {
         Found::Upload(file) => file_json(&file),
         Found::Output(batch, which) => output_json(&batch, which),
     }))
 }
 
-async fn content(State(ctx): State<Ctx>, Path(id): Path<String>) -> Result<Response, OpenAiError> {
-    match find(&ctx, &id).await? {
+async fn content(
+    State(ctx): State<Ctx>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Result<Response, OpenAiError> {
+    match find(&ctx, &caller, &id).await? {
         Found::Upload(file) => {
             let opened = tokio::fs::File::open(ctx.shelf.content(&file)).await;
             // Deleted by somebody since it was found.
@@ -187,12 +209,16 @@ async fn content(State(ctx): State<Ctx>, Path(id): Path<String>) -> Result<Respo
     }
 }
 
-async fn delete(State(ctx): State<Ctx>, Path(id): Path<String>) -> Result<Json<Value>, OpenAiError> {
+async fn delete(
+    State(ctx): State<Ctx>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, OpenAiError> {
     let deleted = Json(json!({"id": id, "object": "file", "deleted": true}));
     if test_objects::is_one(&ctx, &id) {
         return Ok(deleted);
     }
-    match find(&ctx, &id).await? {
+    match find(&ctx, &caller, &id).await? {
         Found::Upload(file) => drop(ctx.shelf.delete(&file.id).await.map_err(Problem::unavailable)?),
         Found::Output(batch, _) => batches::delete_results(&ctx, &batch).await?,
     }
@@ -204,16 +230,19 @@ enum Found {
     Output(Box<Batch>, Which),
 }
 
-async fn find(ctx: &Ctx, name: &str) -> Result<Found, Problem> {
+/// Of the caller's own: nobody learns the names of others' files.
+async fn find(ctx: &Ctx, caller: &Caller, name: &str) -> Result<Found, Problem> {
     let name = test_objects::real_name(ctx, name);
     if let Some((id, which)) = output_of(&name) {
-        let batch = batches::get(ctx, id, Form::OpenAi).await.map_err(|_| missing(&name))?;
+        let batch = batches::get(ctx, caller, id, Form::OpenAi).await.map_err(|_| missing(&name))?;
         if !batches::has_results(ctx, &batch).await? {
             return Err(missing(&name));
         }
         return Ok(Found::Output(Box::new(batch), which));
     }
-    ctx.shelf.get(&name, ctx.queue().clock().now()).map(Found::Upload).ok_or_else(|| missing(&name))
+    let file = ctx.shelf.get(&name, ctx.queue().clock().now());
+    let file = file.filter(|file| caller.owns(file.owner.as_deref()));
+    file.map(Found::Upload).ok_or_else(|| missing(&name))
 }
 
 fn missing(name: &str) -> Problem {
@@ -247,9 +276,10 @@ fn output_json(batch: &Batch, which: Which) -> Value {
         id,
         bytes: bytes_of(batch, which),
         created_at: batch.ended_at.unwrap_or(batch.created_at),
-        filename: format!("{}_{filename}", name_of(batch.id, super::batches::BATCH_PREFIX)),
+        filename: format!("{}_{filename}", name_of(batch.id, Form::OpenAi.prefix())),
         purpose: OUTPUT_PURPOSE.to_owned(),
         expires_at: None,
+        owner: batch.payload.owner.clone(),
     };
     file_json(&about)
 }

@@ -10,7 +10,7 @@ use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use longhaul_llm::wire::{BatchCounts, BatchObject, anthropic};
 use longhaul_queue::{JobId, Timestamp};
 use serde::Deserialize;
@@ -24,13 +24,13 @@ use crate::batches::input::Reading;
 use crate::batches::output::{self, Which};
 use crate::batches::{self, Batch, BatchPayload, Form, NewBatch, Newer};
 use crate::ctx::Ctx;
+use crate::guard::Caller;
+use crate::private_file;
 use crate::problem::Problem;
 use crate::shelf::NewFile;
 
-/// Names of batches begin so.
-const BATCH_PREFIX: &str = "msgbatch_";
 /// Largest body.
-const BODY_BYTES_MAX: u64 = 256_000_000;
+pub(super) const BODY_BYTES_MAX: u64 = 256_000_000;
 /// Its window is fixed.
 const WINDOW: Duration = Duration::from_secs(24 * 3600);
 
@@ -46,6 +46,7 @@ pub(super) fn routes() -> Router<Ctx> {
 
 async fn create(
     State(ctx): State<Ctx>,
+    Extension(caller): Extension<Caller>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Value>, AnthropicError> {
@@ -59,6 +60,7 @@ async fn create(
         filename: "requests.jsonl".to_owned(),
         purpose: "message_batch".to_owned(),
         expires_at: None,
+        owner: caller.name.clone(),
     };
     let input_file = ctx.shelf.keep(lines, new).await?.id;
     let payload = BatchPayload {
@@ -69,9 +71,14 @@ async fn create(
         window: "24h".to_owned(),
         expires_at: now + WINDOW,
         metadata: None,
+        owner: caller.name,
     };
-    let new =
-        NewBatch { payload, idempotency_key: idempotency_key(&headers), is_repeated: is_repeated(&headers) };
+    let new = NewBatch {
+        payload,
+        idempotency_key: idempotency_key(&headers),
+        is_repeated: is_repeated(&headers),
+        trace: caller.trace,
+    };
     let created = batches::create(&ctx, new).await;
     // The same call may have created it before, with a file of its own.
     if created.as_ref().is_ok_and(|batch| batch.payload.input_file != input_file) || created.is_err() {
@@ -83,7 +90,7 @@ async fn create(
 /// Writes the requests of a body a line each, and refuses a body in which one cannot be run.
 fn take_apart(ctx: &Ctx, from: &FilePath, to: &FilePath) -> Result<u64, Problem> {
     let read = BufReader::new(File::open(from).map_err(Problem::unavailable)?);
-    let mut write = BufWriter::new(File::create(to).map_err(Problem::unavailable)?);
+    let mut write = BufWriter::new(private_file::std_options().open(to).map_err(Problem::unavailable)?);
     let mut json = serde_json::Deserializer::from_reader(read);
     let wrong = |error: serde_json::Error| match error.is_io() {
         true => Problem::unavailable(error),
@@ -170,7 +177,11 @@ struct ListQuery {
     limit: Option<i64>,
 }
 
-async fn list(State(ctx): State<Ctx>, Query(query): Query<ListQuery>) -> Result<Json<Value>, AnthropicError> {
+async fn list(
+    State(ctx): State<Ctx>,
+    Extension(caller): Extension<Caller>,
+    Query(query): Query<ListQuery>,
+) -> Result<Json<Value>, AnthropicError> {
     let limit = page_size(query.limit, 20, 1_000);
     let nothing = || Json(json!({"data": [], "has_more": false, "first_id": null, "last_id": null}));
     let from = match (&query.after_id, &query.before_id) {
@@ -179,32 +190,48 @@ async fn list(State(ctx): State<Ctx>, Query(query): Query<ListQuery>) -> Result<
         (None, None) => Ok(Newer::Older(None)),
     };
     let Ok(from) = from else { return Ok(nothing()) };
-    let page = batches::list(&ctx, Form::Anthropic, from, limit).await?;
+    let page = batches::list(&ctx, &caller, Form::Anthropic, from, limit).await?;
     let data: Vec<Value> = page.items.iter().map(batch_json).collect();
     let id = |value: Option<&Value>| value.map_or(Value::Null, |value| value["id"].clone());
     let (first, last) = (id(data.first()), id(data.last()));
     Ok(Json(json!({"data": data, "has_more": page.next.is_some(), "first_id": first, "last_id": last})))
 }
 
-async fn retrieve(State(ctx): State<Ctx>, Path(id): Path<String>) -> Result<Json<Value>, AnthropicError> {
-    Ok(Json(batch_json(&batches::get(&ctx, find(&ctx, &id)?, Form::Anthropic).await?)))
+async fn retrieve(
+    State(ctx): State<Ctx>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, AnthropicError> {
+    Ok(Json(batch_json(&batches::get(&ctx, &caller, find(&ctx, &id)?, Form::Anthropic).await?)))
 }
 
-async fn cancel(State(ctx): State<Ctx>, Path(id): Path<String>) -> Result<Json<Value>, AnthropicError> {
-    Ok(Json(batch_json(&batches::cancel(&ctx, find(&ctx, &id)?, Form::Anthropic).await?)))
+async fn cancel(
+    State(ctx): State<Ctx>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, AnthropicError> {
+    Ok(Json(batch_json(&batches::cancel(&ctx, &caller, find(&ctx, &id)?, Form::Anthropic).await?)))
 }
 
-async fn delete(State(ctx): State<Ctx>, Path(id): Path<String>) -> Result<Json<Value>, AnthropicError> {
+async fn delete(
+    State(ctx): State<Ctx>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, AnthropicError> {
     if !test_objects::is_one(&ctx, &id) {
-        let batch = batches::get(&ctx, find(&ctx, &id)?, Form::Anthropic).await?;
+        let batch = batches::get(&ctx, &caller, find(&ctx, &id)?, Form::Anthropic).await?;
         batches::delete(&ctx, &batch).await?;
     }
     Ok(Json(json!({"id": id, "type": "message_batch_deleted"})))
 }
 
 /// All lines that are there, also of a batch that goes on.
-async fn results(State(ctx): State<Ctx>, Path(id): Path<String>) -> Result<Response, AnthropicError> {
-    let batch = batches::get(&ctx, find(&ctx, &id)?, Form::Anthropic).await?;
+async fn results(
+    State(ctx): State<Ctx>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Result<Response, AnthropicError> {
+    let batch = batches::get(&ctx, &caller, find(&ctx, &id)?, Form::Anthropic).await?;
     if !batches::has_results(&ctx, &batch).await? && batch.counts.total > 0 {
         return Err(Problem::new(
             StatusCode::NOT_FOUND,
@@ -218,13 +245,14 @@ async fn results(State(ctx): State<Ctx>, Path(id): Path<String>) -> Result<Respo
 
 fn find(ctx: &Ctx, name: &str) -> Result<JobId, Problem> {
     let name = test_objects::real_name(ctx, name);
-    id_of(&name, BATCH_PREFIX).ok_or_else(|| Problem::not_found(format!("there is no message batch {name}")))
+    id_of(&name, Form::Anthropic.prefix())
+        .ok_or_else(|| Problem::not_found(format!("there is no message batch {name}")))
 }
 
 fn batch_json(batch: &Batch) -> Value {
     let seconds = |at: Timestamp| at.as_millis() / 1_000;
     let Batch { counts, kept, payload, .. } = batch;
-    let mut object = BatchObject::new(name_of(batch.id, BATCH_PREFIX), seconds(batch.created_at));
+    let mut object = BatchObject::new(name_of(batch.id, Form::Anthropic.prefix()), seconds(batch.created_at));
     let expired = kept.expired_at.is_some();
     object.state = batch.state;
     object.expires_at_s = Some(seconds(payload.expires_at));

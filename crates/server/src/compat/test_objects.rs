@@ -43,7 +43,7 @@ pub(crate) async fn seed(ctx: &Ctx) -> Result<(), Problem> {
             futures_util::stream::iter([Ok::<_, std::io::Error>(Bytes::from_static(line.as_bytes()))]);
         let upload = ctx.shelf.receive(u64::MAX, now, content).await?;
         let new =
-            NewFile { filename: "test.jsonl".to_owned(), purpose: "batch".to_owned(), expires_at: None };
+            NewFile { filename: "test.jsonl".to_owned(), purpose: "batch".to_owned(), ..NewFile::default() };
         let input_file = ctx.shelf.keep(upload, new).await?.id;
         let payload = BatchPayload {
             form,
@@ -53,8 +53,9 @@ pub(crate) async fn seed(ctx: &Ctx) -> Result<(), Problem> {
             window: "24h".to_owned(),
             expires_at: now + Duration::from_secs(24 * 3600),
             metadata: None,
+            owner: None,
         };
-        let new = NewBatch { payload, idempotency_key: None, is_repeated: false };
+        let new = NewBatch { payload, idempotency_key: None, is_repeated: false, trace: None };
         names.push((input_file, batches::create(ctx, new).await?.id));
     }
     let [(file, batch), (_, message_batch)] = names.as_slice() else {
@@ -62,8 +63,8 @@ pub(crate) async fn seed(ctx: &Ctx) -> Result<(), Problem> {
     };
     let objects = TestObjects {
         file: file.clone(),
-        batch: name_of(*batch, "batch_"),
-        message_batch: name_of(*message_batch, "msgbatch_"),
+        batch: name_of(*batch, Form::OpenAi.prefix()),
+        message_batch: name_of(*message_batch, Form::Anthropic.prefix()),
     };
     let _ = ctx.test_objects.set(objects);
     Ok(())

@@ -31,7 +31,7 @@ impl Shelf {
             return Ok(());
         }
         if let Some(folder) = table.parent() {
-            tokio::fs::create_dir_all(folder).await?;
+            tokio::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).await?;
         }
         let content = self.content(record);
         match tokio::fs::hard_link(&content, table).await {

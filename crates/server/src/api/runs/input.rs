@@ -22,6 +22,7 @@ use crate::batches::input::Reading;
 use crate::batches::read_ahead;
 use crate::catalog::{Chosen, check_model};
 use crate::ctx::Ctx;
+use crate::guard::Caller;
 use crate::problem::Problem;
 
 /// How runs of this door call themselves when nobody names them.
@@ -162,7 +163,7 @@ impl Requests {
 
 impl Wanted {
     /// Checks all of it before anything is stored.
-    pub(in crate::api) async fn new(ctx: &Ctx, asked: RunIn) -> Result<Self, Problem> {
+    pub(in crate::api) async fn new(ctx: &Ctx, caller: &Caller, asked: RunIn) -> Result<Self, Problem> {
         let endpoint = match &asked.endpoint {
             None => Endpoint::Chat,
             Some(url) => Endpoint::of_url(url).ok_or_else(|| {
@@ -175,7 +176,7 @@ impl Wanted {
             (Some(_), false) => {
                 return Err(wrong("input_file", "requests and input_file exclude each other"));
             }
-            (Some(file), true) => from_file(ctx, file, endpoint, &asked).await?,
+            (Some(file), true) => from_file((ctx, caller), file, endpoint, &asked).await?,
             (None, false) => given(ctx, endpoint, &asked)?,
         };
         if let Some(model) = &asked.fallback_model {
@@ -262,7 +263,7 @@ fn given(ctx: &Ctx, endpoint: Endpoint, asked: &RunIn) -> Result<(Prompts, Chose
 }
 
 async fn from_file(
-    ctx: &Ctx,
+    (ctx, caller): (&Ctx, &Caller),
     file: &str,
     endpoint: Endpoint,
     asked: &RunIn,
@@ -271,7 +272,8 @@ async fn from_file(
         let field = if asked.model.is_some() { "model" } else { "profile" };
         return Err(wrong(field, "the lines of a file name their models, so the call names none"));
     }
-    let Some(record) = ctx.shelf.get(file, ctx.queue().clock().now()) else {
+    let record = ctx.shelf.get(file, ctx.queue().clock().now());
+    let Some(record) = record.filter(|record| caller.owns(record.owner.as_deref())) else {
         return Err(wrong("input_file", format!("there is no file {file}: upload it to /v1/files")));
     };
     let path = ctx.shelf.content(&record);

@@ -19,6 +19,7 @@ use super::output::FormatIn;
 use super::problems;
 use crate::catalog::check_model;
 use crate::ctx::Ctx;
+use crate::guard::Caller;
 use crate::problem::Problem;
 use crate::shelf::FileRecord;
 
@@ -139,7 +140,7 @@ pub(super) struct Wanted {
 
 impl Wanted {
     /// Checks all that can be checked without reading the table.
-    pub(super) async fn new(ctx: &Ctx, asked: SheetIn) -> Result<Self, Problem> {
+    pub(super) async fn new(ctx: &Ctx, caller: &Caller, asked: SheetIn) -> Result<Self, Problem> {
         let model = chosen(ctx, asked.profile.as_deref(), asked.model.as_deref().unwrap_or_default())?;
         let fallback = fallback(ctx, &asked)?;
         for name in std::iter::once(&model).chain(&fallback) {
@@ -150,7 +151,7 @@ impl Wanted {
         let layout = asked.layout.as_ref().map_or_else(Layout::sheet, LayoutIn::layout);
         check_layout(&layout, &mode, &asked)?;
         let work = asked.work.work()?;
-        let (source, file) = source(ctx, &asked).await?;
+        let (source, file) = source(ctx, caller, &asked).await?;
         if matches!((&source, &layout), (Source::File { format: Format::Jsonl, .. }, Layout::Sheet { .. })) {
             let text =
                 "JSONL has no rows of heads: name the field with the text by {\"columns\": {\"text\": …}}";
@@ -222,14 +223,18 @@ impl Wanted {
     }
 }
 
-async fn source(ctx: &Ctx, asked: &SheetIn) -> Result<(Source, Option<FileRecord>), Problem> {
+async fn source(
+    ctx: &Ctx,
+    caller: &Caller,
+    asked: &SheetIn,
+) -> Result<(Source, Option<FileRecord>), Problem> {
     match (&asked.file_id, &asked.google) {
         (None, None) => {
             Err(unfit("file_id", "send the file_id of a table that was uploaded to /v1/files, or google"))
         }
         (Some(_), Some(_)) => Err(unfit("google", "file_id and google exclude each other")),
         (Some(file), None) => {
-            let (source, record) = uploaded(ctx, file, asked).await?;
+            let (source, record) = uploaded(ctx, caller, file, asked).await?;
             Ok((source, Some(record)))
         }
         (None, Some(google)) => {
@@ -246,8 +251,14 @@ async fn source(ctx: &Ctx, asked: &SheetIn) -> Result<(Source, Option<FileRecord
     }
 }
 
-async fn uploaded(ctx: &Ctx, file: &str, asked: &SheetIn) -> Result<(Source, FileRecord), Problem> {
-    let Some(record) = ctx.shelf.get(file, ctx.queue().clock().now()) else {
+async fn uploaded(
+    ctx: &Ctx,
+    caller: &Caller,
+    file: &str,
+    asked: &SheetIn,
+) -> Result<(Source, FileRecord), Problem> {
+    let record = ctx.shelf.get(file, ctx.queue().clock().now());
+    let Some(record) = record.filter(|record| caller.owns(record.owner.as_deref())) else {
         return Err(unfit("file_id", format!("there is no file {file:?}: upload it to /v1/files")));
     };
     let format = match asked.format {
