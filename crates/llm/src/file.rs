@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use longhaul_presence::{Presence, Remains};
+use longhaul_presence::{Presence, Remains, private};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 use tokio::sync::watch;
@@ -177,7 +177,7 @@ impl Inner {
 
 fn create_folder(path: &Path) -> FileResult<()> {
     let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else { return Ok(()) };
-    std::fs::create_dir_all(folder).map_err(|error| {
+    private::create_folder(folder).map_err(|error| {
         FileError::new(FileErrorKind::Unavailable, format!("its folder cannot be made: {error}"))
     })
 }
@@ -197,6 +197,8 @@ fn open_writer(path: &Path) -> FileResult<Connection> {
 }
 
 fn try_open_writer(path: &Path) -> FileResult<Connection> {
+    // Where this fails, SQLite fails too, and says why.
+    let _ = private::create_file(path);
     let mut connection = Connection::open(path)?;
     prepare(&mut connection)?;
     // SQLite falls back to reading where it may not write; every commit would then fail.

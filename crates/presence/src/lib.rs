@@ -10,6 +10,8 @@ use std::fs::{File, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
+pub mod private;
+
 /// Between the name of the shared file and that of a process.
 const INFIX: &str = "-process-";
 /// Files of dead processes that one look takes, each an open handle until it is looked after; later looks take the others.
@@ -39,7 +41,7 @@ impl Presence {
         for _ in 0..CLAIMS_MAX {
             let name = format!("{:016x}", fastrand::u64(..));
             let path = path_of(shared, &name);
-            let file = match File::create_new(&path) {
+            let file = match private::new_file().open(&path) {
                 Ok(file) => file,
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 Err(_) => return None,

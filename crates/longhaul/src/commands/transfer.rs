@@ -1,5 +1,6 @@
 //! `backup` and `restore`: an installation to and from a file. The file is a copy of the store that holds what stands beside it too.
 
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -117,7 +118,8 @@ pub(crate) async fn restore(app: &App, file: &Path) -> Result<Code> {
         may_replace(app, &path).await?;
     }
     if let Some(directory) = path.parent() {
-        std::fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
+        made.with_context(|| format!("making {}", directory.display()))?;
     }
     let ready = checked_copy(app, file, &path).await?;
     let aside = put_in_place(app, &ready, &path)?;

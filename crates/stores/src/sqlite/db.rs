@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use longhaul_presence::private;
 use longhaul_queue::limits::Limits;
 use longhaul_queue::store::Enqueued;
 use longhaul_queue::{Clock, Error, Lease, NewJob, Queue, Result, SystemClock, Timestamp};
@@ -259,7 +260,7 @@ impl Db {
         self.with_reader(move |connection| {
             // SQLite takes an empty file too. This one is nobody else's, and may be removed.
             let unmade = |error| DbError::caller(format!("{} cannot be made: {error}", target.display()));
-            let file = std::fs::File::create_new(&target).map_err(unmade)?;
+            let file = private::new_file().open(&target).map_err(unmade)?;
             let made = connection.execute("VACUUM INTO ?1", [target.to_string_lossy()]);
             let synced = made.map_err(DbError::from).and_then(|_| {
                 let unsynced =
@@ -361,7 +362,7 @@ impl Transaction<'_, '_> {
 
 fn create_folder(path: &Path) -> Result<()> {
     let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else { return Ok(()) };
-    std::fs::create_dir_all(folder).map_err(|error| {
+    private::create_folder(folder).map_err(|error| {
         Error::Unavailable(format!("the folder {} cannot be made: {error}", folder.display()))
     })
 }
@@ -392,6 +393,10 @@ fn open_writer(path: &Path, options: &SqliteOptions) -> DbResult<Connection> {
 
 fn try_open_writer(path: &Path, options: &SqliteOptions) -> DbResult<Connection> {
     let create = options.create;
+    if create {
+        // Where this fails, SQLite fails too, and says why.
+        let _ = private::create_file(path);
+    }
     let mut connection = Connection::open(path)?;
     prepare_connection(&mut connection)?;
     check_form(&connection)?;
