@@ -1,6 +1,7 @@
 //! `work --exec CMD`: runs a shell command for each job. Payload on stdin, context in the environment, result and
 //! control lines on stdout, log on stderr. The protocol is documented in docs/exec.md.
 
+use std::ffi::OsString;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +17,13 @@ mod child;
 mod control;
 mod environment;
 mod lines;
+mod machine;
 
 use answer::Answer;
 use child::{Child, End, GroupId, Signal};
+use environment::Environment;
 use lines::Lines;
+use machine::{Machine, Waited};
 
 pub(crate) use child::{Spawner, die_with_parent};
 
@@ -34,7 +38,24 @@ const OUTPUT_GRACE: Duration = Duration::from_millis(500);
 /// Runs one command for many jobs.
 pub(crate) struct Exec {
     /// The shell command.
+    command: String,
+    /// What it gets of the worker's own environment.
+    passed: Vec<(OsString, OsString)>,
+    machine: Machine,
+    /// Starts children.
+    spawner: Spawner,
+    /// What may be stored.
+    limits: Limits,
+    /// Between SIGTERM and SIGKILL.
+    grace: Duration,
+}
+
+/// What commands are run with.
+pub(crate) struct ExecOptions {
+    /// The shell command.
     pub(crate) command: String,
+    /// Variables of the worker's own environment that it gets beside the usual ones.
+    pub(crate) pass: Vec<String>,
     /// Starts children.
     pub(crate) spawner: Spawner,
     /// What may be stored.
@@ -44,6 +65,13 @@ pub(crate) struct Exec {
 }
 
 impl Exec {
+    /// For one command.
+    pub(crate) fn new(options: ExecOptions) -> Self {
+        let ExecOptions { command, pass, spawner, limits, grace } = options;
+        let passed = environment::passed(std::env::vars_os(), &pass);
+        Self { command, passed, machine: Machine::default(), spawner, limits, grace }
+    }
+
     /// Runs the command for one job.
     pub(crate) async fn run(self: Arc<Self>, context: JobContext, payload: Json) -> Outcome {
         match self.attempt(&context, &payload).await {
@@ -53,8 +81,18 @@ impl Exec {
     }
 
     async fn attempt(&self, context: &JobContext, payload: &Json) -> io::Result<Outcome> {
-        let environment = environment::of(context)?;
-        let mut child = self.spawner.spawn(&self.command, &environment).await?;
+        let mut waited = Waited::default();
+        let (environment, mut child) = loop {
+            match self.start(context).await {
+                Ok(started) => break started,
+                Err(error) => {
+                    if let Some(outcome) = self.machine.wait(context, error, &mut waited).await? {
+                        return Ok(outcome);
+                    }
+                }
+            }
+        };
+        self.machine.started();
         let (stdin, stdout, stderr) = child.pipes()?;
         let group = child.id();
         let (ended, has_ended) = watch::channel(false);
@@ -73,6 +111,12 @@ impl Exec {
         drop(environment);
         let told = context.is_cancel_requested();
         Ok(answer.into_outcome(end, &tail, told))
+    }
+
+    async fn start(&self, context: &JobContext) -> io::Result<(Environment, Child)> {
+        let environment = environment::of(context)?;
+        let child = self.spawner.spawn(&self.command, &self.passed, &environment).await?;
+        Ok((environment, child))
     }
 
     /// Waits for the child, and ends it when the run is to end.

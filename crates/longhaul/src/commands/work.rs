@@ -1,7 +1,6 @@
 //! `work`: claims and runs jobs until told to end, or until nothing is left.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use longhaul_llm::Llm;
@@ -19,7 +18,7 @@ use tokio::task::JoinHandle;
 use crate::app::App;
 use crate::args::WorkArgs;
 use crate::config::{Origin, concurrency, lease, list};
-use crate::exec::{Exec, Spawner};
+use crate::exec::{Exec, ExecOptions, Spawner};
 use crate::exit::{Code, Failure};
 use crate::sharing::Sharing;
 use crate::{builtin, models, parse, server, store};
@@ -37,8 +36,11 @@ pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
     let mut worker = Worker::new(queue.clone(), options.clone());
     let spawner = Spawner::start().context("starting the thread that starts commands")?;
     match &args.exec {
-        Some(command) => register_exec(app, &mut worker, command, spawner.clone(), options.cancel_grace)?,
+        Some(command) => register_exec(app, args, &mut worker, command, spawner.clone())?,
         None => builtin::register(&mut worker),
+    }
+    if let Some(instrument) = args.instrument {
+        builtin::register_instrument(&mut worker, instrument);
     }
     let bulk = serve_runs(app, args, (&queue, data), &mut worker, &options).await?;
     introduce(app, &queue, &worker, &options, args)?;
@@ -206,17 +208,28 @@ fn host() -> String {
 
 fn register_exec(
     app: &App,
+    args: &WorkArgs,
     worker: &mut Worker,
     command: &str,
     spawner: Spawner,
-    grace: Duration,
 ) -> Result<()> {
     // The shell would run it, do nothing, and every job would succeed.
     if command.trim().is_empty() {
         let hint = "name what to run for each job: longhaul work --exec 'exec ./deploy.sh'";
         return Err(Failure::new(Code::Usage, "--exec is empty").hint(hint).into());
     }
-    let exec = Arc::new(Exec { command: command.to_owned(), spawner, limits: app.limits()?, grace });
+    if let Some(name) = args.env.iter().find(|name| std::env::var_os(name).is_none()) {
+        return Err(Failure::new(Code::Usage, format!("--env {name}: there is no such variable"))
+            .hint(format_args!("set it for the worker: export {name}=…"))
+            .into());
+    }
+    let exec = Arc::new(Exec::new(ExecOptions {
+        command: command.to_owned(),
+        pass: args.env.clone(),
+        spawner,
+        limits: app.limits()?,
+        grace: app.settings.read("worker.grace", parse::duration)?,
+    }));
     worker
         .handle_any(KindOptions::default(), move |context, payload| Arc::clone(&exec).run(context, payload));
     Ok(())

@@ -1,5 +1,6 @@
 //! A child process in a group of its own that does not outlive its worker.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Stdio;
@@ -14,7 +15,7 @@ use tokio::task::JoinSet;
 
 pub(super) use rustix::process::Signal;
 
-use super::environment::{Environment, NAMES};
+use super::environment::Environment;
 
 /// How a child ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -164,12 +165,16 @@ impl Spawner {
     }
 
     /// Runs `sh -c command`.
-    pub(super) async fn spawn(&self, command: &str, environment: &Environment) -> io::Result<Child> {
+    pub(super) async fn spawn(
+        &self,
+        command: &str,
+        passed: &[(OsString, OsString)],
+        environment: &Environment,
+    ) -> io::Result<Child> {
         let mut child = Command::new("sh");
         child.arg("-c").arg(command);
-        for name in NAMES {
-            child.env_remove(name);
-        }
+        // Keys of providers and tokens are in the worker's environment, and a command gets what it was given only.
+        child.env_clear().envs(passed.iter().map(|(name, value)| (name, value)));
         child.envs(environment.variables.iter().map(|(name, value)| (name, value)));
         child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         child.process_group(0).kill_on_drop(true);

@@ -57,20 +57,22 @@ pub(super) fn of(context: &JobContext) -> io::Result<Environment> {
     Ok(Environment { variables, _files: files })
 }
 
-/// Every name that may be set: a worker that itself runs as a job must not hand its own values on.
-pub(super) const NAMES: [&str; 14] = [
-    "LONGHAUL_JOB_ID",
-    "LONGHAUL_KIND",
-    "LONGHAUL_QUEUE",
-    "LONGHAUL_PROCESS",
-    "LONGHAUL_ATTEMPT",
-    "LONGHAUL_FENCE",
-    "LONGHAUL_IDEMPOTENCY_KEY",
-    "LONGHAUL_DATA",
-    "LONGHAUL_DATA_FILE",
-    "LONGHAUL_PARENTS",
-    "LONGHAUL_PARENTS_FILE",
-    "LONGHAUL_WAKE",
-    "LONGHAUL_WAKE_FILE",
-    "TRACEPARENT",
+/// What every command gets of the worker's environment: where programs, folders and texts are, and nothing that opens a door.
+const USUAL: [&str; 12] = [
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM", "HOSTNAME",
 ];
+/// The same for families of names.
+const USUAL_PREFIXES: [&str; 2] = ["LC_", "XDG_"];
+
+/// Of the worker's variables those that are usual, and those that `pass` names.
+pub(super) fn passed(
+    own: impl Iterator<Item = (OsString, OsString)>,
+    pass: &[String],
+) -> Vec<(OsString, OsString)> {
+    let is_passed = |name: &str| {
+        USUAL.contains(&name)
+            || USUAL_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+            || pass.iter().any(|wanted| wanted == name)
+    };
+    own.filter(|(name, _)| name.to_str().is_some_and(is_passed)).collect()
+}
