@@ -32,10 +32,15 @@ fn is_private_v4(address: Ipv4Addr) -> bool {
 }
 
 fn is_private_v6(address: Ipv6Addr) -> bool {
-    let first = address.segments()[0];
-    let embedded = match address.segments() {
-        // 6to4 and NAT64 carry an IPv4 address that the packet ends up at.
-        [0x2002, high, low, ..] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => Some((high, low)),
+    let segments = address.segments();
+    let embedded = match segments {
+        // The IPv4 address that a packet ends up at: 6to4, NAT64, and the compatible and translated forms.
+        [0x2002, high, low, ..]
+        | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
+        | [0, 0, 0, 0, 0, 0, high, low]
+        | [0, 0, 0, 0, 0xffff, 0, high, low]
+        // ISATAP, under any prefix.
+        | [_, _, _, _, 0 | 0x200, 0x5efe, high, low] => Some((high, low)),
         _ => None,
     };
     if let Some((high, low)) = embedded {
@@ -43,13 +48,11 @@ fn is_private_v6(address: Ipv6Addr) -> bool {
         let [c, d] = low.to_be_bytes();
         return is_private_v4(Ipv4Addr::new(a, b, c, d));
     }
-    address.is_loopback()
-        || address.is_unspecified()
-        || address.is_multicast()
-        || first & 0xfe00 == 0xfc00
-        || first & 0xffc0 == 0xfe80
-        || first & 0xffc0 == 0xfec0
-        || address.segments()[..2] == [0x2001, 0xdb8]
+    // Global unicast is 2000::/3. Of it, 2001::/23 is for protocols (Teredo, benchmarks), the others are for documents.
+    !(0x2000..0x4000).contains(&segments[0])
+        || (segments[0] == 0x2001 && segments[1] < 0x200)
+        || (segments[0] == 0x2001 && segments[1] == 0xdb8)
+        || (segments[0] == 0x3fff && segments[1] < 0x1000)
 }
 
 /// The addresses that a name leads to, when all of them are public.
@@ -104,6 +107,14 @@ mod tests {
             "64:ff9b::a00:1",
             "2002:7f00:1::",
             "2001:db8::1",
+            "::127.0.0.1",
+            "::10.0.0.1",
+            "::ffff:0:127.0.0.1",
+            "64:ff9b:1::1",
+            "2001::1",
+            "2001:4860::5efe:a00:1",
+            "fec0::1",
+            "5f00::1",
         ];
         for text in private {
             assert!(is_private(text.parse().expect(text)), "{text}");
@@ -116,6 +127,9 @@ mod tests {
             "2606:4700::1111",
             "::ffff:8.8.8.8",
             "64:ff9b::808:808",
+            "2002:808:808::",
+            "::8.8.8.8",
+            "2001:4860:4860::8888",
         ] {
             assert!(!is_private(text.parse().expect(text)), "{text}");
         }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use longhaul_pipelines::bulk::{Bulk, HeldRun};
 use longhaul_queue::job::{OnFailure, Retention, Unique, Window};
 use longhaul_queue::retry::{Backoff, RetryPolicy};
-use longhaul_queue::{JobContext, JobId, Json, NewJob, Timestamp};
+use longhaul_queue::{JobContext, JobId, Json, NewJob, State, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -76,6 +76,7 @@ pub(crate) fn tell_of_runs(bulk: Bulk, endpoints: Arc<Endpoints>) -> Bulk {
     bulk.with_ended(move |context, progress, now| {
         let kind = format!("run.{}", progress.status);
         let data = json!({
+            "id": progress.correlation_id,
             "run": progress.correlation_id,
             "total": progress.total,
             "completed": progress.completed,
@@ -91,7 +92,7 @@ pub(crate) fn tell_of_runs(bulk: Bulk, endpoints: Arc<Endpoints>) -> Bulk {
 pub(crate) fn tell_of_held(bulk: Bulk, endpoints: Arc<Endpoints>) -> Bulk {
     bulk.with_held(move |context, run, now| {
         let HeldRun { run, held, opening } = *run;
-        let data = json!({ "run": run.as_str(), "reason": held });
+        let data = json!({ "id": run.as_str(), "run": run.as_str(), "reason": held });
         let told = endpoints.wanting(HELD).into_iter().filter_map(|endpoint| {
             let key = format!("{HELD}/{run}/{held}/{opening:x}/{}", endpoint.name);
             let window = Some(Window::Enqueue { length: HELD_TOLD_AGAIN_AFTER });
@@ -121,6 +122,11 @@ pub(crate) fn after_job(job: JobId, endpoint: &str, now: Timestamp) -> Option<Ne
         data: Value::Null,
     };
     Some(new_job(&delivery)?.after_with(job, OnFailure::Run))
+}
+
+/// What is told of a job that has ended.
+pub(crate) fn job_ended(job: JobId, state: State) -> (String, Value) {
+    (format!("job.{state}"), json!({ "id": job, "job_id": job, "state": state }))
 }
 
 pub(crate) fn message_id(now: Timestamp) -> String {

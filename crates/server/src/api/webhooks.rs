@@ -1,9 +1,15 @@
 //! Who is told of what, and what became of it.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use axum::Json as Answer;
 use axum::extract::{Path, State as Shared};
+use axum::http::StatusCode;
+use longhaul_pipelines::addresses;
 use longhaul_queue::job::Run;
 use longhaul_queue::limits::check_name;
+use longhaul_queue::redact::{self, REDACTED};
 use longhaul_queue::state::JobError;
 use longhaul_queue::store::{Filter, ListRequest};
 use longhaul_queue::{JobDetail, JobId, Json, State, Timestamp};
@@ -17,7 +23,10 @@ use super::jobs::unfit;
 use super::page::{Listed, PageQuery, cursor_of, limit, seq_of};
 use crate::ctx::Ctx;
 use crate::problem::Problem;
-use crate::webhooks::{Delivery, Endpoint, KIND, Wish, message_id, new_job, tag_of};
+use crate::webhooks::{self, Delivery, Endpoint, Endpoints, KIND, Wish, message_id, new_job, tag_of};
+
+/// For a name to be looked up when a webhook is kept.
+const LOOKUP_WAIT: Duration = Duration::from_secs(5);
 
 /// A webhook.
 #[derive(Debug, Serialize, ToSchema)]
@@ -25,7 +34,7 @@ use crate::webhooks::{Delivery, Endpoint, KIND, Wish, message_id, new_job, tag_o
 pub(super) struct WebhookOut {
     /// Its name.
     name: String,
-    /// Where to.
+    /// Where to, without a password or another secret in it.
     url: String,
     /// What it wants to know.
     events: Vec<String>,
@@ -45,7 +54,7 @@ impl From<Endpoint> for WebhookOut {
     fn from(endpoint: Endpoint) -> Self {
         Self {
             name: endpoint.name,
-            url: endpoint.url,
+            url: shown_url(&endpoint.url),
             events: endpoint.events,
             allow_private: endpoint.allow_private,
             disabled: endpoint.disabled,
@@ -53,6 +62,16 @@ impl From<Endpoint> for WebhookOut {
             secret: None,
         }
     }
+}
+
+/// An address without a name and a password, and without the values of secrets in its query.
+fn shown_url(url: &str) -> String {
+    let Ok(mut parsed) = reqwest::Url::parse(url) else { return REDACTED.to_owned() };
+    if !parsed.username().is_empty() || parsed.password().is_some() {
+        // Only an address without a host refuses it, and such a one is not kept.
+        let _ = parsed.set_username("").and_then(|()| parsed.set_password(None));
+    }
+    redact::text(parsed.as_str()).into_owned()
 }
 
 /// Lists webhooks.
@@ -98,14 +117,31 @@ pub(super) async fn put_webhook(
 ) -> ApiResult<Answer<WebhookOut>> {
     let WebhookIn { url, events, allow_private } = wanted;
     check_name("name", &name).map_err(unfit)?;
-    let is_http = reqwest::Url::parse(&url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
-    if !is_http {
-        let text = format!("url is {url:?}: an address that begins with https://");
+    let parsed = reqwest::Url::parse(&url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+    let Some(parsed) = parsed else {
+        let text = format!("url is {:?}: an address that begins with https://", shown_url(&url));
         return Err(Problem::invalid(text).at("url").into());
+    };
+    if !allow_private {
+        refuse_private(&parsed).await?;
     }
     let wish = Wish { name: name.clone(), url, events, allow_private };
-    let secret = ctx.endpoints.put(wish, ctx.queue().clock().now()).map_err(Problem::unavailable)?;
+    let now = ctx.queue().clock().now();
+    let secret = change(&ctx, move |endpoints| endpoints.put(wish, now)).await?;
     Ok(Answer(WebhookOut { secret, ..find(&ctx, &name)?.into() }))
+}
+
+/// Refuses an address that no delivery would go to. A name that leads nowhere now may do so later, and each delivery asks again.
+async fn refuse_private(url: &reqwest::Url) -> Result<(), Problem> {
+    let (host, port) = (url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or(443));
+    let looked_up = tokio::time::timeout(LOOKUP_WAIT, addresses::public_addresses(host, port)).await;
+    match looked_up {
+        Ok(Err(error)) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            let text = format!("{error}: send \"allow_private\": true if that is meant");
+            Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "private_address", text).at("url"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A new secret.
@@ -123,7 +159,8 @@ pub(super) async fn rotate_webhook(
     Shared(ctx): Shared<Ctx>,
     Path(name): Path<String>,
 ) -> ApiResult<Answer<NewSecret>> {
-    let secret = ctx.endpoints.rotate(&name).map_err(Problem::unavailable)?;
+    let rotated = name.clone();
+    let secret = change(&ctx, move |endpoints| endpoints.rotate(&rotated)).await?;
     let secret = secret.ok_or_else(|| missing(&name))?;
     Ok(Answer(NewSecret { name, secret }))
 }
@@ -143,7 +180,8 @@ pub(super) async fn delete_webhook(
     Shared(ctx): Shared<Ctx>,
     Path(name): Path<String>,
 ) -> ApiResult<Answer<WebhookDeleted>> {
-    match ctx.endpoints.remove(&name).map_err(Problem::unavailable)? {
+    let removed = name.clone();
+    match change(&ctx, move |endpoints| endpoints.remove(&removed)).await? {
         true => Ok(Answer(WebhookDeleted { name, deleted: true })),
         false => Err(missing(&name).into()),
     }
@@ -199,7 +237,7 @@ pub(super) struct DeliveryOut {
 
 impl DeliveryOut {
     fn new(detail: JobDetail) -> Result<Self, Problem> {
-        let delivery: Delivery = detail.payload.to()?;
+        let delivery = told(&detail)?;
         let job = detail.job;
         Ok(Self {
             delivery: job.id,
@@ -212,6 +250,19 @@ impl DeliveryOut {
             tries: detail.runs,
         })
     }
+}
+
+/// What a delivery tells: as it was written down or, of a job that was waited for, how that ended.
+fn told(detail: &JobDetail) -> Result<Delivery, Problem> {
+    let delivery: Delivery = detail.payload.to()?;
+    let ended = detail.depends_on.first().and_then(|parent| Some((parent.job_id, parent.ended?)));
+    Ok(match ended {
+        Some((job, state)) if delivery.at.is_none() => {
+            let (kind, data) = webhooks::job_ended(job, state);
+            Delivery { kind, data, ..delivery }
+        }
+        _ => delivery,
+    })
 }
 
 /// Lists what was sent to a webhook and what became of it, newest first.
@@ -239,7 +290,7 @@ pub(super) async fn resend_delivery(
     let id = job_id(&id)?;
     let detail = ctx.queue().get(id).await?;
     let delivery = match detail.job.kind.as_str() {
-        KIND => Some(detail.payload.to::<Delivery>()?),
+        KIND => Some(told(&detail)?),
         _ => None,
     };
     let Some(delivery) = delivery.filter(|delivery| delivery.endpoint == name) else {
@@ -249,13 +300,24 @@ pub(super) async fn resend_delivery(
         ctx.queue().retry(id, false).await?;
         return Ok(Answer(Sent { delivery: id }));
     }
-    send(&ctx, &delivery).await
+    let at = delivery.at.or(detail.job.started_at);
+    send(&ctx, &Delivery { at, ..delivery }).await
 }
 
 async fn send(ctx: &Ctx, delivery: &Delivery) -> ApiResult<Answer<Sent>> {
     let job = new_job(delivery).ok_or_else(|| Problem::invalid("the message cannot be written"))?;
     let enqueued = ctx.queue().enqueue(job).await?;
     Ok(Answer(Sent { delivery: enqueued.id }))
+}
+
+/// Changes webhooks off the runtime: another process may be at it, and is waited for.
+async fn change<T: Send + 'static>(
+    ctx: &Ctx,
+    change: impl FnOnce(&Endpoints) -> std::io::Result<T> + Send + 'static,
+) -> Result<T, Problem> {
+    let endpoints = Arc::clone(&ctx.endpoints);
+    let changed = tokio::task::spawn_blocking(move || change(&endpoints)).await;
+    changed.map_err(Problem::internal)?.map_err(Problem::unavailable)
 }
 
 fn find(ctx: &Ctx, name: &str) -> Result<Endpoint, Problem> {

@@ -1,13 +1,14 @@
 //! One delivery, from its claim to what the other side said.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_llm::pinned_client;
 use longhaul_pipelines::addresses;
-use longhaul_queue::{Failure, JobContext, Json, KindOptions, Outcome, Worker};
+use longhaul_queue::{Failure, JobContext, Json, KindOptions, Outcome, Timestamp, Worker};
 use serde_json::{Value, json};
 
-use super::{Delivery, Endpoint, KIND};
+use super::{Delivery, Endpoint, KIND, job_ended};
 use crate::ctx::Ctx;
 
 /// Time for an answer.
@@ -37,12 +38,16 @@ async fn deliver(ctx: &Ctx, context: &JobContext, delivery: Delivery) -> Result<
     }
     let now = ctx.queue().clock().now();
     let at = delivery.at.unwrap_or(now);
-    let body = json!({"type": kind, "timestamp": at, "data": data}).to_string();
+    let body = body(&delivery.message, &kind, at, &data).to_string();
     let answer = send(&endpoint, &delivery.message, now.as_millis() / 1_000, body).await?;
     match answer.status {
         200..=299 => done(&json!({"status": answer.status})),
         410 => {
-            ctx.endpoints.disable(&endpoint.name, "it answered 410 Gone")?;
+            let (endpoints, name) = (Arc::clone(&ctx.endpoints), endpoint.name);
+            // Off the runtime: another process may be changing them, and is waited for.
+            let disabled =
+                tokio::task::spawn_blocking(move || endpoints.disable(&name, "it answered 410 Gone"));
+            disabled.await.map_err(Failure::retry)??;
             done(&json!({"status": 410, "disabled": true}))
         }
         429 | 503 if answer.retry_after.is_some() => {
@@ -52,6 +57,18 @@ async fn deliver(ctx: &Ctx, context: &JobContext, delivery: Delivery) -> Result<
     }
 }
 
+/// The message: as Standard Webhooks has it, and with the fields by which OpenAI's SDKs know an event of theirs.
+fn body(message: &str, kind: &str, at: Timestamp, data: &Value) -> Value {
+    json!({
+        "object": "event",
+        "id": message,
+        "type": kind,
+        "created_at": at.as_millis() / 1_000,
+        "timestamp": at,
+        "data": data,
+    })
+}
+
 fn done(value: &Value) -> Result<Outcome, Failure> {
     Ok(Outcome::Done(Json::of(value)?))
 }
@@ -59,10 +76,7 @@ fn done(value: &Value) -> Result<Outcome, Failure> {
 /// What is told: as it was written down, or how the job ended that was waited for.
 fn content(context: &JobContext, delivery: &Delivery) -> (String, Value) {
     match context.parents().first() {
-        Some(parent) => {
-            let kind = format!("job.{}", parent.state);
-            (kind, json!({"job_id": parent.job_id, "state": parent.state}))
-        }
+        Some(parent) => job_ended(parent.job_id, parent.state),
         None => (delivery.kind.clone(), delivery.data.clone()),
     }
 }
@@ -76,7 +90,7 @@ struct Answer {
 
 async fn send(endpoint: &Endpoint, message: &str, seconds: i64, body: String) -> Result<Answer, Failure> {
     let address = reqwest::Url::parse(&endpoint.url)
-        .map_err(|error| Failure::fatal(format!("{}: {error}", endpoint.url)))?;
+        .map_err(|error| Failure::fatal(format!("the address of {}: {error}", endpoint.name)))?;
     let host = address.host_str().unwrap_or_default().to_owned();
     let port = address.port_or_known_default().unwrap_or(443);
     let found = match endpoint.allow_private {
@@ -97,7 +111,7 @@ async fn send(endpoint: &Endpoint, message: &str, seconds: i64, body: String) ->
         .header("webhook-id", message)
         .header("webhook-timestamp", seconds.to_string())
         .header("webhook-signature", endpoint.signature(message, seconds, &body));
-    let response = request.body(body).send().await?;
+    let response = request.body(body).send().await.map_err(reqwest::Error::without_url)?;
     let status = response.status().as_u16();
     let wait = response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
     let mut text = Vec::new();

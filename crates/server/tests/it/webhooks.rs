@@ -11,6 +11,7 @@ use axum::routing::post;
 use longhaul_llm::sim::SimOptions;
 use longhaul_pipelines::bulk::plan::Strategy;
 use longhaul_server::ServerOptions;
+use longhaul_server::webhooks::Wish;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -73,12 +74,18 @@ async fn the_end_of_a_batch_is_told_signed_and_told_again_until_it_is_heard() {
     let file = stage.upload(line.to_string()).await;
     let new =
         json!({"input_file_id": file["id"], "endpoint": "/v1/chat/completions", "completion_window": "24h"});
-    stage.post("/v1/batches", &new).await;
+    let (_, batch) = stage.post("/v1/batches", &new).await;
     let (headers, body) = listener.heard.recv().await.expect("the first try");
     let told: Value = serde_json::from_str(&body).expect("JSON");
     assert_eq!(
         (told["type"].as_str(), told["data"]["counts"]["completed"].as_u64()),
         (Some("batch.completed"), Some(1))
+    );
+    // As OpenAI's SDKs read an event.
+    assert_eq!((&told["object"], &told["data"]["id"]), (&json!("event"), &batch["id"]));
+    assert!(
+        told["id"].is_string() && told["created_at"].as_i64().is_some_and(|at| at > 1_700_000_000),
+        "{told}"
     );
     let text = |headers: &HeaderMap, name: &str| headers[name].to_str().expect("text").to_owned();
     let endpoint = stage.ctx.endpoints.get("ops").expect("there");
@@ -105,7 +112,20 @@ async fn the_end_of_a_batch_is_told_signed_and_told_again_until_it_is_heard() {
 async fn addresses_of_this_machine_are_refused_unless_allowed_and_gone_means_gone() {
     let stage = Stage::new().await;
     let mut listener = Listener::new(&[410]).await;
-    put(&stage, &listener.url(), false).await;
+    let refused = put(&stage, &listener.url(), false).await;
+    assert_eq!(
+        (&refused["code"], &refused["field"]),
+        (&json!("private_address"), &json!("url")),
+        "{refused}"
+    );
+    // A name that led elsewhere when it was put may lead here by the time of a delivery.
+    let wish = Wish {
+        name: "ops".to_owned(),
+        url: listener.url(),
+        events: vec!["*".to_owned()],
+        allow_private: false,
+    };
+    stage.ctx.endpoints.put(wish, stage.ctx.queue().clock().now()).expect("kept");
     let worker = stage.work().await;
     stage.post("/api/v1/webhooks/ops/test", &json!({})).await;
     let log = "/api/v1/webhooks/ops/deliveries";
@@ -136,7 +156,7 @@ async fn a_run_that_is_held_is_told_once_until_it_is_resumed() {
         let (_, body) = listener.heard.recv().await.expect("a message");
         serde_json::from_str(&body).expect("JSON")
     };
-    let held = json!({"run": id, "reason": "budget"});
+    let held = json!({"id": id, "run": id, "reason": "budget"});
     let told = heard().await;
     assert_eq!((&told["type"], &told["data"]), (&json!("run.held"), &held));
     let path = format!("/api/v1/processes/{id}");
@@ -153,5 +173,36 @@ async fn a_run_that_is_held_is_told_once_until_it_is_resumed() {
     let types: Vec<&Value> =
         log["items"].as_array().expect("a log").iter().map(|item| &item["type"]).collect();
     assert_eq!(types, ["run.completed", "run.held", "run.held"], "ten jobs were held, in two openings");
+    worker.drain().await;
+}
+
+#[tokio::test]
+async fn the_log_names_an_event_as_the_message_does_and_a_resent_one_is_the_same() {
+    let stage = Stage::new().await;
+    let mut listener = Listener::new(&[]).await;
+    let hook = json!({"url": listener.url(), "allow_private": true});
+    stage.send(Method::PUT, "/api/v1/webhooks/ops", Some(hook)).await;
+    let (_, jobs) = stage.post("/api/v1/jobs", &json!({"kind": "a", "webhook": "ops"})).await;
+    let job = jobs[0]["id"].clone();
+    let (_, claims) = stage.post("/api/v1/work/claim", &json!({"queues": ["default"]})).await;
+    let done = json!({"items": [{"lease": claims["jobs"][0]["lease"], "outcome": {"done": 1}}]});
+    stage.post("/api/v1/work/settle", &done).await;
+    let worker = stage.work().await;
+    let mut heard = async || -> Value {
+        let (_, body) = listener.heard.recv().await.expect("a message");
+        serde_json::from_str(&body).expect("JSON")
+    };
+    let first = heard().await;
+    assert_eq!((&first["type"], &first["data"]["id"]), (&json!("job.succeeded"), &job));
+    let log = "/api/v1/webhooks/ops/deliveries";
+    let listed = stage.until(log, |log| log["items"][0]["state"] == "succeeded").await;
+    assert_eq!(listed["items"][0]["type"], "job.succeeded", "{listed}");
+    let id = listed["items"][0]["delivery"].as_str().expect("a name");
+    stage.post(&format!("{log}/{id}/resend"), &json!({})).await;
+    let second = heard().await;
+    assert_eq!(
+        (&second["type"], &second["data"], &second["id"]),
+        (&first["type"], &first["data"], &first["id"])
+    );
     worker.drain().await;
 }
