@@ -205,15 +205,22 @@ impl Profile {
 
     /// Whether it has a batch API.
     pub fn has_batches(&self) -> bool {
-        let own_address = self.base_url.trim_end_matches('/') == self.provider.base_url();
-        self.batches.unwrap_or(own_address || self.provider != ProviderKind::OpenAi)
+        self.batches.unwrap_or(self.is_at_the_service() || self.provider != ProviderKind::OpenAi)
+    }
+
+    fn is_at_the_service(&self) -> bool {
+        self.base_url.trim_end_matches('/') == self.provider.base_url()
+    }
+
+    /// Whether it can be asked: a key is at hand, or none is needed.
+    pub fn is_usable(&self) -> bool {
+        self.check_key().is_ok()
     }
 
     /// The services' own addresses take no call without a key: better told before the first one.
     fn check_key(&self) -> Result<()> {
-        let own_address = self.base_url == self.provider.base_url();
-        let variable = self.key_env.as_deref().or(self.provider.key_variable().filter(|_| own_address));
-        match variable {
+        let usual = self.provider.key_variable().filter(|_| self.is_at_the_service());
+        match self.key_env.as_deref().or(usual) {
             Some(variable) if self.key.is_none() => {
                 let message = format!("profile {:?} has no key: {variable} is not set", self.name);
                 Err(Error::new(Class::Auth, message))

@@ -120,7 +120,7 @@ impl Setup {
             name: name.clone(),
             dialect: setup.profile.provider.as_str().to_owned(),
             model: setup.profile.model.clone(),
-            usable: setup.free || setup.profile.key.is_some() || setup.profile.provider == ProviderKind::Sim,
+            usable: setup.profile.is_usable(),
             local: setup.free,
         };
         Catalog { profiles: self.profiles.iter().map(profile).collect(), default_profile: self.chosen().ok() }
