@@ -24,6 +24,8 @@ mod sse;
 mod stored;
 pub(crate) mod test_objects;
 
+pub(crate) use reading::name_of;
+
 /// The routes.
 pub(crate) fn routes() -> Router<Ctx> {
     Router::new()
@@ -37,6 +39,15 @@ pub(crate) fn routes() -> Router<Ctx> {
         .merge(models::routes())
         .merge(responses::routes())
         .merge(stored::routes())
+}
+
+/// The longest body at a path whose bodies go to disk; `None` where they are held in memory.
+pub(crate) fn upload_bytes_max(ctx: &Ctx, path: &str) -> Option<u64> {
+    match path {
+        "/v1/files" => Some(ctx.options.upload_bytes_max.saturating_add(files::FORM_BYTES_MAX)),
+        "/v1/messages/batches" => Some(message_batches::BODY_BYTES_MAX),
+        _ => None,
+    }
 }
 
 /// A problem as OpenAI's clients read it.
@@ -68,6 +79,10 @@ impl IntoResponse for AnthropicError {
         Dialect::Anthropic.refusal(&self.0)
     }
 }
+
+/// A problem that was answered, for whoever has to tell it in another form.
+#[derive(Clone)]
+pub(crate) struct Refused(pub(crate) Problem);
 
 /// Whose clients speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,6 +126,7 @@ impl Dialect {
         let body = self.problem(problem);
         let kind = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
         let mut response = (problem.status, kind, body.to_string()).into_response();
+        response.extensions_mut().insert(Refused(problem.clone()));
         let headers = response.headers_mut();
         match problem.retry_after_seconds() {
             Some(seconds) => drop(headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds))),

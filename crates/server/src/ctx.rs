@@ -56,6 +56,8 @@ pub struct ServerOptions {
     pub run_strategy: Strategy,
     /// Tools of `/mcp` may change things where no token is needed; elsewhere the token's scopes decide.
     pub mcp_allow_write: bool,
+    /// It has a certificate of its own, so that its addresses begin with `https`.
+    pub encrypted: bool,
     /// Objects under fixed names are answered for the test suites of SDKs.
     pub test_objects: bool,
 }
@@ -76,6 +78,7 @@ impl Default for ServerOptions {
             batch_strategy: Strategy::Auto,
             run_strategy: Strategy::Sync,
             mcp_allow_write: false,
+            encrypted: false,
             test_objects: false,
         }
     }

@@ -6,15 +6,17 @@ use std::time::Instant;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
-use tracing::info;
+use longhaul_queue::TraceContext;
+use tracing::{Instrument as _, Span, info, info_span};
 
-use crate::compat::Dialect;
+use crate::compat::{Dialect, Refused};
 use crate::ctx::Ctx;
 use crate::patience::Patient;
-use crate::{api, compat, guard, mcp, metrics, ops};
+use crate::problem::Problem;
+use crate::{api, compat, front, guard, mcp, metrics, ops};
 
 /// Under both names: SDKs of OpenAI read the first, those of Anthropic the second.
 const REQUEST_IDS: [&str; 2] = ["x-request-id", "request-id"];
@@ -44,6 +46,7 @@ fn families() -> Router<Ctx> {
         .merge(compat::routes())
         .merge(mcp::routes())
         .merge(ops::routes())
+        .merge(front::routes())
         .merge(metrics::routes())
 }
 
@@ -56,16 +59,20 @@ async fn pass(State(ctx): State<Ctx>, mut request: Request, next: Next) -> Respo
     let asked = Asked::of(&request);
     let admitted =
         guard::admit(&ctx.options, &ctx.tokens, &asked.method, asked.uri.path(), request.headers());
+    let admitted = admitted.and_then(|caller| announced(&ctx, &asked, request.headers()).map(|()| caller));
     let (caller, mut response) = match admitted {
         Ok(caller) => {
-            let name = caller.0.clone();
+            let name = caller.name.clone();
+            let span = span_of(caller.trace, &asked);
             request.extensions_mut().insert(caller);
             request.extensions_mut().insert(id);
             let request = request.map(|body| Body::new(Patient::new(body, ctx.options.body_wait)));
-            (name, in_form(&asked, next.run(request).await).await)
+            (name, in_form(&asked, next.run(request).instrument(span).await).await)
         }
         Err(problem) => (None, guard::refusal(asked.dialect, &problem)),
     };
+    // What a client sent comes back as it was sent; no browser shall guess that it is a page.
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if let Ok(value) = HeaderValue::try_from(id.to_string()) {
         for name in REQUEST_IDS {
             response.headers_mut().insert(HeaderName::from_static(name), value.clone());
@@ -87,6 +94,32 @@ async fn pass(State(ctx): State<Ctx>, mut request: Request, next: Next) -> Respo
     response
 }
 
+/// The span of a request whose caller has one, in the same trace: calls to providers are made below it.
+fn span_of(caller: Option<TraceContext>, asked: &Asked) -> Span {
+    let Some(caller) = caller else { return Span::none() };
+    let own = caller.child();
+    info_span!(
+        "request",
+        trace_id = format_args!("{:032x}", own.trace_id),
+        span_id = format_args!("{:016x}", own.span_id),
+        parent = %caller,
+        method = %asked.method,
+        path = asked.uri.path(),
+    )
+}
+
+/// Refuses a body that says itself that it is too long, before any of it is waited for.
+fn announced(ctx: &Ctx, asked: &Asked, headers: &HeaderMap) -> Result<(), Problem> {
+    let length =
+        headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    let most = compat::upload_bytes_max(ctx, asked.uri.path()).unwrap_or(ctx.options.json_bytes_max as u64);
+    if length.is_none_or(|length| length <= most) {
+        return Ok(());
+    }
+    let text = format!("the body has more than {most} bytes: send several requests, or upload a file");
+    Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", text))
+}
+
 /// What is remembered of a request while it is answered.
 struct Asked {
     method: Method,
@@ -103,13 +136,17 @@ impl Asked {
 
 async fn not_found(request: Request) -> Response {
     let text = format!("there is no {} {}", request.method(), request.uri().path());
-    guard::refusal(Asked::of(&request).dialect, &crate::Problem::not_found(text))
+    guard::refusal(Asked::of(&request).dialect, &Problem::not_found(text))
 }
 
 /// What the framework refuses by itself (a method, a segment of a path, a query) it tells as plain text or without a word. Clients
 /// read one form of errors only, so it is told again in that of their family.
 async fn in_form(asked: &Asked, response: Response) -> Response {
     let status = response.status();
+    // Both APIs have files and models, whose routes tell problems in the form of one of them.
+    if let (Some(dialect), Some(Refused(problem))) = (asked.dialect, response.extensions().get()) {
+        return dialect.refusal(problem);
+    }
     let kind = response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let is_told = kind.is_some_and(|kind| kind.starts_with("application/"));
     if is_told || !(status.is_client_error() || status.is_server_error()) {
@@ -120,10 +157,10 @@ async fn in_form(asked: &Asked, response: Response) -> Response {
     let problem = match status {
         StatusCode::METHOD_NOT_ALLOWED => {
             let text = format!("{} is not possible at {}", asked.method, asked.uri.path());
-            crate::Problem::new(status, "wrong_method", text)
+            Problem::new(status, "wrong_method", text)
         }
-        _ if text.is_empty() => crate::Problem::new(status, "invalid", status),
-        _ => crate::Problem::new(status, "invalid", String::from_utf8_lossy(&text)),
+        _ if text.is_empty() => Problem::new(status, "invalid", status),
+        _ => Problem::new(status, "invalid", String::from_utf8_lossy(&text)),
     };
     let mut response = guard::refusal(asked.dialect, &problem);
     if let Some(allowed) = head.headers.get(header::ALLOW) {
@@ -143,7 +180,7 @@ mod tests {
     /// What is described elsewhere: by the makers of the SDKs, by the protocol, by Prometheus; and the description itself.
     fn is_described_elsewhere(path: &str) -> bool {
         path.starts_with("/v1/")
-            || ["/mcp", "/metrics", "/healthz", "/readyz", "/openapi.json"].contains(&path)
+            || ["/", "/mcp", "/metrics", "/healthz", "/readyz", "/openapi.json"].contains(&path)
     }
 
     /// What a router prints after each route's number, up to the next.

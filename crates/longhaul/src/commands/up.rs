@@ -19,11 +19,12 @@ use crate::{builtin, models, server, store};
 /// Runs the command until it is asked to end.
 pub(crate) async fn run(app: &App, args: &UpArgs) -> Result<Code> {
     let address = listen_at(app, args)?;
-    let options = ServerOptions { test_objects: args.seed_test_objects, ..ServerOptions::default() };
-    let (queue, data) = app.queue_for_long().await?;
-    let ctx = server::context(app, (&queue, data), options.for_address(address.ip())).await?;
     let tls = tls(app)?;
     let encrypted = tls.is_some();
+    let options =
+        ServerOptions { test_objects: args.seed_test_objects, encrypted, ..ServerOptions::default() };
+    let (queue, data) = app.queue_for_long().await?;
+    let ctx = server::context(app, (&queue, data), options.for_address(address.ip())).await?;
     let (mut interrupts, mut terms) = work::signals()?;
     let server = Server::bind(ctx.clone(), address, tls).await.map_err(|error| {
         Failure::new(Code::Failure, format!("cannot listen on {address}: {error}"))

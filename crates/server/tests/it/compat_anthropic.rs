@@ -122,3 +122,14 @@ async fn any_client_is_answered_by_any_provider() {
     stage.stop().await;
     behind.stop().await;
 }
+
+#[tokio::test]
+async fn the_files_of_an_anthropic_client_are_refused_in_its_own_form() {
+    let stage = Stage::new().await;
+    let request = stage.request(Method::GET, "/v1/files/file_x").header("anthropic-version", "2023-06-01");
+    let response = request.send().await.expect("an answer");
+    assert_eq!(response.status(), StatusCode::NOT_FOUND);
+    let problem = json_of(response).await;
+    assert_eq!((&problem["type"], &problem["error"]["type"]), (&json!("error"), &json!("not_found_error")));
+    stage.stop().await;
+}

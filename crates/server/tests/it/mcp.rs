@@ -182,3 +182,12 @@ async fn long_values_are_cut_and_read_piece_by_piece() {
     assert!(wrong["isError"] == true && wrong["structuredContent"]["field"] == "offset", "{wrong}");
     stage.stop().await;
 }
+
+#[tokio::test]
+async fn an_argument_that_does_not_exist_is_answered_with_those_that_do() {
+    let stage = Stage::new().await;
+    let refused = call(&stage, "get_job", &json!({"job_id": "1"}), &[]).await;
+    let text = refused["content"][0]["text"].as_str().expect("a text");
+    assert!(refused["isError"] == true && text.contains(r#"no argument "job_id"; there are id"#), "{text}");
+    stage.stop().await;
+}
