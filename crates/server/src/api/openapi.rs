@@ -1,4 +1,5 @@
-//! The description of `/api/v1` for programs: OpenAPI 3.1, made from the handlers themselves.
+//! The description of `/api/v1` for programs: OpenAPI 3.1, made from the handlers themselves, with the bounds that they check by hand; and
+//! of `/v1`, by its calls.
 
 use axum::http::header;
 use axum::response::IntoResponse;
@@ -6,6 +7,9 @@ use serde::Serialize;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::{ContentBuilder, OpenApi, RefOr, ResponseBuilder};
 use utoipa::{OpenApi as _, ToSchema};
+
+mod bounds;
+mod compatible;
 
 /// What holds for all of it.
 #[derive(utoipa::OpenApi)]
@@ -65,6 +69,9 @@ pub(crate) fn text() -> String {
         let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch];
         operations.into_iter().flatten().for_each(can_fail);
     }
+    let mut api = serde_json::to_value(&api).unwrap_or_default();
+    bounds::add(&mut api);
+    compatible::add(&mut api);
     let mut text = serde_json::to_string_pretty(&api).unwrap_or_default();
     text.push('\n');
     text
@@ -83,4 +90,13 @@ fn can_fail(operation: &mut Operation) {
 /// `/openapi.json`.
 pub(super) async fn show() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/json")], text())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_bound_is_of_a_field_that_there_is() {
+        let api = serde_json::from_str(&super::text()).expect("JSON");
+        assert_eq!(super::bounds::stale(&api), Vec::<String>::new());
+    }
 }
