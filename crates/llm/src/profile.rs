@@ -277,6 +277,7 @@ mod tests {
     fn a_key_is_missed_before_the_first_call() {
         for kind in [ProviderKind::OpenAi, ProviderKind::Anthropic, ProviderKind::Gemini] {
             let mut profile = Profile::new("p", kind);
+            assert!(!profile.is_usable());
             let error = connect(&profile).map(drop).unwrap_err();
             assert_eq!(error.class, Class::Auth);
             assert!(error.message.contains(kind.key_variable().expect("a service has one")), "{error}");
@@ -285,6 +286,7 @@ mod tests {
         }
         let mut local = Profile::new("local", ProviderKind::OpenAi);
         local.base_url = "http://localhost:11434".to_owned();
+        assert!(local.is_usable() && Profile::new("sim", ProviderKind::Sim).is_usable());
         assert_eq!(connect(&local).expect("a local one needs no key").caps().batches, None);
         assert!(connect(&Profile::new("sim", ProviderKind::Sim)).is_err());
     }

@@ -2,6 +2,7 @@
 //! it came from, and an error about it says so. This is the only file that reads the environment for settings.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -272,6 +273,11 @@ fn one_of(text: &str, words: &[&str]) -> Result<(), String> {
 /// A variable that a setting names, such as the one with a key.
 pub(crate) fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// The whole environment, of which commands get a part.
+pub(crate) fn variables() -> Vec<(OsString, OsString)> {
+    std::env::vars_os().collect()
 }
 
 /// The caller's trace, by the convention that commands hand it on.

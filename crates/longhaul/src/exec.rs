@@ -12,6 +12,8 @@ use longhaul_queue::{JobContext, Json, Outcome};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::watch;
 
+use crate::config;
+
 mod answer;
 mod child;
 mod control;
@@ -68,7 +70,7 @@ impl Exec {
     /// For one command.
     pub(crate) fn new(options: ExecOptions) -> Self {
         let ExecOptions { command, pass, spawner, limits, grace } = options;
-        let passed = environment::passed(std::env::vars_os(), &pass);
+        let passed = environment::passed(config::variables(), &pass);
         Self { command, passed, machine: Machine::default(), spawner, limits, grace }
     }
 
@@ -92,7 +94,6 @@ impl Exec {
                 }
             }
         };
-        self.machine.started();
         let (stdin, stdout, stderr) = child.pipes()?;
         let group = child.id();
         let (ended, has_ended) = watch::channel(false);

@@ -10,7 +10,7 @@ use longhaul_pipelines::serve::{self, Served};
 use longhaul_queue::{
     Error, KindOptions, Queue, QueueShare, Shutdown, State, Worker, WorkerOptions, WorkerReport,
 };
-use longhaul_server::{Ctx, ServerOptions, batches, webhooks};
+use longhaul_server::{Ctx, ServerOptions, batches, own_names, webhooks};
 use longhaul_stores::sqlite::Db;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
@@ -21,7 +21,7 @@ use crate::config::{Origin, concurrency, lease, list};
 use crate::exec::{Exec, ExecOptions, Spawner};
 use crate::exit::{Code, Failure};
 use crate::sharing::Sharing;
-use crate::{builtin, models, parse, server, store};
+use crate::{builtin, config, models, parse, server, store};
 
 /// Jobs of a dead worker that run at once where no command is run.
 const SUSPECTS_MAX: usize = 64;
@@ -218,7 +218,18 @@ fn register_exec(
         let hint = "name what to run for each job: longhaul work --exec 'exec ./deploy.sh'";
         return Err(Failure::new(Code::Usage, "--exec is empty").hint(hint).into());
     }
-    if let Some(name) = args.env.iter().find(|name| std::env::var_os(name).is_none()) {
+    let queues = app.settings.read("worker.queues", |text| Ok(list(text)))?;
+    if let Some(queue) = queues.iter().find(|queue| own_names::is_own_queue(queue)) {
+        return Err(Failure::new(
+            Code::Usage,
+            format!("--exec cannot run the jobs of queue {queue:?}: they are Longhaul's own"),
+        )
+        .hint("longhaul work without --exec runs them")
+        .into());
+    }
+    let variables = config::variables();
+    let is_missing = |name: &&String| !variables.iter().any(|(known, _)| known == name.as_str());
+    if let Some(name) = args.env.iter().find(is_missing) {
         return Err(Failure::new(Code::Usage, format!("--env {name}: there is no such variable"))
             .hint(format_args!("set it for the worker: export {name}=…"))
             .into());

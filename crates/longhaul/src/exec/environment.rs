@@ -65,14 +65,11 @@ const USUAL: [&str; 12] = [
 const USUAL_PREFIXES: [&str; 2] = ["LC_", "XDG_"];
 
 /// Of the worker's variables those that are usual, and those that `pass` names.
-pub(super) fn passed(
-    own: impl Iterator<Item = (OsString, OsString)>,
-    pass: &[String],
-) -> Vec<(OsString, OsString)> {
+pub(super) fn passed(own: Vec<(OsString, OsString)>, pass: &[String]) -> Vec<(OsString, OsString)> {
     let is_passed = |name: &str| {
         USUAL.contains(&name)
             || USUAL_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
             || pass.iter().any(|wanted| wanted == name)
     };
-    own.filter(|(name, _)| name.to_str().is_some_and(is_passed)).collect()
+    own.into_iter().filter(|(name, _)| name.to_str().is_some_and(is_passed)).collect()
 }

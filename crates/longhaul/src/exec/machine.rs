@@ -2,12 +2,12 @@
 //! job waits in its slot, which keeps the worker from claiming more, and is then given back at no cost.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use longhaul_queue::{JobContext, Outcome};
 use rustix::io::Errno;
-use tracing::{info, warn};
+use tracing::warn;
 
 /// Between two tries to start a command: doubled each time, up to the second.
 const WAIT_MIN: Duration = Duration::from_millis(50);
@@ -15,10 +15,13 @@ const WAIT_MAX: Duration = Duration::from_secs(2);
 /// A job that could not be started for so long goes back, for a worker elsewhere, and is due again after the same time.
 const HELD_MAX: Duration = Duration::from_secs(10);
 
-/// Whether commands start here. Told once when they cease to, and once when they start again.
+/// A shortage is over when nothing was lacking for so long; of several commands some may start while others cannot.
+const OVER_AFTER: Duration = Duration::from_secs(60);
+
+/// When a command could not be started last. A shortage is told once.
 #[derive(Debug, Default)]
 pub(super) struct Machine {
-    lacks: AtomicBool,
+    lacked_at: Mutex<Option<Instant>>,
 }
 
 /// How long a job has waited for its start.
@@ -34,13 +37,6 @@ impl Default for Waited {
 }
 
 impl Machine {
-    /// Something was started.
-    pub(super) fn started(&self) {
-        if self.lacks.swap(false, Ordering::Relaxed) {
-            info!("commands can be started again");
-        }
-    }
-
     /// After a start that failed: waits, and answers how the run ends where it is not to be tried again here. Fails by what is wrong
     /// with the command itself.
     pub(super) async fn wait(
@@ -65,7 +61,8 @@ impl Machine {
     }
 
     fn tell(&self, error: &io::Error) {
-        if !self.lacks.swap(true, Ordering::Relaxed) {
+        let before = self.lacked_at.lock().unwrap_or_else(PoisonError::into_inner).replace(Instant::now());
+        if before.is_none_or(|at| at.elapsed() > OVER_AFTER) {
             warn!(
                 %error,
                 hint = "raise the limit (ulimit -n, ulimit -u) or lower --concurrency",

@@ -35,6 +35,9 @@ fn a_kind_of_the_program_is_refused_by_every_command_that_enqueues() {
         let line = format!("{{\"kind\":\"{kind}\",\"payload\":{payload}}}\n");
         place.feed(&["enqueue", "-"], &line).fails(2, &words);
     }
+    for queue in ["webhooks", "batches", "run-1"] {
+        place.run(&["work", "--drain", "--queue", queue, "--exec", "true"]).fails(2, &["Longhaul's own"]);
+    }
     let job = place.exec("1", r#"echo '{"longhaul":"enqueue","job":{"kind":"webhook.deliver"}}'; echo 1"#);
     assert!(job["error"]["text"].as_str().is_some_and(|text| text.contains("is reserved")), "{job}");
     assert!(!journal.exists());

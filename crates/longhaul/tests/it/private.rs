@@ -22,6 +22,16 @@ fn open_to_others(folder: &Path, found: &mut Vec<String>) {
     }
 }
 
+/// Sends a request and reads the answer.
+fn exchange(address: &str, request: &str) -> String {
+    let mut socket = TcpStream::connect(address).expect("a connection");
+    socket.write_all(request.as_bytes()).expect("sent");
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    answer
+}
+
 /// Uploads a file as a form does.
 fn upload(address: &str) {
     let part = |name: &str, text: &str| {
@@ -33,11 +43,7 @@ fn upload(address: &str) {
          content-type: multipart/form-data; boundary=x\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
-    let mut socket = TcpStream::connect(address).expect("a connection");
-    socket.write_all((head + &body).as_bytes()).expect("sent");
-    let mut answer = String::new();
-    socket.read_to_string(&mut answer).expect("an answer");
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    exchange(address, &(head + &body));
 }
 
 #[test]
@@ -55,8 +61,7 @@ fn nothing_that_is_kept_is_readable_by_others() {
     assert_eq!(found, Vec::<String>::new());
     let mode = |name: &str| place.path(name).metadata().expect("there").permissions().mode() & 0o077;
     assert_eq!((mode("copy.db"), mode(".longhaul")), (0, 0));
-    let store = place.path(".longhaul");
-    assert!(store.join("longhaul.db-wal").exists() || store.join("longhaul.db").exists());
+    assert!(place.path(".longhaul").join("longhaul.db-wal").exists(), "the log of the store was looked at");
 }
 
 #[test]
@@ -95,4 +100,21 @@ fn a_machine_that_cannot_start_commands_costs_no_job_an_attempt() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert_eq!(ran.stderr.matches("no command can be started").count(), 1, "{ran:?}");
     assert!(ran.stderr.contains("20 done"), "{ran:?}");
+}
+
+#[test]
+fn a_profile_with_an_address_and_no_key_is_listed_among_the_models() {
+    let place = Place::new();
+    let profile = [
+        ("LONGHAUL_PROFILES__OWN__PROVIDER", "openai"),
+        ("LONGHAUL_PROFILES__OWN__BASE_URL", "http://127.0.0.1:9/v1"),
+        ("LONGHAUL_PROFILES__OWN__MODEL", "my-model"),
+    ];
+    let served = Served::start(&place, &[], &profile);
+    let address = served.url.trim_start_matches("http://");
+    let get = |path: &str| {
+        exchange(address, &format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n"))
+    };
+    assert!(get("/v1/models").contains("own/my-model"));
+    assert!(get("/").contains("own"), "the page tells what the banner tells");
 }

@@ -59,6 +59,7 @@ const BANNED: [(&str, &str, &[&str]); 10] = [
             "longhaul/src/commands/verify/step.rs",
             "longhaul/tests/it/workers.rs",
             "pipelines/tests/it/stage.rs",
+            "server/src/private_file.rs",
             "stores/src/sqlite/committer.rs",
             "stores/tests/it/servers/mod.rs",
         ],

@@ -104,11 +104,11 @@ fn fields() -> Vec<(&'static str, &'static str, Value)> {
         ("SheetIn", "max_cost_usd", json!({ "minimum": 0 })),
         ("RunIn", "temperature", json!({ "minimum": 0 })),
     ];
-    let named = [
-        ("NewJob", ["kind", "queue", "process_id", "after_process"].as_slice()),
-        ("JobOptions", ["title", "owner", "trace", "fair_key"].as_slice()),
-        ("ClaimIn", ["worker", "host"].as_slice()),
-        ("ParkIn", ["key"].as_slice()),
+    let named: [(&'static str, &[&'static str]); 4] = [
+        ("NewJob", &["kind", "queue", "process_id", "after_process"]),
+        ("JobOptions", &["title", "owner", "trace", "fair_key"]),
+        ("ClaimIn", &["worker", "host"]),
+        ("ParkIn", &["key"]),
     ];
     for (schema, names) in named {
         fields.extend(names.iter().map(|field| (schema, *field, name())));
