@@ -81,6 +81,9 @@ pub trait Store: Send + Sync + 'static {
     /// Hands out ready jobs, each under a lease of its own with a raised fence. Queues in the order given; within a queue
     /// fair keys take turns, and the jobs of one key come by priority, `run_at`, `seq`: see [`crate::turns`]. Expired
     /// jobs are cancelled on the way.
+    ///
+    /// A worker need not wait for the answer to its [`Store::settle`] before it claims: a claim whose future is first polled
+    /// after that of a settle of the same worker sees all that this settle makes ready.
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>>;
 
     /// Renews leases. A lease that passed its time but was not rescued is renewed.

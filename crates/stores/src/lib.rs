@@ -18,6 +18,7 @@ pub mod postgres;
 mod queue_row;
 pub mod redis;
 mod server_clock;
+mod settle_order;
 pub mod sqlite;
 
 use postgres::{PostgresOptions, PostgresStore, PostgresUrl};

@@ -92,6 +92,10 @@ macro_rules! conformance_list {
                 what_an_expiry_releases_waits_for_the_next_claim,
                 the_fence_rises_with_each_claim_and_never_falls,
                 a_checkpoint_comes_with_the_next_claim,
+                a_claim_behind_a_settle_sees_the_job_that_continues,
+                a_claim_behind_a_settle_sees_the_child_it_releases,
+                a_claim_behind_a_settle_sees_its_follow_ups,
+                a_claim_behind_a_settle_sees_a_park_whose_signal_was_there,
             }
             turns {
                 keys_take_turns_whatever_their_backlog,

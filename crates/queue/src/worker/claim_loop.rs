@@ -1,6 +1,11 @@
 //! The claim loop. Each turn takes every run that has ended, settles those and claims for the free slots; then it waits for
 //! an answer, or another reason for the next turn. Both calls go out together where they can, so that a store with group
-//! commit puts them into one transaction, and neither waits for the other: a server works on the next while handlers run.
+//! commit puts them into one transaction, and neither waits for the other's answer: a server works on the next while handlers run.
+//!
+//! A claim never overtakes a result. What a settlement makes ready (the job itself that continues, children, follow-ups) may be
+//! more urgent than what waits, so a claim goes out only behind the results of every run that has ended, and the store lets it
+//! see what they make ready ([`crate::Store::claim`]). Only the store knows which settlements those are: a child may have been
+//! added while its parent ran.
 //!
 //! A worker never claims a job that it cannot start at once.
 
@@ -39,6 +44,9 @@ use leaving::Phase;
 const WHO: &str = "worker";
 /// Least time between two looks for work that only a change in the store suggests.
 const LOOK_GAP: Duration = Duration::from_millis(2);
+/// Settles under way at once. The second lets a claim go out while the first is still on its way; more bring nothing, since
+/// there is one claim at a time.
+const SETTLES_MAX: usize = 2;
 /// Ended runs taken from the channel at once.
 const TAKE_MAX: usize = 4096;
 /// A longer poll time is none; it must leave room for the jitter.
@@ -126,31 +134,41 @@ impl ClaimLoop {
         }
     }
 
-    /// Settles and claims, each unless its last call is still under way.
+    /// Settles and claims, in this order.
     fn turn(&mut self) {
         let now = self.now();
         if self.pause_until.is_some_and(|until| until <= Instant::now()) {
             self.pause_until = None;
         }
         let store = Arc::clone(self.identity.services.queue.store());
-        let settles = self.may_settle();
-        if settles {
-            self.calls.settle(&store, self.settling.items(), now);
+        let claims = self.wants_claim();
+        if self.may_settle(claims) {
+            let results = self.settling.take();
+            self.calls.settle(&store, results, now);
         }
-        if let Some(request) = self.claim_request(settles, now) {
+        if claims && self.settling.is_empty() {
+            let request = self.claim_request(now);
             self.calls.claim(&store, request);
         }
         self.start_batches(now);
     }
 
-    fn may_settle(&self) -> bool {
-        self.pause_until.is_none() && !self.calls.settles() && !self.settling.is_empty()
+    /// Results are gathered while a settle is under way, unless a claim waits for them to be sent.
+    fn may_settle(&self, claims: bool) -> bool {
+        let settles_max = if claims { SETTLES_MAX } else { 1 };
+        self.pause_until.is_none() && !self.settling.is_empty() && self.calls.settles() < settles_max
+    }
+
+    /// Whether to claim for the free slots: there may be something to claim.
+    fn wants_claim(&self) -> bool {
+        let settles_now = !self.settling.is_empty() && self.calls.settles() == 0;
+        self.may_claim() && (self.look || settles_now)
     }
 
     /// Whether there is a slot to claim for, whatever there may be to claim.
     fn may_claim(&self) -> bool {
         // Results that the store did not take go first: more work would only add to them.
-        let results_first = self.recovering && !self.settling.is_empty();
+        let results_first = self.recovering && (!self.settling.is_empty() || self.calls.settles() > 0);
         let serving = self.phase == Phase::Serving && self.pause_until.is_none();
         serving && !results_first && !self.calls.claims() && self.free_slots() > 0
     }
@@ -158,8 +176,8 @@ impl ClaimLoop {
     /// Takes what the store has answered.
     fn answered(&mut self, answer: Answer) {
         match answer {
-            Answer::Settled(count, settled) => {
-                let settled = self.settling.answered(count, settled);
+            Answer::Settled(results, settled) => {
+                let settled = self.settling.answered(results, settled);
                 self.recovering &= settled.is_err();
                 self.judge(settled);
             }
@@ -173,15 +191,12 @@ impl ClaimLoop {
         }
     }
 
-    /// Claims for the free slots, if there may be something to claim.
-    fn claim_request(&mut self, settles: bool, now: Timestamp) -> Option<ClaimRequest> {
-        if !self.may_claim() || !(self.look || settles) {
-            return None;
-        }
+    /// A claim that is made now.
+    fn claim_request(&mut self, now: Timestamp) -> ClaimRequest {
         self.changes.mark_unchanged();
         self.looked_at = Instant::now();
         self.look = false;
-        Some(self.request(now))
+        self.request(now)
     }
 
     /// A claim for the free slots.

@@ -13,10 +13,13 @@ use crate::store::{SettleItem, Settled};
 
 use super::options::WorkerReport;
 
-/// Results that the store has not taken yet, and the tally of those that it has.
+/// A run that has ended, and what the store is to be told of it.
+pub(super) type Unsettled = (Arc<LiveRun>, SettleItem);
+
+/// Results that are to be sent to the store, and the tally of those that it has taken.
 pub(super) struct Settling {
     runs: Arc<LiveRuns>,
-    unsettled: Vec<(Arc<LiveRun>, SettleItem)>,
+    unsettled: Vec<Unsettled>,
     /// The store refused a whole batch for one of its members: find out which.
     one_by_one: bool,
     pub(super) report: WorkerReport,
@@ -39,29 +42,34 @@ impl Settling {
         self.unsettled.is_empty()
     }
 
-    /// What to send: copies, since a call that fails may be repeated.
-    pub(super) fn items(&self) -> Vec<SettleItem> {
+    /// What to send next.
+    pub(super) fn take(&mut self) -> Vec<Unsettled> {
         let count = if self.one_by_one { 1 } else { self.unsettled.len() };
-        self.unsettled.iter().take(count).map(|(_, item)| item.clone()).collect()
+        self.unsettled.drain(..count.min(self.unsettled.len())).collect()
     }
 
-    /// Takes the store's answer to the first `count` items.
-    pub(super) fn answered(&mut self, count: usize, answer: Result<Vec<Settled>>) -> Result<()> {
+    /// Takes the store's answer to what was sent; what it has not taken is to be sent again.
+    pub(super) fn answered(&mut self, sent: Vec<Unsettled>, answer: Result<Vec<Settled>>) -> Result<()> {
+        let count = sent.len();
         match answer {
             Ok(replies) => {
                 self.one_by_one = false;
-                self.apply(count, replies);
+                self.apply(sent, replies);
                 Ok(())
             }
-            Err(error) if error.is_transient() => Err(error),
+            Err(error) if error.is_transient() => {
+                self.unsettled.splice(..0, sent);
+                Err(error)
+            }
             Err(error) if count > 1 => {
                 warn!(%error, count, "settlements refused together, settling one by one");
                 self.one_by_one = true;
+                self.unsettled.splice(..0, sent);
                 Ok(())
             }
             Err(error) => {
                 // Nothing can be done for it here: its lease runs out and the rescuer takes it back.
-                for (run, _) in self.unsettled.drain(..count) {
+                for (run, _) in sent {
                     error!(job_id = %run.job.id, %error, "settlement refused, the outcome is dropped");
                     self.runs.remove(std::iter::once(&run.lease));
                 }
@@ -70,8 +78,7 @@ impl Settling {
         }
     }
 
-    fn apply(&mut self, count: usize, replies: Vec<Settled>) {
-        let answered: Vec<_> = self.unsettled.drain(..count.min(self.unsettled.len())).collect();
+    fn apply(&mut self, answered: Vec<Unsettled>, replies: Vec<Settled>) {
         self.runs.remove(answered.iter().zip(&replies).filter_map(|((run, _), reply)| match reply {
             Settled::Applied(_) | Settled::LostLease => Some(&run.lease),
             Settled::Refused(_) => None,

@@ -19,6 +19,7 @@ use tracing::debug;
 use crate::gather::Gather;
 use crate::io::Io;
 use crate::server_clock::ServerClock;
+use crate::settle_order::SettleOrder;
 
 use super::done::Habit;
 use super::error::{DbError, DbResult, from_sql, is_collision, is_connection_lost};
@@ -163,6 +164,7 @@ pub(super) struct Db {
     pub(super) limits: Limits,
     pub(super) gather: Gather,
     pub(super) habit: Habit,
+    pub(super) settle_order: Arc<SettleOrder>,
     durability: String,
     listener: Arc<Listener>,
     unfolded: AtomicUsize,
@@ -200,6 +202,7 @@ impl Db {
             limits,
             gather: Gather::default(),
             habit: Habit::default(),
+            settle_order: Arc::default(),
             durability,
             listener,
             unfolded: AtomicUsize::new(0),

@@ -140,6 +140,7 @@ impl Store for PostgresStore {
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
+        self.db.settle_order.settled(&request.worker).await;
         self.served(|db| async move { take::claim(&db, request).await }).await
     }
 
@@ -155,8 +156,9 @@ impl Store for PostgresStore {
     }
 
     async fn settle(&self, items: Vec<SettleItem>, now: Timestamp) -> Result<Vec<Settled>> {
+        let pending = self.db.settle_order.begin(&items);
         self.served(|db| async move {
-            transact!(db, Mode::Shared, now, |tx| settle::settle(tx, &items, now, &db.habit))
+            transact!(db, Mode::Shared, now, |tx| settle::settle(tx, &items, now, (&db.habit, &pending)))
         })
         .await
     }

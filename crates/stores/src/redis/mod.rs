@@ -93,6 +93,7 @@ use watch::Watcher;
 
 use crate::gather::{self, Gather, Inserts as _, Part};
 use crate::io::Io;
+use crate::settle_order::SettleOrder;
 
 /// Jobs in a Redis server.
 pub struct RedisStore {
@@ -100,6 +101,7 @@ pub struct RedisStore {
     enqueues: Arc<Enqueues>,
     watcher: Watcher,
     time: ServerTime,
+    settle_order: Arc<SettleOrder>,
     durability: String,
     // Last, so that everything it serves has gone before.
     io: Io,
@@ -116,7 +118,7 @@ impl RedisStore {
         let watcher = Watcher::start(client, link.key("changed"), &io.handle()?).await?;
         let time = ServerTime::start(&link, &io.handle()?).await?;
         let enqueues = Arc::new(Enqueues { link: Arc::clone(&link), gather: Gather::default() });
-        Ok(Self { link, enqueues, watcher, time, durability, io })
+        Ok(Self { link, enqueues, watcher, time, settle_order: Arc::default(), durability, io })
     }
 }
 
@@ -164,6 +166,7 @@ impl Store for RedisStore {
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
+        self.settle_order.settled(&request.worker).await;
         claim::claim(self, request).await
     }
 
@@ -176,7 +179,11 @@ impl Store for RedisStore {
     }
 
     async fn settle(&self, items: Vec<SettleItem>, now: Timestamp) -> Result<Vec<Settled>> {
-        settle::settle(self, items, now).await
+        // One connection keeps the order of calls; only a park may take a second trip, to run at once by a signal that came first.
+        let pending = self.settle_order.begin(items.iter().filter(|item| item.settlement.park.is_some()));
+        let settled = settle::settle(self, items, now).await;
+        drop(pending);
+        settled
     }
 
     async fn unpark(&self, request: UnparkRequest) -> Result<Unparked> {

@@ -132,7 +132,12 @@ impl Committer {
     pub(super) fn commit_group(&mut self, group: Vec<Box<dyn Command>>) {
         let mut pending = Vec::with_capacity(group.len());
         for mut command in group {
-            if command.probe(&self.connection) { command.reply(Ok(())) } else { pending.push(command) }
+            // A probe does not see what the commands before it are about to write, so it speaks only for the first of a group.
+            if pending.is_empty() && command.probe(&self.connection) {
+                command.reply(Ok(()));
+            } else {
+                pending.push(command);
+            }
         }
         if pending.is_empty() {
             return;

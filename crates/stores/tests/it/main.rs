@@ -32,3 +32,4 @@ mod stage;
 mod transaction;
 mod turns;
 mod upgrade;
+mod urgent_steps;

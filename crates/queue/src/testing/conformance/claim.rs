@@ -2,9 +2,9 @@
 
 use crate::job::{NewJob, OnFailure, WorkerId};
 use crate::state::{Event, Reason, State};
-use crate::store::{ClaimRequest, QueueChange};
+use crate::store::{ClaimRequest, QueueChange, Settled, Signal};
 use crate::testing::Bench;
-use crate::testing::bench::{LEASE_FOR, again, done, id, job, json, secs};
+use crate::testing::bench::{LEASE_FOR, again, done, id, job, json, park, secs};
 
 pub(super) async fn a_claim_makes_a_job_running_under_a_lease(bench: &Bench) {
     bench.add([job(1)]).await;
@@ -182,4 +182,41 @@ pub(super) async fn a_checkpoint_comes_with_the_next_claim(bench: &Bench) {
     bench.add([job(1)]).await;
     bench.run(1, again(secs(0), r#"{"page":7}"#)).await;
     assert_eq!(bench.start(1).await.data, Some(json(r#"{"page":7}"#)));
+}
+
+/// Settles the urgent job 1 and claims without waiting for the answer; the claim must hand out `number`, and not one of the jobs
+/// that wait beside it.
+async fn settle_and_claim(bench: &Bench, event: Event, follow_ups: Vec<NewJob>, number: u64) {
+    let claimed = bench.start(1).await;
+    let item = bench.item(&claimed, event, follow_ups);
+    let settle = bench.store.settle(vec![item], bench.now());
+    let (settled, claimed) = tokio::join!(biased; settle, bench.store.claim(bench.request()));
+    assert!(matches!(settled.as_deref(), Ok([Settled::Applied(_)])), "{settled:?}");
+    let claimed = claimed.expect("claim answers").pop().expect("a job is ready");
+    assert_eq!(claimed.job.id, id(number), "the claim has overtaken the settlement");
+}
+
+fn urgent(number: u64) -> NewJob {
+    job(number).priority(-1)
+}
+
+pub(super) async fn a_claim_behind_a_settle_sees_the_job_that_continues(bench: &Bench) {
+    bench.add([urgent(1), job(2)]).await;
+    settle_and_claim(bench, again(secs(0), "1"), Vec::new(), 1).await;
+}
+
+pub(super) async fn a_claim_behind_a_settle_sees_the_child_it_releases(bench: &Bench) {
+    bench.add([urgent(1), job(2), urgent(3).after(id(1))]).await;
+    settle_and_claim(bench, done("1"), Vec::new(), 3).await;
+}
+
+pub(super) async fn a_claim_behind_a_settle_sees_its_follow_ups(bench: &Bench) {
+    bench.add([urgent(1), job(2)]).await;
+    settle_and_claim(bench, done("1"), vec![urgent(3)], 3).await;
+}
+
+pub(super) async fn a_claim_behind_a_settle_sees_a_park_whose_signal_was_there(bench: &Bench) {
+    bench.add([urgent(1), job(2)]).await;
+    bench.signal("p", Signal::Resume(json("1"))).await;
+    settle_and_claim(bench, park("p"), Vec::new(), 1).await;
 }

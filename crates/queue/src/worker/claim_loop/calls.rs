@@ -1,8 +1,9 @@
-//! Calls to the store that have not been answered: at most one settle and one claim.
+//! Calls to the store that have not been answered: some settles and at most one claim.
 
-use std::future::pending;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use tokio::time::Instant;
 use tracing::debug;
@@ -13,27 +14,32 @@ use crate::job::Claimed;
 use crate::logs::{self, SLICE};
 use crate::store::{ClaimRequest, SettleItem, Settled, Store};
 
+use super::super::settling::Unsettled;
+
 /// What is under way.
 #[derive(Default)]
 pub(super) struct Calls {
-    settle: Option<Call<Settled>>,
-    claim: Option<Call<Claimed>>,
+    /// In the order of their sending.
+    settles: Vec<(Vec<Unsettled>, Call<Settled>)>,
+    /// For how many jobs it asks, and its answer to be.
+    claim: Option<(usize, Call<Claimed>)>,
 }
 
-/// How many jobs it is about, and its answer to be.
-type Call<T> = (usize, Pin<Box<dyn Future<Output = Result<Vec<T>>> + Send>>);
+type Call<T> = Pin<Box<dyn Future<Output = Result<Vec<T>>> + Send>>;
 
-/// What the store has said, and to how much.
+/// What the store has said, and to what.
 pub(super) enum Answer {
-    /// To so many items.
-    Settled(usize, Result<Vec<Settled>>),
+    /// To these results.
+    Settled(Vec<Unsettled>, Result<Vec<Settled>>),
     /// To a request for so many.
     Claimed(usize, Result<Vec<Claimed>>),
 }
 
 impl Calls {
-    pub(super) fn settle(&mut self, store: &Arc<dyn Store>, items: Vec<SettleItem>, now: Timestamp) {
-        self.settle = Some((items.len(), Box::pin(settle(Arc::clone(store), items, now))));
+    pub(super) fn settle(&mut self, store: &Arc<dyn Store>, results: Vec<Unsettled>, now: Timestamp) {
+        // Copies go out, since a call that fails may be repeated.
+        let items = results.iter().map(|(_, item)| item.clone()).collect();
+        self.settles.push((results, Box::pin(settle(Arc::clone(store), items, now))));
     }
 
     pub(super) fn claim(&mut self, store: &Arc<dyn Store>, request: ClaimRequest) {
@@ -49,8 +55,8 @@ impl Calls {
         self.claim = Some((limit, Box::pin(claiming)));
     }
 
-    pub(super) fn settles(&self) -> bool {
-        self.settle.is_some()
+    pub(super) fn settles(&self) -> usize {
+        self.settles.len()
     }
 
     pub(super) fn claims(&self) -> bool {
@@ -58,25 +64,30 @@ impl Calls {
     }
 
     pub(super) fn any(&self) -> bool {
-        self.settles() || self.claims()
+        self.settles() > 0 || self.claims()
     }
 
     /// The next answer; never, when nothing is under way. May be dropped and called again.
+    ///
+    /// A call begins when it is first polled, so settles come before the claim here: a store hands out by an order that includes
+    /// what the settles that began before have made ready.
     pub(super) async fn answer(&mut self) -> Answer {
-        let Self { settle, claim } = self;
-        tokio::select! {
-            biased;
-            answer = next(settle) => Answer::Settled(answer.0, answer.1),
-            answer = next(claim) => Answer::Claimed(answer.0, answer.1),
-        }
+        poll_fn(|context| {
+            for index in 0..self.settles.len() {
+                if let Poll::Ready(answer) = self.settles[index].1.as_mut().poll(context) {
+                    let (results, _) = self.settles.remove(index);
+                    return Poll::Ready(Answer::Settled(results, answer));
+                }
+            }
+            let Some((limit, claim)) = &mut self.claim else { return Poll::Pending };
+            let answer = claim.as_mut().poll(context).map(|answer| Answer::Claimed(*limit, answer));
+            if answer.is_ready() {
+                self.claim = None;
+            }
+            answer
+        })
+        .await
     }
-}
-
-async fn next<T>(call: &mut Option<Call<T>>) -> (usize, Result<Vec<T>>) {
-    let Some((count, answer)) = call else { return pending().await };
-    let answered = (*count, answer.await);
-    *call = None;
-    answered
 }
 
 async fn settle(store: Arc<dyn Store>, items: Vec<SettleItem>, now: Timestamp) -> Result<Vec<Settled>> {
