@@ -9,10 +9,12 @@ use longhaul_queue::state::{
     Event, JobError, OnTimeout, Outcome, Policy, RunOutcome, Settlement, settle as judge,
 };
 use longhaul_queue::store::Swept;
-use longhaul_queue::{State, Timestamp};
+use longhaul_queue::{Error, State, Timestamp};
+use tokio_postgres::Row;
+use tracing::error;
 
 use super::delete::{delete_rows, held_child};
-use super::error::DbResult;
+use super::error::{DbError, DbResult};
 use super::graph;
 use super::rows::{JobRow, job_by_seq, job_columns, state_number, stored_limit};
 use super::settle::{JITTER_MEAN, WakeColumn, apply, cancel_waiting, write_run};
@@ -20,6 +22,8 @@ use super::tx::Tx;
 
 /// How long a removal waits that a held child forbids.
 const HELD_AGAIN: Duration = Duration::from_secs(24 * 3600);
+/// How long a row is left alone that cannot be read.
+const UNREADABLE_AGAIN: Duration = Duration::from_secs(24 * 3600);
 /// Days that the ledger remembers.
 const LEDGER_KEPT_DAYS: i64 = 400;
 /// States that the promoter ends by time.
@@ -35,7 +39,58 @@ const DUE: &str = concat!(
 
 async fn due(tx: &Tx<'_>, state: State, now: Timestamp, limit: usize) -> DbResult<Vec<JobRow>> {
     let rows = tx.all(DUE, &[&state_number(state), &now.as_millis(), &stored_limit(limit)]).await?;
-    rows.iter().map(JobRow::read).collect()
+    readable(tx, &rows, now).await
+}
+
+/// The rows that can be read.
+async fn readable(tx: &Tx<'_>, rows: &[Row], now: Timestamp) -> DbResult<Vec<JobRow>> {
+    let mut readable = Vec::with_capacity(rows.len());
+    for row in rows {
+        match JobRow::read(row) {
+            Ok(row) => readable.push(row),
+            Err(error) => set_aside(tx, row.try_get(0)?, &error.into(), now).await?,
+        }
+    }
+    Ok(readable)
+}
+
+/// A row that cannot be read is reported and looked at again later: it must not keep the sweep from all others.
+async fn set_aside(tx: &Tx<'_>, seq: i64, error: &Error, now: Timestamp) -> DbResult<()> {
+    error!(seq, %error, "a job cannot be read and is left as it is; look at this row of lh_jobs");
+    let sql = "UPDATE lh_jobs SET due_at = CASE WHEN due_at <= $2 THEN $3 ELSE due_at END,
+             expires_at = CASE WHEN expires_at <= $2 THEN $3 ELSE expires_at END
+         WHERE seq = $1";
+    tx.run(sql, &[&seq, &now.as_millis(), &(now + UNREADABLE_AGAIN).as_millis()]).await?;
+    Ok(())
+}
+
+/// What a sweep does with one job.
+#[derive(Clone, Copy)]
+enum Step {
+    Rescue,
+    EndWait,
+}
+
+/// Does it; false when there was nothing to do, or when what is stored of the job or its children cannot be read.
+async fn step(tx: &mut Tx<'_>, step: Step, row: JobRow, now: Timestamp) -> DbResult<bool> {
+    let seq = row.seq;
+    let before = tx.attempt().await?;
+    let done = match step {
+        Step::Rescue => rescue_one(tx, row, now).await.map(|()| true),
+        Step::EndWait => end_wait(tx, seq, now).await,
+    };
+    match done {
+        Ok(done) => {
+            tx.attempted(None).await?;
+            Ok(done)
+        }
+        Err(DbError::Queue(error @ Error::Corrupt(_))) => {
+            tx.attempted(Some(before)).await?;
+            set_aside(tx, seq, &error, now).await?;
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// The earliest row of some states that a sweep must look at. Index lh_jobs_due.
@@ -86,7 +141,7 @@ pub(super) async fn promote(tx: &mut Tx<'_>, now: Timestamp, limit: usize) -> Db
          ORDER BY expires_at, seq LIMIT $2"
     );
     let expired = tx.all(sql, &[&now.as_millis(), &stored_limit(limit + 1)]).await?;
-    let mut found: Vec<JobRow> = expired.iter().map(JobRow::read).collect::<DbResult<_>>()?;
+    let mut found = readable(tx, &expired, now).await?;
     for state in WAITING {
         found.extend(due(tx, state, now, limit + 1).await?.into_iter().filter(|row| !row.is_expired(now)));
     }
@@ -98,7 +153,7 @@ pub(super) async fn promote(tx: &mut Tx<'_>, now: Timestamp, limit: usize) -> Db
         if row.state == State::Scheduled && !row.is_expired(now) {
             starts.push(row);
         } else {
-            changed += u64::from(end_wait(tx, row.seq, now).await?);
+            changed += u64::from(step(tx, Step::EndWait, row, now).await?);
         }
     }
     changed += start(tx, &starts).await?;
@@ -161,18 +216,22 @@ pub(super) async fn rescue(tx: &mut Tx<'_>, now: Timestamp, limit: usize) -> DbR
     let rows = due(tx, State::Running, now, limit + 1).await?;
     let cut = rows.len() > limit;
     let mut changed = 0;
-    for mut row in rows.into_iter().take(limit) {
-        changed += 1;
-        let policy = Policy::default().with(&row.options()?);
-        let settlement = judge(Event::Crash, row.spent, &policy, now, JITTER_MEAN);
-        let settlement = if row.cancel { settlement.under_cancel() } else { settlement };
-        // Also of a job that was to be cancelled, the history says that its worker died.
-        let settlement = Settlement { outcome: RunOutcome::Crash, ..settlement };
-        write_run(tx, &mut row, &settlement, now).await?;
-        apply(tx, row, &settlement, WakeColumn::Keep, now).await?;
+    for row in rows.into_iter().take(limit) {
+        changed += u64::from(step(tx, Step::Rescue, row, now).await?);
     }
     let next_at = if cut { Some(now) } else { next_due(tx, &[State::Running]).await? };
     Ok(Swept { changed, next_at })
+}
+
+async fn rescue_one(tx: &mut Tx<'_>, mut row: JobRow, now: Timestamp) -> DbResult<()> {
+    let policy = Policy::default().with(&row.options()?);
+    let settlement = judge(Event::Crash, row.spent, &policy, now, JITTER_MEAN);
+    let settlement = if row.cancel { settlement.under_cancel() } else { settlement };
+    // Also of a job that was to be cancelled, the history says that its worker died.
+    let settlement = Settlement { outcome: RunOutcome::Crash, ..settlement };
+    write_run(tx, &mut row, &settlement, now).await?;
+    apply(tx, row, &settlement, WakeColumn::Keep, now).await?;
+    Ok(())
 }
 
 /// Whether `prune` has anything to do that cannot wait.

@@ -16,6 +16,7 @@ mod postgres_failover;
 mod postgres_special;
 mod postgres_tls;
 mod postgres_turns;
+mod postgres_unreadable;
 mod read_only;
 mod redis;
 mod redis_bounds;
