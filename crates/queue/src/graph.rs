@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::error::{Error, Result};
 use crate::job::{JobId, NewJob, OnFailure};
-use crate::state::State;
+use crate::state::{Reason, State};
 
 /// What an edge asks of the child, given how its parent stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +29,20 @@ pub fn edge(parent: State, on_failure: OnFailure) -> Edge {
             OnFailure::Run => Edge::Satisfied,
             OnFailure::Hold => Edge::Holds,
         },
+    }
+}
+
+/// Whether a child comes back when the parent of an edge that was opened again is retried, given where the child stands and
+/// why. One that fell with its parents does; so does one that runs whatever its parent's end is, and is to run once more for the
+/// next, unless somebody cancelled it or it was too late for it.
+pub fn comes_back(on_failure: OnFailure, child: State, reason: Option<Reason>) -> bool {
+    let fell = child == State::Cancelled && reason == Some(Reason::Dependency);
+    match on_failure {
+        OnFailure::Cancel => fell,
+        OnFailure::Run => {
+            fell || matches!(child, State::Scheduled | State::Ready | State::Succeeded | State::Failed)
+        }
+        OnFailure::Hold => false,
     }
 }
 

@@ -296,6 +296,8 @@ pub struct Job {
     pub run_at: Timestamp,
     /// When it was enqueued.
     pub created_at: Timestamp,
+    /// When its state last changed.
+    pub updated_at: Timestamp,
     /// When the newest run began; written by claim.
     pub started_at: Option<Timestamp>,
     /// When it ended.
@@ -368,6 +370,8 @@ pub struct ParentResult {
     pub state: State,
     /// Its result, when it succeeded.
     pub result: Option<Json>,
+    /// Why it did not, whoever ended it: its handler, a limit, a crash or a person.
+    pub error: Option<JobError>,
 }
 
 /// One past run.

@@ -116,7 +116,7 @@ impl Tables {
     fn hand_out(&mut self, seq: i64, request: &ClaimRequest) -> Option<Claimed> {
         let until = request.now + request.lease_for;
         self.update(seq, |row| {
-            row.job.state = State::Running;
+            row.move_to(State::Running, request.now);
             row.job.fence += 1;
             row.job.worker = Some(request.worker.clone());
             row.job.started_at = Some(request.now);

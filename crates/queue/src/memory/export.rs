@@ -67,6 +67,7 @@ impl Tables {
             satisfied: edge.satisfied,
             ended: edge.ended,
             result: edge.result.clone(),
+            error: edge.error.clone(),
         };
         JobPiece {
             job: row.job.clone(),
@@ -177,8 +178,8 @@ impl Tables {
 }
 
 fn edge_row(piece: EdgePiece) -> EdgeRow {
-    let EdgePiece { parent_id, on_failure, satisfied, ended, result, .. } = piece;
-    EdgeRow { dependency: Dependency { job_id: parent_id, on_failure }, satisfied, ended, result }
+    let EdgePiece { parent_id, on_failure, satisfied, ended, result, error, .. } = piece;
+    EdgeRow { dependency: Dependency { job_id: parent_id, on_failure }, satisfied, ended, result, error }
 }
 
 fn unique_piece(scope: &UniqueScope, row: &UniqueRow) -> UniquePiece {

@@ -52,7 +52,7 @@ impl Tables {
         let retention = retention.unwrap_or_else(|| Retention::default_for(row.job.process_id.is_some()));
         let removal = retention.removal(state, now);
         self.update(seq, |row| {
-            row.job.state = state;
+            row.move_to(state, now);
             row.job.finished_at = Some(now);
             row.job.lease_until = None;
             row.job.cancel_requested = false;
@@ -85,17 +85,17 @@ impl Tables {
     /// Hands a parent's end to its children and returns those that end with it.
     fn tell_children(&mut self, parent: i64, now: Timestamp) -> Vec<Ending> {
         let Some(row) = self.jobs.get(&parent) else { return Vec::new() };
-        let (id, state, result) = (row.job.id, row.job.state, row.result.clone());
+        let (id, end) = (row.job.id, row.end());
         let mut endings = Vec::new();
         for seq in self.children_of(id) {
             let mut news = Edge::Open;
-            self.update(seq, |child| news = child.parent_ended(id, state, result.as_ref()));
+            self.update(seq, |child| news = child.parent_ended(id, &end));
             self.release(seq, now);
             if news == Edge::Cancels {
                 endings.push(Ending {
                     seq,
                     state: State::Cancelled,
-                    error: Some(JobError::dependency(id, state)),
+                    error: Some(JobError::dependency(id, end.state)),
                 });
             }
         }
@@ -111,10 +111,10 @@ impl Tables {
         let mut cause = None;
         for id in parents {
             let Some(parent) = self.row(id).filter(|parent| parent.job.state.is_terminal()) else { continue };
-            let (state, result) = (parent.job.state, parent.result.clone());
+            let end = parent.end();
             self.update(seq, |row| {
-                if row.parent_ended(id, state, result.as_ref()) == Edge::Cancels {
-                    cause.get_or_insert_with(|| JobError::dependency(id, state));
+                if row.parent_ended(id, &end) == Edge::Cancels {
+                    cause.get_or_insert_with(|| JobError::dependency(id, end.state));
                 }
             });
         }
@@ -167,17 +167,29 @@ impl Tables {
     }
 }
 
+/// What a job leaves to its children.
+struct ParentEnd {
+    state: State,
+    result: Option<Json>,
+    error: Option<JobError>,
+}
+
 impl Row {
+    fn end(&self) -> ParentEnd {
+        ParentEnd { state: self.job.state, result: self.result.clone(), error: self.job.error.clone() }
+    }
+
     /// Notes a parent's end on its edge and says what it asks of this job. An edge satisfied before asks nothing.
-    fn parent_ended(&mut self, parent: JobId, state: State, result: Option<&Json>) -> Edge {
+    fn parent_ended(&mut self, parent: JobId, end: &ParentEnd) -> Edge {
         let blocked = self.job.state == State::Blocked;
         let open = self.edges.iter_mut().find(|edge| edge.dependency.job_id == parent && !edge.satisfied);
         let Some(open) = open else { return Edge::Open };
-        open.ended = Some(state);
+        open.ended = Some(end.state);
+        open.error.clone_from(&end.error);
         match open.standing() {
             Edge::Satisfied => {
                 open.satisfied = true;
-                open.result = result.cloned();
+                open.result.clone_from(&end.result);
                 Edge::Satisfied
             }
             // A child that has ended before stays as it is.

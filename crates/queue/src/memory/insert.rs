@@ -121,9 +121,9 @@ impl Tables {
             self.uniques
                 .insert(scope, UniqueRow { job_id: step.id, seq: step.seq, ended: None, taken_until });
         }
-        let edges = submitted.depends_on.iter();
-        let edges =
-            edges.map(|&dependency| EdgeRow { dependency, satisfied: false, ended: None, result: None });
+        let edge =
+            |&dependency| EdgeRow { dependency, satisfied: false, ended: None, result: None, error: None };
+        let edges = submitted.depends_on.iter().map(edge);
         let mut row = Row {
             job: new_job(&submitted, step, now),
             payload: submitted.payload.clone(),
@@ -249,6 +249,7 @@ fn new_job(submitted: &NewJob, step: &Step, now: Timestamp) -> Job {
         priority: submitted.priority,
         run_at: submitted.run_at.unwrap_or(now),
         created_at: now,
+        updated_at: now,
         started_at: None,
         finished_at: None,
         expires_at: submitted.expires_at,

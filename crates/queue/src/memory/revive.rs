@@ -4,13 +4,23 @@
 use std::collections::VecDeque;
 
 use super::insert::{enqueue_window_end, scope_of};
-use super::tables::{Tables, UniqueRow};
+use super::tables::{EdgeRow, Tables, UniqueRow};
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
-use crate::graph::Edge;
+use crate::graph::{Edge, comes_back};
 use crate::job::{JobId, OnFailure};
-use crate::state::{Reason, Spent, State};
+use crate::state::{Spent, State};
 use crate::store::RetryRequest;
+
+impl EdgeRow {
+    /// Whether the parent's retry lets the child, which is in `state`, wait again: it waits or fell, or is to be told how the
+    /// parent ends this time. A child that works on what it was told is left to it.
+    fn is_reopened(&self, state: State) -> bool {
+        let failed = matches!(self.ended, Some(State::Failed | State::Cancelled));
+        let told = self.satisfied && failed && self.dependency.on_failure == OnFailure::Run;
+        !self.satisfied || told && !matches!(state, State::Running | State::Parked)
+    }
+}
 
 impl Tables {
     pub(super) fn retry(&mut self, request: &RetryRequest) -> Vec<Result<State>> {
@@ -44,7 +54,7 @@ impl Tables {
     fn reset(&mut self, seq: i64, now: Timestamp) {
         self.update(seq, |row| {
             let Spent { continues, parks, .. } = row.job.spent;
-            row.job.state = State::Blocked;
+            row.move_to(State::Blocked, now);
             row.job.spent = Spent { continues, parks, ..Spent::default() };
             row.job.finished_at = None;
             row.job.error = None;
@@ -56,7 +66,7 @@ impl Tables {
         });
     }
 
-    /// Brings back the children that fell with a parent, and theirs in turn.
+    /// Brings back the children that fell with a parent, or ran because it failed, and theirs in turn.
     fn revive_children(&mut self, parent: i64, now: Timestamp) {
         let mut parents = VecDeque::from([parent]);
         while let Some(parent) = parents.pop_front() {
@@ -70,19 +80,19 @@ impl Tables {
         }
     }
 
-    /// Lets a child wait for its parent again, and says whether that brings the child back: it fell by its parents,
-    /// and no other of them keeps it down.
+    /// Lets a child wait for its parent again, and says whether that brings the child back: it fell by its parents, or ran
+    /// because this one failed, and no other of them keeps it down.
     fn reopen_edge(&mut self, child: i64, parent: JobId) -> bool {
         let mut revived = false;
         self.update(child, |row| {
-            let open = row.edges.iter_mut().find(|edge| edge.dependency.job_id == parent && !edge.satisfied);
-            let Some(open) = open else { return };
-            open.ended = None;
-            let cancelling = open.dependency.on_failure == OnFailure::Cancel;
-            let reason = row.job.error.as_ref().map(|error| error.reason);
-            let fell = row.job.state == State::Cancelled && reason == Some(Reason::Dependency);
+            let (state, reason) = (row.job.state, row.job.error.as_ref().map(|error| error.reason));
+            let mut edges = row.edges.iter_mut().filter(|edge| edge.dependency.job_id == parent);
+            let Some(edge) = edges.find(|edge| edge.is_reopened(state)) else { return };
+            let on_failure = edge.dependency.on_failure;
+            *edge = EdgeRow { satisfied: false, ended: None, result: None, error: None, ..*edge };
+            row.recount();
             let kept_down = row.edges.iter().any(|edge| edge.standing() == Edge::Cancels);
-            revived = cancelling && fell && !kept_down;
+            revived = !kept_down && comes_back(on_failure, state, reason);
         });
         revived
     }
@@ -92,7 +102,8 @@ impl Tables {
         let Some(row) = self.jobs.get(&seq) else { return Ok(()) };
         let Some(scope) = scope_of(&row.submitted) else { return Ok(()) };
         let job_id = row.job.id;
-        if let Some(other) = self.uniques.get(&scope).filter(|unique| unique.ended.is_none()) {
+        let other = self.uniques.get(&scope).filter(|unique| unique.ended.is_none() && unique.seq != seq);
+        if let Some(other) = other {
             return Err(Error::invalid(format!(
                 "job {job_id} cannot be retried: unfinished job {} has its unique key {:?}",
                 other.job_id, scope.key
@@ -127,7 +138,7 @@ impl Tables {
         }
         let seq = job.seq;
         self.update(seq, |row| {
-            row.job.state = State::Ready;
+            row.move_to(State::Ready, now);
             row.job.run_at = now;
         });
         Ok(State::Ready)

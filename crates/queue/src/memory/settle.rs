@@ -77,7 +77,7 @@ impl Tables {
                 row.wake = None;
             }
             if !state.is_terminal() {
-                row.job.state = state;
+                row.move_to(state, now);
                 row.job.lease_until = None;
                 row.job.park = park;
                 row.job.error = error.clone().or(row.job.error.take());
@@ -142,7 +142,7 @@ impl Tables {
             Ok(event) => self.settle_parked(seq, event, now, jitter),
             Err(value) => {
                 self.update(seq, |row| {
-                    row.job.state = State::Ready;
+                    row.move_to(State::Ready, now);
                     row.job.run_at = now;
                     row.job.park = None;
                     row.wake = Some(Wake::Signal(value));

@@ -34,7 +34,7 @@ impl Tables {
                 let Some((due, _)) = due else { return false };
                 match due {
                     Due::Expire => tables.end(seq, State::Cancelled, Some(JobError::expired()), now),
-                    Due::Start => tables.update(seq, |row| row.job.state = State::Ready),
+                    Due::Start => tables.update(seq, |row| row.move_to(State::Ready, now)),
                     Due::EndPark => tables.time_out(seq, now),
                 }
                 true
@@ -49,7 +49,7 @@ impl Tables {
         let outcome = match park.on_timeout {
             OnTimeout::Resume => {
                 return self.update(seq, |row| {
-                    row.job.state = State::Ready;
+                    row.move_to(State::Ready, now);
                     row.job.park = None;
                     row.wake = Some(Wake::TimedOut);
                 });

@@ -11,7 +11,7 @@ use crate::job::{
 };
 use crate::json::Json;
 use crate::limits::{EVENT_CHANGES_MAX, EVENTS_KEPT_MAX};
-use crate::state::State;
+use crate::state::{JobError, State};
 use crate::store::{QueueSettings, Record, Schedule, Signal, WorkerInfo};
 
 /// Everything that is stored.
@@ -63,7 +63,7 @@ pub(super) struct Row {
     pub(super) remove_at: Option<Timestamp>,
 }
 
-/// An edge, kept with the child. Once satisfied it never changes again.
+/// An edge, kept with the child. Once satisfied it changes only if the parent had failed and is retried.
 pub(super) struct EdgeRow {
     pub(super) dependency: Dependency,
     pub(super) satisfied: bool,
@@ -71,6 +71,8 @@ pub(super) struct EdgeRow {
     pub(super) ended: Option<State>,
     /// The parent's result, copied so that deleting the parent starves nobody.
     pub(super) result: Option<Json>,
+    /// Why the parent did not succeed.
+    pub(super) error: Option<JobError>,
 }
 
 /// A process: exists while it has jobs or is unsealed.
@@ -292,7 +294,8 @@ impl Row {
         satisfied
             .filter_map(|edge| {
                 let state = edge.ended?;
-                Some(ParentResult { job_id: edge.dependency.job_id, state, result: edge.result.clone() })
+                let (result, error) = (edge.result.clone(), edge.error.clone());
+                Some(ParentResult { job_id: edge.dependency.job_id, state, result, error })
             })
             .collect()
     }
@@ -306,7 +309,15 @@ impl Row {
 
     /// Ready or scheduled, whichever `run_at` says.
     pub(super) fn start_by_time(&mut self, now: Timestamp) {
-        self.job.state = if self.job.run_at > now { State::Scheduled } else { State::Ready };
+        let state = if self.job.run_at > now { State::Scheduled } else { State::Ready };
+        self.move_to(state, now);
+    }
+
+    pub(super) fn move_to(&mut self, state: State, now: Timestamp) {
+        if self.job.state != state {
+            self.job.state = state;
+            self.job.updated_at = now;
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use super::{LedgerRow, QueueSettings, Schedule, Signal};
 use crate::clock::Timestamp;
 use crate::job::{Dependency, Job, JobId, LogLine, NewJob, OnFailure, ProcessId, Progress, Run, Wake};
 use crate::json::Json;
-use crate::state::State;
+use crate::state::{JobError, State};
 
 /// Some of everything.
 #[derive(Debug, Clone, PartialEq)]
@@ -135,6 +135,8 @@ pub struct EdgePiece {
     pub ended: Option<State>,
     /// Its result.
     pub result: Option<Json>,
+    /// Why it did not succeed.
+    pub error: Option<JobError>,
 }
 
 /// Who holds a unique key.

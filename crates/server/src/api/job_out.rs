@@ -38,6 +38,9 @@ pub(super) struct JobOut {
     /// When it was enqueued.
     #[schema(value_type = i64)]
     created_at: Timestamp,
+    /// When its state last changed.
+    #[schema(value_type = i64)]
+    updated_at: Timestamp,
     /// When the newest run began.
     #[schema(value_type = Option<i64>)]
     started_at: Option<Timestamp>,
@@ -84,6 +87,7 @@ impl From<Job> for JobOut {
             priority: job.priority,
             run_at: job.run_at,
             created_at: job.created_at,
+            updated_at: job.updated_at,
             started_at: job.started_at,
             finished_at: job.finished_at,
             expires_at: job.expires_at,

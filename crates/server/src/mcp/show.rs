@@ -32,6 +32,7 @@ pub(super) fn brief(job: &Job) -> Value {
     put("kind", json!(job.kind));
     put("queue", json!(job.queue));
     put("created_at", time(job.created_at));
+    put("updated_at", time(job.updated_at));
     let mut put_if = |name: &str, value: Option<Value>| {
         if let Some(value) = value {
             put(name, value);

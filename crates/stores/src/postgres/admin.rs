@@ -78,7 +78,7 @@ pub(super) async fn run_now(tx: &mut Tx<'_>, id: JobId, now: Timestamp) -> DbRes
     if row.state != State::Scheduled {
         return Err(Error::wrong_state(id, row.state, "started now").into());
     }
-    let sql = "UPDATE lh_jobs SET state = $2, run_at = $3, due_at = NULL WHERE seq = $1";
+    let sql = "UPDATE lh_jobs SET state = $2, run_at = $3, due_at = NULL, moved_at = $3 WHERE seq = $1";
     tx.run(sql, &[&row.seq, &state_number(State::Ready), &now.as_millis()]).await?;
     tx.moved(row.subject(), Some(row.state), Some(State::Ready));
     Ok(State::Ready)

@@ -14,7 +14,9 @@ use longhaul_queue::{Claimed, Json, State, Timestamp};
 use tokio_postgres::Row;
 
 use super::error::DbResult;
-use super::rows::{JOB_COLUMNS, JobRow, flag, job_by_seq, job_columns, read_id, read_json, read_state};
+use super::rows::{
+    JOB_COLUMNS, JobRow, flag, from_text, job_by_seq, job_columns, read_id, read_json, read_state,
+};
 use super::settle::cancel_waiting;
 use super::turns::{self, Wanted};
 use super::tx::Tx;
@@ -168,13 +170,14 @@ async fn read_parents(tx: &Tx<'_>, children: &[i64]) -> DbResult<HashMap<i64, Ve
     if children.is_empty() {
         return Ok(parents);
     }
-    let sql = "SELECT child, parent_id, ended, result FROM lh_edges
+    let sql = "SELECT child, parent_id, ended, result, error FROM lh_edges
          WHERE child = ANY ($1) AND satisfied AND ended IS NOT NULL ORDER BY child, position";
     for row in tx.all(sql, &[&children]).await? {
         let parent = ParentResult {
             job_id: read_id(&row, 1)?,
             state: read_state(&row, 2)?,
             result: read_json(&row, 3)?,
+            error: from_text("a parent's error", row.try_get(4)?)?,
         };
         parents.entry(row.try_get(0)?).or_default().push(parent);
     }

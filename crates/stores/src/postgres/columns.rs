@@ -199,9 +199,11 @@ impl Edges<'_> {
         }
         let Self { child, position, parent, parent_id, on_failure, satisfied, ended, result } = self;
         tx.run(
-            "INSERT INTO lh_edges (child, position, parent, parent_id, on_failure, satisfied, ended, result)
-             SELECT * FROM unnest($1::bigint[], $2::integer[], $3::bigint[], $4::uuid[], $5::smallint[], $6::boolean[],
-                 $7::smallint[], $8::text[])",
+            "INSERT INTO lh_edges (child, position, parent, parent_id, on_failure, satisfied, ended, result, error)
+             SELECT u.*, (SELECT j.error FROM lh_jobs j WHERE j.seq = u_parent AND u_ended IS NOT NULL)
+             FROM unnest($1::bigint[], $2::integer[], $3::bigint[], $4::uuid[], $5::smallint[], $6::boolean[],
+                 $7::smallint[], $8::text[])
+                 AS u (u_child, u_position, u_parent, u_parent_id, u_on_failure, u_satisfied, u_ended, u_result)",
             &[child, position, parent, parent_id, on_failure, satisfied, ended, result],
         )
         .await?;

@@ -30,8 +30,11 @@ use super::url::PostgresUrl;
 use super::{fold, server_time};
 
 /// Forward migrations, in order. A new one is a new file; old ones are never edited.
-const MIGRATIONS: [&str; 2] =
-    [include_str!("migrations/0001_jobs.sql"), include_str!("migrations/0002_turns.sql")];
+const MIGRATIONS: [&str; 3] = [
+    include_str!("migrations/0001_jobs.sql"),
+    include_str!("migrations/0002_turns.sql"),
+    include_str!("migrations/0003_ends.sql"),
+];
 /// How often a transaction is run at most.
 const TRIES_MAX: u32 = 8;
 /// How often a broken connection is replaced within one call.

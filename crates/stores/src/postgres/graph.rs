@@ -79,10 +79,21 @@ async fn tell_children(
     Ok(())
 }
 
+/// Why the parent of an edge did not succeed: written before its children are told.
+macro_rules! parent_error {
+    () => {
+        "(SELECT j.error FROM lh_jobs j WHERE j.seq = parent)"
+    };
+}
+
 /// Notes a parent's end that does not satisfy its edge.
 async fn mark_ended(tx: &Tx<'_>, child: i64, position: i32, state: State) -> DbResult<()> {
     tx.run(
-        "UPDATE lh_edges SET ended = $3 WHERE child = $1 AND position = $2",
+        concat!(
+            "UPDATE lh_edges SET ended = $3, error = ",
+            parent_error!(),
+            " WHERE child = $1 AND position = $2"
+        ),
         &[&child, &position, &state_number(state)],
     )
     .await?;
@@ -98,7 +109,11 @@ pub(super) async fn satisfy(
     result: Option<&Json>,
 ) -> DbResult<()> {
     tx.run(
-        "UPDATE lh_edges SET satisfied = true, ended = $3, result = $4 WHERE child = $1 AND position = $2",
+        concat!(
+            "UPDATE lh_edges SET satisfied = true, ended = $3, result = $4, error = ",
+            parent_error!(),
+            " WHERE child = $1 AND position = $2"
+        ),
         &[&child, &position, &state_number(state), &result.map(Json::as_str)],
     )
     .await?;
@@ -121,8 +136,8 @@ async fn release(tx: &mut Tx<'_>, child: i64, now: Timestamp) -> DbResult<()> {
     let state = start_state(false, row.run_at, now);
     let due_at = millis(Some(row.run_at).filter(|_| state == State::Scheduled));
     tx.run(
-        "UPDATE lh_jobs SET state = $2, waits_for = 0, due_at = $3 WHERE seq = $1",
-        &[&child, &state_number(state), &due_at],
+        "UPDATE lh_jobs SET state = $2, waits_for = 0, due_at = $3, moved_at = $4 WHERE seq = $1",
+        &[&child, &state_number(state), &due_at, &now.as_millis()],
     )
     .await?;
     tx.moved(row.subject(), Some(row.state), Some(state));

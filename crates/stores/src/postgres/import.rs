@@ -164,11 +164,11 @@ const PUT_JOBS: &str = put_rows!(
     "lh_jobs",
     "seq, id, run_at, created_at, started_at, finished_at, expires_at, due_at, fence, priority, flags, attempt, crashes,
      throttles, continues, parks, waits_for, state, cancel, queue, kind, process, worker, park_key, park, wake, error,
-     options, data, result, payload, fair_key"
+     options, data, result, payload, fair_key, moved_at"
 );
 const PUT_IDS: &str = put_rows!("lh_ids", "id, seq");
 const PUT_EDGES: &str =
-    put_rows!("lh_edges", "child, position, parent, parent_id, on_failure, satisfied, ended, result");
+    put_rows!("lh_edges", "child, position, parent, parent_id, on_failure, satisfied, ended, result, error");
 const PUT_WAITERS: &str = put_rows!("lh_waiters", "child, process, satisfied");
 const PUT_RUNS: &str =
     put_rows!("lh_runs", "seq, fence, worker, started_at, ended_at, outcome, error, usage");
@@ -228,6 +228,7 @@ impl Rows {
             "id": uuid(job.id),
             "run_at": job.run_at,
             "created_at": job.created_at,
+            "moved_at": job.updated_at,
             "started_at": job.started_at,
             "finished_at": job.finished_at,
             "expires_at": job.expires_at,
@@ -272,6 +273,7 @@ impl Rows {
                 "satisfied": edge.satisfied,
                 "ended": edge.ended.map(state_number),
                 "result": edge.result.as_ref().map(Json::as_str),
+                "error": edge.error.as_ref().map(|error| to_text("an error", error)).transpose()?,
             }));
         }
         if let Some(process) = &piece.after_process {

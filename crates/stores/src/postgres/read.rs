@@ -104,7 +104,7 @@ async fn read_edges(
 ) -> DbResult<HashMap<i64, Vec<EdgePiece>>> {
     let children = rows.filter(|row| row.has(flag::PARENTS)).map(|row| row.seq).collect();
     let sql = "SELECT child, parent_id, on_failure, satisfied, ended, result,
-             (SELECT p.seq FROM lh_jobs p WHERE p.seq = e.parent)
+             (SELECT p.seq FROM lh_jobs p WHERE p.seq = e.parent), error
          FROM lh_edges e WHERE child = ANY ($1) ORDER BY child, position";
     let mut edges: HashMap<i64, Vec<EdgePiece>> = HashMap::new();
     for row in some(tx, sql, children).await? {
@@ -115,6 +115,7 @@ async fn read_edges(
             satisfied: row.try_get(3)?,
             ended: read_state_or_null(&row, 4)?,
             result: read_json(&row, 5)?,
+            error: from_text("a parent's error", row.try_get(7)?)?,
         });
     }
     Ok(edges)

@@ -2,16 +2,17 @@
 
 use std::collections::VecDeque;
 
+use longhaul_queue::graph::comes_back;
 use longhaul_queue::job::JobId;
-use longhaul_queue::state::Reason;
 use longhaul_queue::store::RetryRequest;
 use longhaul_queue::{Error, Result, State, Timestamp};
 
 use super::error::{DbError, DbResult};
 use super::insert::start_state;
-use super::rows::{JobRow, flag, job_by_id, job_by_seq, millis, state_number};
+use super::rows::{JobRow, flag, job_by_id, job_by_seq, millis, read_on_failure, state_number, stored_fence};
 use super::tx::Tx;
 use super::unique;
+use super::updates::Runs;
 
 /// Puts failed and cancelled jobs back.
 pub(super) async fn retry(tx: &mut Tx<'_>, request: &RetryRequest) -> DbResult<Vec<Result<State>>> {
@@ -51,8 +52,10 @@ async fn retry_one(tx: &mut Tx<'_>, id: JobId, request: &RetryRequest) -> DbResu
     Ok(state)
 }
 
-/// Brings an ended job back: blocked by its open edges, or ready.
+/// Brings a job back: blocked by its open edges, or ready.
 async fn revive(tx: &mut Tx<'_>, row: &JobRow, now: Timestamp) -> DbResult<State> {
+    let mut row = row.clone();
+    write_success(tx, &mut row).await?;
     let sql = "SELECT ((SELECT count(*) FROM lh_edges WHERE child = $1 AND NOT satisfied)
                      + (SELECT count(*) FROM lh_waiters WHERE child = $1 AND NOT satisfied))::integer";
     let waits_for: i32 = tx.one(sql, &[&row.seq]).await?.map_or(Ok(0), |row| row.try_get(0))?;
@@ -62,16 +65,39 @@ async fn revive(tx: &mut Tx<'_>, row: &JobRow, now: Timestamp) -> DbResult<State
     let expires_at = row.expires_at.filter(|expires_at| *expires_at > now);
     tx.run(
         "UPDATE lh_jobs SET state = $2, waits_for = $3, attempt = 0, crashes = 0, throttles = 0, finished_at = NULL,
-             due_at = $4, expires_at = $5, error = NULL, result = NULL
+             due_at = $4, expires_at = $5, error = NULL, result = NULL, moved_at = $6,
+             flags = flags | $7
          WHERE seq = $1",
-        &[&row.seq, &state_number(state), &waits_for, &due_at, &millis(expires_at)],
+        &[
+            &row.seq,
+            &state_number(state),
+            &waits_for,
+            &due_at,
+            &millis(expires_at),
+            &now.as_millis(),
+            &(row.flags & flag::RUNS),
+        ],
     )
     .await?;
     tx.moved(row.subject(), Some(row.state), Some(state));
     Ok(state)
 }
 
-/// Revives the children that a failed parent had taken along, unless another failed parent still forbids it.
+/// Before a success runs again, the history takes over what its row alone tells.
+async fn write_success(tx: &Tx<'_>, row: &mut JobRow) -> DbResult<()> {
+    let Some(ended_at) = row.finished_at.filter(|_| row.state == State::Succeeded) else { return Ok(()) };
+    // A job that a signal ended has its last run in the history already.
+    let sql = "SELECT 1 FROM lh_runs WHERE seq = $1 AND fence = $2";
+    if tx.one(sql, &[&row.seq, &stored_fence(row.fence)]).await?.is_some() {
+        return Ok(());
+    }
+    let mut runs = Runs::default();
+    runs.add_success(row, ended_at)?;
+    runs.write(tx).await
+}
+
+/// Revives the children that a failed parent had taken along, or that ran because it failed, unless another failed parent still
+/// forbids it.
 async fn revive_children(tx: &mut Tx<'_>, parent: &JobRow, now: Timestamp) -> DbResult<()> {
     // Breadth first, like the cascade that took them along: it decides who gets a unique key that two of them had.
     let mut revived = VecDeque::from([parent.clone()]);
@@ -79,13 +105,20 @@ async fn revive_children(tx: &mut Tx<'_>, parent: &JobRow, now: Timestamp) -> Db
         if !parent.has(flag::CHILDREN) {
             continue;
         }
-        let sql = "UPDATE lh_edges SET ended = NULL WHERE parent = $1 AND NOT satisfied";
-        tx.run(sql, &[&parent.seq]).await?;
-        let sql = "SELECT child FROM lh_edges WHERE parent = $1 AND NOT satisfied AND on_failure = 0 ORDER BY child";
-        for child in tx.all(sql, &[&parent.seq]).await? {
-            let child: i64 = child.try_get(0)?;
+        // A run edge is satisfied by a failure; ended: 6 failed, 7 cancelled.
+        let sql = "SELECT child, on_failure, satisfied FROM lh_edges
+             WHERE parent = $1 AND (NOT satisfied OR on_failure = 1 AND ended >= 6) ORDER BY child, position";
+        for edge in tx.all(sql, &[&parent.seq]).await? {
+            let (child, on_failure) = (edge.try_get::<_, i64>(0)?, read_on_failure(&edge, 1)?);
+            let was_told: bool = edge.try_get(2)?;
             let Some(row) = job_by_seq(tx, child).await? else { continue };
-            if !fell_with_parent(&row)? || forbidden(tx, child).await? {
+            // A child that works on what it was told is left to it.
+            if was_told && matches!(row.state, State::Running | State::Parked) {
+                continue;
+            }
+            reopen_edge(tx, &row, &parent, was_told).await?;
+            let reason = row.error()?.map(|error| error.reason);
+            if !comes_back(on_failure, row.state, reason) || forbidden(tx, child).await? {
                 continue;
             }
             match unique::retake(tx, &row).await {
@@ -93,7 +126,7 @@ async fn revive_children(tx: &mut Tx<'_>, parent: &JobRow, now: Timestamp) -> Db
                     revive(tx, &row, now).await?;
                     revived.push_back(row);
                 }
-                // A key taken in the meantime leaves the child cancelled.
+                // A key taken in the meantime leaves the child as it is.
                 Err(DbError::Queue(_)) => {}
                 Err(error @ (DbError::Sql(_) | DbError::Alone)) => return Err(error),
             }
@@ -102,9 +135,15 @@ async fn revive_children(tx: &mut Tx<'_>, parent: &JobRow, now: Timestamp) -> Db
     Ok(())
 }
 
-fn fell_with_parent(row: &JobRow) -> DbResult<bool> {
-    let reason = row.error()?.map(|error| error.reason);
-    Ok(row.state == State::Cancelled && reason == Some(Reason::Dependency))
+/// Lets a child wait for its parent again; `was_told` of an end that had satisfied the edge.
+async fn reopen_edge(tx: &Tx<'_>, child: &JobRow, parent: &JobRow, was_told: bool) -> DbResult<()> {
+    let sql = "UPDATE lh_edges SET satisfied = false, ended = NULL, result = NULL, error = NULL
+         WHERE child = $1 AND parent = $2";
+    tx.run(sql, &[&child.seq, &parent.seq]).await?;
+    if was_told {
+        tx.run("UPDATE lh_jobs SET waits_for = waits_for + 1 WHERE seq = $1", &[&child.seq]).await?;
+    }
+    Ok(())
 }
 
 /// Whether a failed parent still cancels this child.

@@ -43,7 +43,7 @@ macro_rules! job_columns {
     () => {
         "seq, id, queue, kind, state, priority, run_at, fence, flags, process, attempt, crashes, throttles, continues, \
          parks, waits_for, cancel, created_at, started_at, finished_at, expires_at, worker, due_at, park, wake, error, \
-         options"
+         options, moved_at"
     };
 }
 pub(super) use job_columns;
@@ -57,7 +57,7 @@ macro_rules! by_ids {
 pub(super) use by_ids;
 
 /// The number of [`job_columns`].
-pub(super) const JOB_COLUMNS: usize = 27;
+pub(super) const JOB_COLUMNS: usize = 28;
 
 /// One row of `lh_jobs`.
 #[derive(Debug, Clone)]
@@ -85,6 +85,7 @@ pub(super) struct JobRow {
     pub(super) wake: Option<String>,
     pub(super) error: Option<String>,
     pub(super) options: Option<String>,
+    pub(super) moved_at: Option<Timestamp>,
 }
 
 impl JobRow {
@@ -124,7 +125,18 @@ impl JobRow {
             wake: row.try_get(24)?,
             error: row.try_get(25)?,
             options: row.try_get(26)?,
+            moved_at: time(27)?,
         })
+    }
+
+    /// When its state last changed.
+    fn updated_at(&self) -> Timestamp {
+        let moved_at = match self.state {
+            State::Blocked | State::Scheduled | State::Ready | State::Parked => self.moved_at,
+            State::Running => self.started_at,
+            State::Succeeded | State::Failed | State::Cancelled => self.finished_at,
+        };
+        moved_at.unwrap_or(self.created_at)
     }
 
     /// Whether it was not started in time. One that has run before is not bound to it any more.
@@ -168,6 +180,7 @@ impl JobRow {
             park: if self.state == State::Parked { self.park()? } else { None },
             error: self.error()?,
             options: self.options()?,
+            updated_at: self.updated_at(),
             id: self.id,
             seq: self.seq,
             queue: self.queue,

@@ -8,7 +8,8 @@ use std::collections::HashMap;
 
 use super::error::{DbError, DbResult};
 use super::rows::{
-    JobRow, flag, job_columns, read_json, stored_count, stored_fence, stored_limit, to_text, uuid,
+    JOB_COLUMNS, JobRow, flag, job_columns, read_json, stored_count, stored_fence, stored_limit, to_text,
+    uuid,
 };
 use super::settle::is_held;
 use super::tx::Tx;
@@ -42,7 +43,8 @@ pub(super) async fn extend(tx: &Tx<'_>, request: &ExtendRequest, now: Timestamp)
 pub(super) async fn save(tx: &mut Tx<'_>, lease: &Lease, save: &Save) -> DbResult<()> {
     let sql = concat!("SELECT ", job_columns!(), ", data FROM lh_jobs WHERE seq = $1 FOR UPDATE");
     let found = tx.one(sql, &[&lease.seq]).await?;
-    let found = found.map(|row| DbResult::Ok((JobRow::read(&row)?, read_json(&row, 27)?))).transpose()?;
+    let found =
+        found.map(|row| DbResult::Ok((JobRow::read(&row)?, read_json(&row, JOB_COLUMNS)?))).transpose()?;
     let Some((row, data)) = found.filter(|(row, _)| is_held(row, lease)) else {
         return Err(DbError::Queue(Error::LostLease(lease.job_id)));
     };

@@ -156,19 +156,19 @@ pub(super) async fn promote(tx: &mut Tx<'_>, now: Timestamp, limit: usize) -> Db
             changed += u64::from(step(tx, Step::EndWait, row, now).await?);
         }
     }
-    changed += start(tx, &starts).await?;
+    changed += start(tx, &starts, now).await?;
     let next_at = if cut { Some(now) } else { next_promotion(tx).await? };
     Ok(Swept { changed, next_at })
 }
 
 /// Lets jobs go whose time has come: all of them at once, because nobody else is concerned.
-async fn start(tx: &mut Tx<'_>, rows: &[JobRow]) -> DbResult<u64> {
+async fn start(tx: &mut Tx<'_>, rows: &[JobRow], now: Timestamp) -> DbResult<u64> {
     if rows.is_empty() {
         return Ok(0);
     }
     let seqs: Vec<i64> = rows.iter().map(|row| row.seq).collect();
-    let sql = "UPDATE lh_jobs SET state = 2, due_at = NULL WHERE seq = ANY ($1) AND state = 1";
-    let started = tx.run(sql, &[&seqs]).await?;
+    let sql = "UPDATE lh_jobs SET state = 2, due_at = NULL, moved_at = $2 WHERE seq = ANY ($1) AND state = 1";
+    let started = tx.run(sql, &[&seqs, &now.as_millis()]).await?;
     for row in rows {
         tx.moved(row.subject(), Some(State::Scheduled), Some(State::Ready));
     }

@@ -108,8 +108,10 @@ async fn debounce(tx: &mut Tx<'_>, holder: &JobRow, run_at: Timestamp, now: Time
     };
     let due_at = millis(Some(run_at).filter(|_| state == State::Scheduled));
     tx.run(
-        "UPDATE lh_jobs SET state = $2, run_at = $3, due_at = $4 WHERE seq = $1",
-        &[&holder.seq, &state_number(state), &run_at.as_millis(), &due_at],
+        "UPDATE lh_jobs SET state = $2, run_at = $3, due_at = $4,
+             moved_at = CASE WHEN state = $2 THEN moved_at ELSE $5 END
+         WHERE seq = $1",
+        &[&holder.seq, &state_number(state), &run_at.as_millis(), &due_at, &now.as_millis()],
     )
     .await?;
     if state != holder.state {
@@ -146,8 +148,9 @@ pub(super) async fn retake(tx: &Tx<'_>, row: &JobRow) -> DbResult<()> {
         return Ok(());
     }
     let Some(unique) = row.options()?.unique else { return Ok(()) };
-    let sql = "SELECT job_id FROM lh_uniques WHERE queue = $1 AND kind = $2 AND key = $3 AND ended IS NULL";
-    if let Some(other) = tx.one(sql, &[&row.queue, &row.kind, &unique.key]).await? {
+    let sql = "SELECT job_id FROM lh_uniques
+         WHERE queue = $1 AND kind = $2 AND key = $3 AND ended IS NULL AND seq <> $4";
+    if let Some(other) = tx.one(sql, &[&row.queue, &row.kind, &unique.key, &row.seq]).await? {
         let (id, other, key) = (row.id, read_id(&other, 0)?, &unique.key);
         let text = format!("job {id} cannot be retried: unfinished job {other} has its unique key {key:?}");
         return Err(Error::Invalid(text).into());

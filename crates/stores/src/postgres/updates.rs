@@ -24,6 +24,7 @@ pub(super) struct Updates {
     parks: Vec<i32>,
     finished_at: Vec<Option<i64>>,
     due_at: Vec<Option<i64>>,
+    moved_at: Vec<Option<i64>>,
     park_key: Vec<Option<String>>,
     park: Vec<Option<String>>,
     wake: Vec<Option<String>>,
@@ -72,6 +73,7 @@ impl Updates {
         self.parks.push(stored_count(spent.parks));
         self.finished_at.push(state.is_terminal().then_some(now.as_millis()));
         self.due_at.push(millis(due_at));
+        self.moved_at.push((!state.is_terminal()).then_some(now.as_millis()));
         self.park_key.push(park.map(|park| park.key.clone()));
         self.park.push(park.map(|park| to_text("a park", park)).transpose()?);
         self.wake.push(wake);
@@ -89,15 +91,15 @@ impl Updates {
                  attempt = u_attempt, crashes = u_crashes, throttles = u_throttles, continues = u_continues,
                  parks = u_parks, finished_at = u_finished_at, due_at = u_due_at, cancel = false, park_key = u_park_key,
                  park = u_park, wake = u_wake, error = u_error, data = coalesce(u_data, data),
-                 result = coalesce(u_result, result)
+                 result = coalesce(u_result, result), moved_at = u_moved_at
              FROM unnest($1::bigint[], $2::smallint[], $3::bigint[], $4::integer[], $5::integer[], $6::integer[],
                  $7::integer[], $8::integer[], $9::integer[], $10::bigint[], $11::bigint[], $12::text[], $13::text[],
-                 $14::text[], $15::text[], $16::text[], $17::text[])
+                 $14::text[], $15::text[], $16::text[], $17::text[], $18::bigint[])
                  AS u (u_seq, u_state, u_run_at, u_flags, u_attempt, u_crashes, u_throttles, u_continues, u_parks,
-                     u_finished_at, u_due_at, u_park_key, u_park, u_wake, u_error, u_data, u_result)
+                     u_finished_at, u_due_at, u_park_key, u_park, u_wake, u_error, u_data, u_result, u_moved_at)
              WHERE seq = u_seq";
         let Self { seq, state, run_at, flags, attempt, crashes, throttles, continues, parks, .. } = self;
-        let Self { finished_at, due_at, park_key, park, wake, error, data, result, .. } = self;
+        let Self { finished_at, due_at, park_key, park, wake, error, data, result, moved_at, .. } = self;
         tx.run(
             sql,
             &[
@@ -118,6 +120,7 @@ impl Updates {
                 error,
                 data,
                 result,
+                moved_at,
             ],
         )
         .await?;
@@ -146,14 +149,27 @@ impl Runs {
         if settlement.outcome == RunOutcome::Done && settlement.usage.is_none() {
             return Ok(());
         }
+        self.push(row, settlement.outcome, now)?;
+        self.error.push(settlement.error.as_ref().map(|error| to_text("an error", error)).transpose()?);
+        self.usage.push(settlement.usage.as_ref().map(|usage| usage.as_str().to_owned()));
+        Ok(())
+    }
+
+    /// Adds the plain success of a job that is to run again, which its row alone has told.
+    pub(super) fn add_success(&mut self, row: &mut JobRow, ended_at: Timestamp) -> DbResult<()> {
+        self.push(row, RunOutcome::Done, ended_at)?;
+        self.error.push(None);
+        self.usage.push(None);
+        Ok(())
+    }
+
+    fn push(&mut self, row: &mut JobRow, outcome: RunOutcome, ended_at: Timestamp) -> DbResult<()> {
         self.seq.push(row.seq);
         self.fence.push(stored_fence(row.fence));
         self.worker.push(row.worker.clone().unwrap_or_default());
         self.started_at.push(row.started_at.unwrap_or_default().as_millis());
-        self.ended_at.push(now.as_millis());
-        self.outcome.push(to_text("an outcome", &settlement.outcome)?);
-        self.error.push(settlement.error.as_ref().map(|error| to_text("an error", error)).transpose()?);
-        self.usage.push(settlement.usage.as_ref().map(|usage| usage.as_str().to_owned()));
+        self.ended_at.push(ended_at.as_millis());
+        self.outcome.push(to_text("an outcome", &outcome)?);
         if row.has(flag::RUNS) {
             self.grown.push(row.seq);
         }

@@ -79,6 +79,7 @@ fn handed_out(
     job.fence += 1;
     job.worker = Some(worker.clone());
     job.started_at = Some(now);
+    job.updated_at = now;
     job.lease_until = Some(until);
     let lease = Lease { job_id: job.id, seq, fence: job.fence, worker: worker.clone(), until };
     job.error = reply::maybe(&error)?.map(codec::error).transpose()?;

@@ -346,6 +346,7 @@ impl Row {
         let length = row.u16()?;
         let short_body = row.take(usize::from(length))?;
         let some = |name: String| (!name.is_empty()).then_some(name);
+        let updated_at = if state == State::Running { started_at } else { till }.unwrap_or(created_at);
         let job = Job {
             id,
             seq,
@@ -357,6 +358,7 @@ impl Row {
             priority,
             run_at,
             created_at,
+            updated_at,
             started_at,
             finished_at: till.filter(|_| state.is_terminal()),
             expires_at,
@@ -444,6 +446,7 @@ pub(super) struct Edge {
     pub(super) parent: i64,
     pub(super) status: ParentStatus,
     pub(super) result: Option<Json>,
+    pub(super) error: Option<JobError>,
 }
 
 impl Edge {
@@ -451,15 +454,15 @@ impl Edge {
     pub(super) fn parent(self) -> Option<ParentResult> {
         let ParentStatus { job_id, satisfied, ended, .. } = self.status;
         let state = ended.filter(|_| satisfied)?;
-        Some(ParentResult { job_id, state, result: self.result })
+        Some(ParentResult { job_id, state, result: self.result, error: self.error })
     }
 }
 
 /// The edges of a job in the order of `depends_on`, from the fields of its hash: an edge by its parent's seq, and the
-/// parent's result by the same with an `x`.
+/// parent's result by the same with an `x`, or its error with an `r`.
 pub(super) fn edges(fields: &[(Vec<u8>, Vec<u8>)]) -> Result<Vec<Edge>> {
     let mut edges = Vec::with_capacity(fields.len());
-    for (name, value) in fields.iter().filter(|(name, _)| name.last() != Some(&b'x')) {
+    for (name, value) in fields.iter().filter(|(name, _)| !matches!(name.last(), Some(b'x' | b'r'))) {
         let mut reader = Reader::new(value);
         let (job_id, index) = (reader.id()?, reader.u32()?);
         let on_failure = match reader.byte()? {
@@ -470,11 +473,14 @@ pub(super) fn edges(fields: &[(Vec<u8>, Vec<u8>)]) -> Result<Vec<Edge>> {
         };
         let satisfied = reader.byte()? == 1;
         let ended = Some(reader.byte()?).filter(|number| *number != NOT_ENDED).map(state).transpose()?;
-        let of_result = |(field, _): &&(Vec<u8>, Vec<u8>)| field.strip_suffix(b"x") == Some(name.as_slice());
-        let result = fields.iter().find(of_result).map(|(_, value)| json(value)).transpose()?;
+        let beside = |suffix: &[u8]| {
+            let found = fields.iter().find(|(field, _)| field.strip_suffix(suffix) == Some(name.as_slice()));
+            found.map(|(_, value)| value.as_slice())
+        };
+        let (result, error) = (beside(b"x").map(json).transpose()?, beside(b"r").map(error).transpose()?);
         let parent = text(name)?.parse().map_err(|_| corrupt("an edge"))?;
         let status = ParentStatus { job_id, on_failure, satisfied, ended };
-        edges.push(Edge { index, parent, status, result });
+        edges.push(Edge { index, parent, status, result, error });
     }
     edges.sort_unstable_by_key(|edge| edge.index);
     Ok(edges)

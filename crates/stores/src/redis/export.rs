@@ -137,6 +137,7 @@ fn job_piece(value: Value) -> Result<JobPiece> {
         satisfied: edge.status.satisfied,
         ended: edge.status.ended,
         result: edge.result,
+        error: edge.error,
     };
     Ok(JobPiece {
         job: detail.job,

@@ -139,13 +139,13 @@ fn put_job(args: &mut Args, piece: &JobPiece) -> Result<()> {
             args.push(text(&Json::of(line)?));
         }
     }
-    put_edges(args, &piece.edges);
-    Ok(())
+    put_edges(args, &piece.edges)
 }
 
 /// Nothing of a run is in it.
 fn is_fresh(piece: &JobPiece) -> bool {
-    piece.job.fence == 0 && piece.job.finished_at.is_none()
+    let job = &piece.job;
+    job.fence == 0 && job.finished_at.is_none() && job.updated_at == job.created_at
 }
 
 /// The first part of a row: `HEAD` in `scripts/tables.lua`.
@@ -176,7 +176,7 @@ fn head(piece: &JobPiece, submitted: &NewJob, options: Option<&Json>, having: u1
 /// The second part: `LIVED`.
 fn put_lived(row: &mut Vec<u8>, piece: &JobPiece, out: &[u8]) {
     let job = &piece.job;
-    for time in [job.started_at, job.finished_at, piece.remove_at] {
+    for time in [job.started_at, Some(job.updated_at), piece.remove_at] {
         put_short_time(row, time);
     }
     put_spent(row, job.spent);
@@ -221,10 +221,10 @@ fn runs_bytes(runs: &[Run]) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// How many, and of each its name, the edge as `EDGE` in `scripts/graph.lua` has it, and the parent's result.
-fn put_edges(args: &mut Args, edges: &[EdgePiece]) {
+/// How many, and of each its name, the edge as `EDGE` in `scripts/graph.lua` has it, the parent's result and its error.
+fn put_edges(args: &mut Args, edges: &[EdgePiece]) -> Result<()> {
     if edges.is_empty() {
-        return;
+        return Ok(());
     }
     args.push(number(&edges.len()));
     for (edge, index) in edges.iter().zip(1_u32..) {
@@ -233,6 +233,10 @@ fn put_edges(args: &mut Args, edges: &[EdgePiece]) {
         bytes.extend([on_failure(edge.on_failure), u8::from(edge.satisfied)]);
         bytes.push(edge.ended.map_or(NOT_ENDED, |state| state as u8));
         let name = edge.parent_seq.map_or_else(|| format!("-{index}"), |seq| seq.to_string());
-        args.extend([name.into_bytes(), bytes, edge.result.as_ref().map(text).unwrap_or_default()]);
+        let error = edge.error.as_ref().map(Json::of).transpose()?;
+        let values = [edge.result.as_ref(), error.as_ref()].map(|value| value.map(text).unwrap_or_default());
+        args.extend([name.into_bytes(), bytes]);
+        args.extend(values);
     }
+    Ok(())
 }

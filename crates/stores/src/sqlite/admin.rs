@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use longhaul_queue::graph::{Edge, edge};
+use longhaul_queue::graph::{Edge, comes_back, edge};
 use longhaul_queue::job::JobId;
 use longhaul_queue::limits::SIGNAL_KEPT;
-use longhaul_queue::state::{JobError, Reason};
+use longhaul_queue::state::JobError;
 use longhaul_queue::store::{
     CancelReply, Deleted, RetryRequest, Signal, UnparkRequest, UnparkTarget, Unparked,
 };
@@ -13,10 +13,10 @@ use longhaul_queue::{Error, Result, State, Timestamp};
 
 use super::error::{DbError, DbResult};
 use super::rows::{
-    JobRow, flag, from_text, job_by_id, job_by_seq, options_of, read_on_failure, read_state, state_number,
+    JobRow, flag, job_by_id, job_by_seq, options_of, read_error, read_on_failure, read_state, state_number,
     to_text,
 };
-use super::settle::{apply, cancel_waiting, wake_with};
+use super::settle::{apply, cancel_waiting, wake_with, write_success};
 use super::tx::Tx;
 use super::{graph, insert, sweep, unique};
 
@@ -79,8 +79,12 @@ fn retry_one(tx: &mut Tx<'_>, id: JobId, request: &RetryRequest) -> DbResult<Sta
     Ok(state)
 }
 
-/// Brings an ended job back: blocked by its open edges, or ready.
+/// Brings a job back: blocked by its open edges, or ready.
 fn revive(tx: &mut Tx<'_>, row: &JobRow, now: Timestamp) -> DbResult<State> {
+    let mut row = row.clone();
+    if row.state == State::Succeeded {
+        write_success(tx, &mut row)?;
+    }
     let sql = "SELECT (SELECT count(*) FROM lh_edges WHERE child = ?1 AND satisfied = 0)
                     + (SELECT count(*) FROM lh_waiters WHERE child = ?1 AND satisfied = 0)";
     let waits_for: u32 = tx.one(sql, [row.seq], |row| row.get(0))?.unwrap_or(0);
@@ -90,11 +94,21 @@ fn revive(tx: &mut Tx<'_>, row: &JobRow, now: Timestamp) -> DbResult<State> {
     let expires_at = row.expires_at.filter(|expires_at| *expires_at > now);
     tx.run(
         "UPDATE lh_jobs SET state = ?2, waits_for = ?3, attempt = 0, crashes = 0, throttles = 0, finished_at = NULL,
-             due_at = ?4, expires_at = ?5
+             due_at = ?4, expires_at = ?5, moved_at = ?6, flags = flags | ?7
          WHERE seq = ?1",
-        (row.seq, state_number(state), waits_for, due_at, expires_at.map(Timestamp::as_millis)),
+        (
+            row.seq,
+            state_number(state),
+            waits_for,
+            due_at,
+            expires_at.map(Timestamp::as_millis),
+            now.as_millis(),
+            row.flags & flag::RUNS,
+        ),
     )?;
     tx.run("DELETE FROM lh_results WHERE seq = ?1", [row.seq])?;
+    // One that has waited until now has a reminder of an expiry that may have gone.
+    sweep::forget(tx, &row)?;
     if let (Some(expires_at), None) = (expires_at, row.started_at) {
         sweep::remind_at(tx, expires_at, row.seq)?;
     }
@@ -102,7 +116,8 @@ fn revive(tx: &mut Tx<'_>, row: &JobRow, now: Timestamp) -> DbResult<State> {
     Ok(state)
 }
 
-/// Revives the children that a failed parent had taken along, unless another failed parent still forbids it.
+/// Revives the children that a failed parent had taken along, or that ran because it failed, unless another failed parent still
+/// forbids it.
 fn revive_children(tx: &mut Tx<'_>, parent: &JobRow, now: Timestamp) -> DbResult<()> {
     // Breadth first, like the cascade that took them along: it decides who gets a unique key that two of them had.
     let mut revived = VecDeque::from([parent.clone()]);
@@ -110,18 +125,28 @@ fn revive_children(tx: &mut Tx<'_>, parent: &JobRow, now: Timestamp) -> DbResult
         if !parent.has(flag::CHILDREN) {
             continue;
         }
-        tx.run("UPDATE lh_edges SET ended = NULL WHERE parent = ?1 AND satisfied = 0", [parent.seq])?;
-        let sql = "SELECT child FROM lh_edges WHERE parent = ?1 AND satisfied = 0 AND on_failure = 0 ORDER BY child";
-        for child in tx.all(sql, [parent.seq], |row| row.get::<_, i64>(0))? {
+        // A run edge is satisfied by a failure; ended: 6 failed, 7 cancelled.
+        let sql = "SELECT child, on_failure, satisfied FROM lh_edges
+             WHERE parent = ?1 AND (satisfied = 0 OR on_failure = 1 AND ended >= 6) ORDER BY child, position";
+        let edges = tx.all(sql, [parent.seq], |row| {
+            Ok((row.get::<_, i64>(0)?, read_on_failure(row, 1)?, row.get(2)?))
+        })?;
+        for (child, on_failure, was_told) in edges {
             let Some(row) = job_by_seq(tx, child)? else { continue };
-            if cancelled_by_parent(tx, &row)? && !forbidden(tx, child)? {
+            // A child that works on what it was told is left to it.
+            if was_told && matches!(row.state, State::Running | State::Parked) {
+                continue;
+            }
+            reopen_edge(tx, &row, &parent, was_told)?;
+            let reason = read_error(tx.connection(), child)?.map(|error| error.reason);
+            if comes_back(on_failure, row.state, reason) && !forbidden(tx, child)? {
                 let options = options_of(tx, &row)?;
                 match unique::retake(tx, &row, &options) {
                     Ok(()) => {
                         revive(tx, &row, now)?;
                         revived.push_back(row);
                     }
-                    // A key taken in the meantime leaves the child cancelled.
+                    // A key taken in the meantime leaves the child as it is.
                     Err(DbError::Queue(_)) => {}
                     Err(error @ (DbError::Sql(_) | DbError::Caller(_))) => return Err(error),
                 }
@@ -131,12 +156,15 @@ fn revive_children(tx: &mut Tx<'_>, parent: &JobRow, now: Timestamp) -> DbResult
     Ok(())
 }
 
-fn cancelled_by_parent(tx: &Tx<'_>, row: &JobRow) -> DbResult<bool> {
-    if row.state != State::Cancelled {
-        return Ok(false);
+/// Lets a child wait for its parent again; `was_told` of an end that had satisfied the edge.
+fn reopen_edge(tx: &Tx<'_>, child: &JobRow, parent: &JobRow, was_told: bool) -> DbResult<()> {
+    let sql = "UPDATE lh_edges SET satisfied = 0, ended = NULL, result = NULL, error = NULL
+         WHERE child = ?1 AND parent = ?2";
+    tx.run(sql, (child.seq, parent.seq))?;
+    if was_told {
+        tx.run("UPDATE lh_jobs SET waits_for = waits_for + 1 WHERE seq = ?1", [child.seq])?;
     }
-    let error = tx.one("SELECT error FROM lh_results WHERE seq = ?1", [row.seq], |row| row.get(0))?.flatten();
-    Ok(from_text::<JobError>("an error", error)?.is_some_and(|error| error.reason == Reason::Dependency))
+    Ok(())
 }
 
 /// Whether a failed parent still cancels this child.
@@ -178,7 +206,7 @@ pub(super) fn run_now(tx: &mut Tx<'_>, id: JobId, now: Timestamp) -> DbResult<St
     if row.state != State::Scheduled {
         return Err(Error::wrong_state(id, row.state, "started now").into());
     }
-    let ready = "UPDATE lh_jobs SET state = ?2, run_at = ?3, due_at = NULL WHERE seq = ?1";
+    let ready = "UPDATE lh_jobs SET state = ?2, run_at = ?3, due_at = NULL, moved_at = ?3 WHERE seq = ?1";
     tx.run(ready, (row.seq, state_number(State::Ready), now.as_millis()))?;
     tx.moved(row.subject(), Some(row.state), Some(State::Ready));
     Ok(State::Ready)

@@ -20,8 +20,11 @@ use super::writer::{Opened, Writer};
 use super::{audit, insert, settle};
 
 /// Forward migrations, in order. A new one is a new file; old ones are never edited.
-const MIGRATIONS: [&str; 2] =
-    [include_str!("migrations/0001_jobs.sql"), include_str!("migrations/0002_turns.sql")];
+const MIGRATIONS: [&str; 3] = [
+    include_str!("migrations/0001_jobs.sql"),
+    include_str!("migrations/0002_turns.sql"),
+    include_str!("migrations/0003_ends.sql"),
+];
 #[expect(clippy::cast_possible_wrap, reason = "they are few")]
 const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
 /// How long opening waits for other processes that open the same file.

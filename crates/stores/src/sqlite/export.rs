@@ -276,16 +276,21 @@ fn job_piece(connection: &Connection, row: JobRow) -> DbResult<JobPiece> {
 }
 
 fn edges(connection: &Connection, seq: i64) -> DbResult<Vec<EdgePiece>> {
-    let sql = "SELECT e.parent_id, j.seq, e.on_failure, e.satisfied, e.ended, e.result
+    let sql = "SELECT e.parent_id, j.seq, e.on_failure, e.satisfied, e.ended, e.result, e.error
                FROM lh_edges e LEFT JOIN lh_jobs j ON j.seq = e.parent WHERE e.child = ?1 ORDER BY e.position";
-    all(connection, sql, [seq], |row| {
-        Ok(EdgePiece {
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query([seq])?;
+    let mut edges = Vec::new();
+    while let Some(row) = rows.next()? {
+        edges.push(EdgePiece {
             parent_id: JobId::from_bytes(row.get(0)?),
             parent_seq: row.get(1)?,
             on_failure: read_on_failure(row, 2)?,
             satisfied: row.get(3)?,
             ended: read_optional_state(row, 4)?,
             result: row.get::<_, Option<String>>(5)?.map(Json::trusted),
-        })
-    })
+            error: from_text("a parent's error", row.get(6)?)?,
+        });
+    }
+    Ok(edges)
 }

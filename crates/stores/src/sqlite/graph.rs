@@ -72,10 +72,21 @@ fn tell_children(
     Ok(())
 }
 
+/// Why the parent of an edge did not succeed: written before its children are told.
+macro_rules! parent_error {
+    () => {
+        "(SELECT r.error FROM lh_results r WHERE r.seq = parent)"
+    };
+}
+
 /// Notes a parent's end that does not satisfy its edge.
 pub(super) fn mark_ended(tx: &Tx<'_>, child: i64, position: usize, state: State) -> DbResult<()> {
     tx.run(
-        "UPDATE lh_edges SET ended = ?3 WHERE child = ?1 AND position = ?2",
+        concat!(
+            "UPDATE lh_edges SET ended = ?3, error = ",
+            parent_error!(),
+            " WHERE child = ?1 AND position = ?2"
+        ),
         (child, position, state_number(state)),
     )?;
     Ok(())
@@ -90,7 +101,11 @@ pub(super) fn satisfy(
     result: Option<&Json>,
 ) -> DbResult<()> {
     tx.run(
-        "UPDATE lh_edges SET satisfied = 1, ended = ?3, result = ?4 WHERE child = ?1 AND position = ?2",
+        concat!(
+            "UPDATE lh_edges SET satisfied = 1, ended = ?3, result = ?4, error = ",
+            parent_error!(),
+            " WHERE child = ?1 AND position = ?2"
+        ),
         (child, position, state_number(state), result.map(Json::as_str)),
     )?;
     Ok(())
@@ -111,8 +126,13 @@ pub(super) fn release(tx: &mut Tx<'_>, child: i64, now: Timestamp) -> DbResult<(
     let row = stored(tx, child)?;
     let state = start_state(false, row.run_at, now);
     tx.run(
-        "UPDATE lh_jobs SET state = ?2, waits_for = 0, due_at = ?3 WHERE seq = ?1",
-        (child, state_number(state), (state == State::Scheduled).then_some(row.run_at.as_millis())),
+        "UPDATE lh_jobs SET state = ?2, waits_for = 0, due_at = ?3, moved_at = ?4 WHERE seq = ?1",
+        (
+            child,
+            state_number(state),
+            (state == State::Scheduled).then_some(row.run_at.as_millis()),
+            now.as_millis(),
+        ),
     )?;
     tx.moved(row.subject(), Some(row.state), Some(state));
     Ok(())

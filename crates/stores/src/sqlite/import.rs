@@ -149,10 +149,10 @@ fn put_row(tx: &Tx<'_>, piece: &JobPiece) -> DbResult<()> {
     tx.run(
         "INSERT INTO lh_jobs (seq, id, queue, kind, state, priority, run_at, fence, flags, process, attempt, crashes,
              throttles, continues, parks, waits_for, cancel, created_at, started_at, finished_at, expires_at, worker,
-             due_at, fair_key)
+             due_at, fair_key, moved_at)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8,
              ?9 | (SELECT CASE WHEN EXISTS (SELECT 1 FROM lh_edges WHERE parent = ?1) THEN ?10 ELSE 0 END),
-             ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25)",
+             ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26)",
         params![
             job.seq,
             job.id.as_bytes(),
@@ -179,6 +179,7 @@ fn put_row(tx: &Tx<'_>, piece: &JobPiece) -> DbResult<()> {
             job.worker.as_ref().map(WorkerId::as_str),
             time(due_at(piece)),
             job.options.fair_key,
+            job.updated_at.as_millis(),
         ],
     )?;
     let options = options_text(&job.options)?;
@@ -252,8 +253,8 @@ fn put_waits(tx: &mut Tx<'_>, piece: &JobPiece) -> DbResult<()> {
 fn put_edge(tx: &Tx<'_>, child: &Job, position: usize, edge: &EdgePiece) -> DbResult<()> {
     let parent = edge.parent_seq.unwrap_or(GONE);
     tx.run(
-        "INSERT INTO lh_edges (child, position, parent, parent_id, on_failure, satisfied, ended, result)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        "INSERT INTO lh_edges (child, position, parent, parent_id, on_failure, satisfied, ended, result, error)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         (
             child.seq,
             position,
@@ -263,6 +264,7 @@ fn put_edge(tx: &Tx<'_>, child: &Job, position: usize, edge: &EdgePiece) -> DbRe
             edge.satisfied,
             edge.ended.map(state_number),
             edge.result.as_ref().map(Json::as_str),
+            edge.error.as_ref().map(|error| to_text("an error", error)).transpose()?,
         ),
     )?;
     // A parent that comes later finds the edge.

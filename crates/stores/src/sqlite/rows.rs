@@ -49,10 +49,13 @@ const BODY_IN_ROW_MAX: usize = 512;
 macro_rules! job_columns {
     () => {
         "seq, id, queue, kind, state, priority, run_at, fence, flags, process, attempt, crashes, throttles, continues, \
-         parks, waits_for, cancel, created_at, started_at, finished_at, expires_at, worker, due_at"
+         parks, waits_for, cancel, created_at, started_at, finished_at, expires_at, worker, due_at, moved_at"
     };
 }
 pub(super) use job_columns;
+
+/// How many they are.
+const JOB_COLUMNS: usize = 24;
 
 /// One row of `lh_jobs`.
 #[derive(Debug, Clone)]
@@ -76,6 +79,7 @@ pub(super) struct JobRow {
     pub(super) expires_at: Option<Timestamp>,
     pub(super) worker: Option<String>,
     pub(super) due_at: Option<Timestamp>,
+    pub(super) moved_at: Option<Timestamp>,
 }
 
 impl JobRow {
@@ -108,7 +112,18 @@ impl JobRow {
             expires_at: time(20)?,
             worker: row.get(21)?,
             due_at: time(22)?,
+            moved_at: time(23)?,
         })
+    }
+
+    /// When its state last changed.
+    fn updated_at(&self) -> Timestamp {
+        let moved_at = match self.state {
+            State::Blocked | State::Scheduled | State::Ready | State::Parked => self.moved_at,
+            State::Running => self.started_at,
+            State::Succeeded | State::Failed | State::Cancelled => self.finished_at,
+        };
+        moved_at.unwrap_or(self.created_at)
     }
 
     /// Whether it was not started in time. One that has run before is not bound to it any more.
@@ -139,6 +154,7 @@ impl JobRow {
     pub(super) fn into_job(self, connection: &Connection, options: JobOptions) -> DbResult<Job> {
         let error = if self.has(flag::RESULT) { read_error(connection, self.seq)? } else { None };
         let park = if self.state == State::Parked { read_park(connection, self.seq)? } else { None };
+        let updated_at = self.updated_at();
         Ok(Job {
             helper: self.has(flag::HELPER),
             id: self.id,
@@ -150,6 +166,7 @@ impl JobRow {
             priority: self.priority,
             run_at: self.run_at,
             created_at: self.created_at,
+            updated_at,
             started_at: self.started_at,
             finished_at: self.finished_at,
             expires_at: self.expires_at,
@@ -255,7 +272,11 @@ pub(super) fn job_with_body(tx: &Tx<'_>, seq: i64) -> DbResult<Option<(JobRow, B
          FROM lh_jobs j LEFT JOIN lh_bodies b USING (seq) WHERE seq = ?1"
     );
     let read = |row: &Row<'_>| {
-        Ok((JobRow::read(row)?, row.get::<_, Option<String>>(23)?, row.get::<_, String>(24)?))
+        Ok((
+            JobRow::read(row)?,
+            row.get::<_, Option<String>>(JOB_COLUMNS)?,
+            row.get::<_, String>(JOB_COLUMNS + 1)?,
+        ))
     };
     let Some((row, options, payload)) = tx.one(sql, [seq], read)? else { return Ok(None) };
     Ok(Some((row, Body::from_columns(options, payload)?)))
@@ -268,7 +289,7 @@ pub(super) fn job_with_options(connection: &Connection, seq: i64) -> DbResult<Op
         job_columns!(),
         ", coalesce(j.options, b.options) FROM lh_jobs j LEFT JOIN lh_bodies b USING (seq) WHERE seq = ?1"
     );
-    let read = |row: &Row<'_>| Ok((JobRow::read(row)?, row.get(23)?));
+    let read = |row: &Row<'_>| Ok((JobRow::read(row)?, row.get(JOB_COLUMNS)?));
     let Some((row, options)) = connection.prepare_cached(sql)?.query_row([seq], read).optional()? else {
         return Ok(None);
     };
@@ -345,16 +366,20 @@ pub(super) fn read_wake(connection: &Connection, seq: i64) -> DbResult<Option<Wa
 
 /// Parents' ends, in the order of `depends_on`.
 fn read_parents(connection: &Connection, seq: i64) -> DbResult<Vec<ParentResult>> {
-    let sql = "SELECT parent_id, ended, result FROM lh_edges WHERE child = ?1 AND ended IS NOT NULL ORDER BY position";
+    let sql = "SELECT parent_id, ended, result, error FROM lh_edges
+         WHERE child = ?1 AND ended IS NOT NULL ORDER BY position";
     let mut statement = connection.prepare_cached(sql)?;
-    let rows = statement.query_map([seq], |row| {
-        Ok(ParentResult {
+    let mut rows = statement.query([seq])?;
+    let mut parents = Vec::new();
+    while let Some(row) = rows.next()? {
+        parents.push(ParentResult {
             job_id: JobId::from_bytes(row.get(0)?),
             state: read_state(row, 1)?,
             result: row.get::<_, Option<String>>(2)?.map(Json::trusted),
-        })
-    })?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
+            error: from_text("a parent's error", row.get(3)?)?,
+        });
+    }
+    Ok(parents)
 }
 
 /// A JSON column that may be NULL.

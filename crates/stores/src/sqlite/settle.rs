@@ -168,7 +168,7 @@ fn write_row(
     };
     tx.run(
         "UPDATE lh_jobs SET state = ?2, run_at = coalesce(?3, run_at), flags = ?4, attempt = ?5, crashes = ?6,
-             throttles = ?7, continues = ?8, parks = ?9, finished_at = ?10, due_at = ?11, cancel = 0
+             throttles = ?7, continues = ?8, parks = ?9, finished_at = ?10, due_at = ?11, cancel = 0, moved_at = ?12
          WHERE seq = ?1",
         (
             row.seq,
@@ -182,6 +182,7 @@ fn write_row(
             spent.parks,
             settlement.state.is_terminal().then_some(now.as_millis()),
             due_at.map(Timestamp::as_millis),
+            (!settlement.state.is_terminal()).then_some(now.as_millis()),
         ),
     )?;
     Ok(())
@@ -220,8 +221,33 @@ pub(super) fn write_run(
     if settlement.outcome == RunOutcome::Done && settlement.usage.is_none() {
         return Ok(());
     }
-    let error = settlement.error.as_ref().map(|error| to_text("an error", error)).transpose()?;
-    let outcome = to_text("an outcome", &settlement.outcome)?;
+    let error = settlement.error.as_ref();
+    insert_run(tx, row, (settlement.outcome, error, settlement.usage.as_ref()), now)
+}
+
+/// Before a success runs again, the history takes over what its row alone tells.
+pub(super) fn write_success(tx: &Tx<'_>, row: &mut JobRow) -> DbResult<()> {
+    // A job that a signal ended has its last run in the history already.
+    let written = "SELECT 1 FROM lh_runs WHERE seq = ?1 AND fence = ?2";
+    match row.finished_at {
+        Some(ended_at) if tx.one(written, (row.seq, row.fence), |_| Ok(()))?.is_none() => {
+            insert_run(tx, row, (RunOutcome::Done, None, None), ended_at)
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// How a run ended, with its error and its usage.
+type RunEnd<'r> = (RunOutcome, Option<&'r JobError>, Option<&'r Json>);
+
+fn insert_run(
+    tx: &Tx<'_>,
+    row: &mut JobRow,
+    (outcome, error, usage): RunEnd<'_>,
+    ended_at: Timestamp,
+) -> DbResult<()> {
+    let error = error.map(|error| to_text("an error", error)).transpose()?;
+    let outcome = to_text("an outcome", &outcome)?;
     tx.run(
         "INSERT INTO lh_runs (seq, fence, worker, started_at, ended_at, outcome, error, usage)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
@@ -230,10 +256,10 @@ pub(super) fn write_run(
             row.fence,
             row.worker.as_deref().unwrap_or(""),
             row.started_at.unwrap_or_default().as_millis(),
-            now.as_millis(),
+            ended_at.as_millis(),
             outcome,
             error,
-            settlement.usage.as_ref().map(Json::as_str),
+            usage.map(Json::as_str),
         ),
     )?;
     if row.has(flag::RUNS) {

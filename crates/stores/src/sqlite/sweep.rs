@@ -123,8 +123,8 @@ fn promote_one(tx: &mut Tx<'_>, seq: i64, now: Timestamp) -> DbResult<bool> {
     } else if row.state == State::Parked {
         park_timed_out(tx, row, now)?;
     } else {
-        let ready = "UPDATE lh_jobs SET state = ?2, due_at = NULL WHERE seq = ?1";
-        tx.run(ready, (row.seq, state_number(State::Ready)))?;
+        let ready = "UPDATE lh_jobs SET state = ?2, due_at = NULL, moved_at = ?3 WHERE seq = ?1";
+        tx.run(ready, (row.seq, state_number(State::Ready), now.as_millis()))?;
         tx.moved(row.subject(), Some(row.state), Some(State::Ready));
     }
     Ok(true)

@@ -72,12 +72,15 @@ fn debounce(tx: &mut Tx<'_>, holder: &JobRow, run_at: Timestamp, now: Timestamp)
         State::Scheduled | State::Ready => {
             let state = start_state(false, run_at, now);
             tx.run(
-                "UPDATE lh_jobs SET state = ?2, run_at = ?3, due_at = ?4 WHERE seq = ?1",
+                "UPDATE lh_jobs SET state = ?2, run_at = ?3, due_at = ?4,
+                     moved_at = CASE WHEN state = ?2 THEN moved_at ELSE ?5 END
+                 WHERE seq = ?1",
                 (
                     holder.seq,
                     state_number(state),
                     run_at.as_millis(),
                     (state == State::Scheduled).then_some(run_at.as_millis()),
+                    now.as_millis(),
                 ),
             )?;
             if state != holder.state {
@@ -114,9 +117,10 @@ fn enqueue_window_end(unique: &Unique, created_at: Timestamp) -> Option<i64> {
 /// Takes the key for a job that comes back to life; refused when another unfinished job has it.
 pub(super) fn retake(tx: &Tx<'_>, row: &JobRow, options: &JobOptions) -> DbResult<()> {
     let Some(unique) = &options.unique else { return Ok(()) };
-    let sql = "SELECT job_id FROM lh_uniques WHERE queue = ?1 AND kind = ?2 AND key = ?3 AND ended IS NULL";
-    let other =
-        tx.one(sql, (&row.queue, &row.kind, &unique.key), |row| Ok(JobId::from_bytes(row.get(0)?)))?;
+    let sql = "SELECT job_id FROM lh_uniques WHERE queue = ?1 AND kind = ?2 AND key = ?3 AND ended IS NULL
+             AND seq <> ?4";
+    let scope = (&row.queue, &row.kind, &unique.key, row.seq);
+    let other = tx.one(sql, scope, |row| Ok(JobId::from_bytes(row.get(0)?)))?;
     if let Some(other) = other {
         let (id, key) = (row.id, &unique.key);
         let text = format!("job {id} cannot be retried: unfinished job {other} has its unique key {key:?}");

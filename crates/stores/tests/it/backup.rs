@@ -79,7 +79,7 @@ async fn check_tells_the_facts_of_the_file() {
     let store = stage.open();
     stage.bench(&store).add((1..=100).map(job)).await;
     let check = store.db().check().await.expect("check answers");
-    assert_eq!((check.schema_version, check.journal_mode.as_str()), (2, "wal"));
+    assert_eq!((check.schema_version, check.journal_mode.as_str()), (3, "wal"));
     assert!(check.problems.is_empty(), "{:?}", check.problems);
     assert!(check.bytes > 100_000, "{} bytes", check.bytes);
 }

@@ -77,7 +77,7 @@ fn a_newer_schema_is_refused_with_both_versions() {
     let error = refusal(&stage);
     assert!(matches!(error, Error::Invalid(_)), "{error:?}");
     let text = error.to_string();
-    for words in ["version 99", "up to 2", "newer longhaul", &stage.path().display().to_string()] {
+    for words in ["version 99", "up to 3", "newer longhaul", &stage.path().display().to_string()] {
         assert!(text.contains(words), "{words:?} is missing in {text:?}");
     }
 }

@@ -89,7 +89,7 @@ async fn a_file_of_version_1_goes_on() {
     let stage = version_1();
     let store = stage.open();
     let bench = stage.bench(&store);
-    assert_eq!(store.db().check().await.expect("check answers").schema_version, 2);
+    assert_eq!(store.db().check().await.expect("check answers").schema_version, 3);
     check_sound(&store).await;
     bench.expect(&[(1, State::Ready), (3, State::Running), (4, State::Succeeded)]).await;
     let queue = store.queues().await.expect("queues answers").remove(0);

@@ -50,6 +50,10 @@ fn text(app: &App, detail: &JobDetail, reason: &str) -> String {
         ("started", job.started_at),
         ("lease until", job.lease_until),
         ("finished", job.finished_at),
+        (
+            "updated",
+            Some(job.updated_at).filter(|at| ![job.started_at, job.finished_at].contains(&Some(*at))),
+        ),
         ("expires", job.expires_at),
     ];
     for (label, at) in times {

@@ -5,7 +5,7 @@ use crate::job::{NewJob, Retention, WorkerId};
 use crate::limits::WORKER_KEPT;
 use crate::state::{JobError, Reason, Spent, State};
 use crate::store::{
-    CancelReply, ClaimRequest, Count, ExtendRequest, QueueChange, Renewal, RetryRequest, WorkerInfo,
+    CancelReply, ClaimRequest, Count, ExtendRequest, QueueChange, Renewal, RetryRequest, Signal, WorkerInfo,
 };
 use crate::testing::Bench;
 use crate::testing::bench::{LEASE_FOR, again, days, done, give_up, id, invalid, job, json, park, secs};
@@ -129,6 +129,38 @@ pub(super) async fn counts_follow_every_change(bench: &Bench) {
         count("q", State::Ready, 1),
     ];
     assert_eq!(counts, expected);
+}
+
+pub(super) async fn a_job_tells_when_its_state_last_changed(bench: &Bench) {
+    let mut tick = 0;
+    let mut pass = || {
+        tick += 1;
+        bench.pass(secs(tick));
+        bench.now()
+    };
+    let updated = async |number: u64| bench.detail(number).await.job.updated_at;
+    let start = bench.now();
+    bench.add([job(1), job(2).after(id(1)), job(3).run_at(start + secs(2))]).await;
+    assert_eq!([updated(1).await, updated(2).await, updated(3).await], [start; 3]);
+    let claimed_at = pass();
+    let claimed = bench.start(1).await;
+    assert_eq!((claimed.job.updated_at, updated(1).await), (claimed_at, claimed_at));
+    let parked_at = pass();
+    bench.settle(&claimed, park("p")).await;
+    assert_eq!(updated(1).await, parked_at);
+    let woken_at = pass();
+    bench.signal("p", Signal::Resume(json("1"))).await;
+    bench.promote().await;
+    assert_eq!([updated(1).await, updated(3).await], [woken_at; 2]);
+    let failed_at = pass();
+    bench.run(3, give_up()).await;
+    assert_eq!(updated(3).await, failed_at);
+    let retried_at = pass();
+    bench.retry(3).await.expect("a failed job can be retried");
+    assert_eq!(updated(3).await, retried_at);
+    let ended_at = pass();
+    bench.run(1, done("1")).await;
+    assert_eq!([updated(1).await, updated(2).await], [ended_at; 2], "its end releases the child");
 }
 
 pub(super) async fn queues_show_settings_and_counts(bench: &Bench) {

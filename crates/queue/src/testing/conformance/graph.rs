@@ -1,14 +1,16 @@
 //! Dependencies: release, cascade, hold, revival, and results that outlive the parent.
 
-use crate::job::{JobId, NewJob, OnFailure, ParentResult};
+use crate::job::{JobId, NewJob, OnFailure, ParentResult, Unique};
 use crate::state::{JobError, Reason, State};
 use crate::testing::Bench;
-use crate::testing::bench::{done, give_up, id, invalid, job, json, secs};
+use crate::testing::bench::{done, give_up, id, invalid, job, json, park, secs};
 
 use State::{Blocked, Cancelled, Failed, Ready, Scheduled, Succeeded};
 
 fn brought(parent: u64, state: State, result: Option<&str>) -> ParentResult {
-    ParentResult { job_id: id(parent), state, result: result.map(json) }
+    // Failures of these cases are those of `give_up`.
+    let error = (state == Failed).then(|| JobError::new(Reason::Failure, "cannot work"));
+    ParentResult { job_id: id(parent), state, result: result.map(json), error }
 }
 
 pub(super) async fn the_last_parents_success_releases_the_child(bench: &Bench) {
@@ -98,6 +100,86 @@ pub(super) async fn a_run_edge_is_satisfied_by_any_end(bench: &Bench) {
     bench.add([job(1), job(2).after_with(id(1), OnFailure::Run)]).await;
     bench.run(1, give_up()).await;
     assert_eq!(bench.start(2).await.parents, [brought(1, Failed, None)]);
+}
+
+pub(super) async fn a_child_learns_why_its_parent_ended_without_its_handler(bench: &Bench) {
+    let hook = |number: u64, parent: u64| job(number).after_with(id(parent), OnFailure::Run);
+    let expires_at = Some(bench.now() + secs(1));
+    bench
+        .add([job(1).max_crashes(1), NewJob { expires_at, ..job(2) }.queue("idle"), job(3).queue("idle")])
+        .await;
+    bench.add([job(4).after(id(3)), hook(11, 1), hook(12, 2), hook(13, 3), hook(14, 4)]).await;
+    bench.start(1).await;
+    bench.crash().await;
+    bench.promote().await;
+    bench.cancel(3).await;
+    let mut reasons = Vec::new();
+    for number in 11..=14 {
+        let parent = bench.start(number).await.parents.remove(0);
+        assert_eq!(parent.error, bench.detail(number - 10).await.job.error, "as the parent has it");
+        reasons.push(parent.error.map(|error| error.reason));
+    }
+    let expected = [Reason::Poison, Reason::Expired, Reason::Cancelled, Reason::Dependency];
+    assert_eq!(reasons, expected.map(Some));
+}
+
+pub(super) async fn a_late_child_learns_why_its_parent_failed(bench: &Bench) {
+    bench.add([job(1)]).await;
+    bench.run(1, give_up()).await;
+    bench.add([job(2).after_with(id(1), OnFailure::Run)]).await;
+    bench.delete(&[1]).await;
+    assert_eq!(bench.start(2).await.parents, [brought(1, Failed, None)]);
+}
+
+pub(super) async fn a_run_child_runs_again_after_the_parents_next_end(bench: &Bench) {
+    bench.add([job(1), job(2).after_with(id(1), OnFailure::Run)]).await;
+    bench.run(1, give_up()).await;
+    bench.run(2, done("1")).await;
+    bench.pass(secs(1));
+    bench.retry(1).await.expect("a failed job can be retried");
+    let child = bench.detail(2).await;
+    assert_eq!((child.job.state, child.job.waits_for, child.result), (Blocked, 1, None));
+    assert_eq!((child.depends_on[0].satisfied, child.depends_on[0].ended), (false, None));
+    assert_eq!(child.runs.len(), 1, "what it did before is told: {:?}", child.runs);
+    bench.run(1, give_up()).await;
+    let claimed = bench.start(2).await;
+    assert_eq!(claimed.parents, [brought(1, Failed, None)]);
+    bench.settle(&claimed, give_up()).await;
+    bench.retry(1).await.expect("a failed job can be retried");
+    bench.run(1, done("3")).await;
+    assert_eq!(bench.start(2).await.parents, [brought(1, Succeeded, Some("3"))]);
+    assert_eq!(bench.detail(2).await.runs.len(), 2);
+}
+
+pub(super) async fn a_retried_parent_takes_back_only_what_has_not_begun(bench: &Bench) {
+    let hook = |number: u64| job(number).after_with(id(1), OnFailure::Run);
+    let urgent = [job(1).priority(-1), job(7).queue("idle")];
+    bench.add(urgent.into_iter().chain([hook(2), hook(3), hook(4), hook(5), hook(6).after(id(7))])).await;
+    bench.run(1, give_up()).await;
+    bench.cancel(5).await;
+    let running = bench.start(2).await;
+    bench.run(3, park("p")).await;
+    bench.retry(1).await.expect("a failed job can be retried");
+    // What a person cancelled stays so.
+    bench
+        .expect(&[(2, State::Running), (3, State::Parked), (4, Blocked), (5, Cancelled), (6, Blocked)])
+        .await;
+    assert_eq!(bench.detail(6).await.job.waits_for, 2);
+    bench.settle(&running, done("1")).await;
+    bench.run(1, give_up()).await;
+    bench.expect(&[(2, Succeeded), (3, State::Parked), (4, Ready), (5, Cancelled), (6, Blocked)]).await;
+}
+
+pub(super) async fn a_run_child_comes_back_with_its_own_unique_key(bench: &Bench) {
+    let hook =
+        |number: u64, key: &str| job(number).after_with(id(1), OnFailure::Run).unique(Unique::key(key));
+    bench.add([job(1), hook(2, "a"), hook(3, "b")]).await;
+    bench.run(1, give_up()).await;
+    bench.run(2, done("1")).await;
+    bench.retry(1).await.expect("a failed job can be retried");
+    // One had freed its key, the other has it still.
+    bench.expect(&[(2, Blocked), (3, Blocked)]).await;
+    assert_eq!(bench.add_one(job(9).unique(Unique::key("a"))).await.id, id(2));
 }
 
 pub(super) async fn a_long_chain_falls_in_one_call(bench: &Bench) {

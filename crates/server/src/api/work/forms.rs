@@ -98,7 +98,7 @@ pub(in crate::api) struct ClaimedOut {
     /// Checkpoint of an earlier run.
     #[schema(value_type = Option<serde_json::Value>)]
     data: Option<Json>,
-    /// Parents' results with `job_id`, `state` and `result`, in the order of `depends_on`.
+    /// Parents' ends with `job_id`, `state`, `result` and `error`, in the order of `depends_on`.
     #[schema(value_type = Vec<Object>)]
     parents: Vec<ParentResult>,
     /// What ended the park before this run: `{"signal": value}` or `"timed_out"`.

@@ -1,7 +1,8 @@
 -- What one job's end does to others: children are released, cancelled or held; who waits for a process starts with its
 -- last job. Always within the call that ended the job.
 
--- Edges stand with the child, by the parent's seq: a job that is given a deleted parent's id is not the parent.
+-- Edges stand with the child, by the parent's seq: a job that is given a deleted parent's id is not the parent. Beside each the
+-- parent's result, with an `x` behind its seq, or the reason why there is none, with an `r`.
 local EDGE = '>c16I4BBB'
 local ON_CANCEL, ON_RUN, ON_HOLD = 0, 1, 2
 local NOT_ENDED = 255
@@ -62,6 +63,8 @@ local function parent_ended(child, parent)
   if edge[5] == 1 then return OPEN end
   touch(child)
   edge[6] = parent[STATE]
+  local reason = field(parent, ERROR, 'e')
+  if reason then call('HSET', edge_key(child), parent.seq .. 'r', reason) end
   local asked = standing(edge[4], edge[5], edge[6])
   if asked == SATISFIED then
     edge[5] = 1

@@ -13,7 +13,7 @@ local function read_job()
     for i = 1, tonumber(arg()) do r.log[i] = arg() end
   end
   if has(r, EDGES) then
-    for i = 1, tonumber(arg()) do r.edges[i] = {arg(), arg(), arg()} end
+    for i = 1, tonumber(arg()) do r.edges[i] = {arg(), arg(), arg(), arg()} end
   end
   return r
 end
@@ -35,9 +35,10 @@ end
 -- Edges are named by their parent; one whose parent is gone by a number below zero, which no job has.
 local function put_edges(r)
   for i = 1, #r.edges do
-    local name, text, result = r.edges[i][1], r.edges[i][2], r.edges[i][3]
+    local name, text, result, reason = unpack(r.edges[i])
     call('HSET', edge_key(r), name, text)
     if result ~= '' then call('HSET', edge_key(r), name .. 'x', result) end
+    if reason ~= '' then call('HSET', edge_key(r), name .. 'r', reason) end
     if tonumber(name) > 0 then
       call('ZADD', T .. ':ch:' .. name, r.seq, r.key)
       mark_parent(job(tonumber(name)))

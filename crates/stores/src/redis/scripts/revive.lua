@@ -12,8 +12,8 @@ verb('revive', {}, function()
     local scope = sub(text, 17)
     local found = call('HGET', T .. ':uniques', scope)
     if found then
-      local id, _, ended = read(HOLDER, found)
-      if ended == NOT_ENDED then return id end
+      local id, seq, ended = read(HOLDER, found)
+      if ended == NOT_ENDED and seq ~= r.seq then return id end
     end
     local till = enqueue ~= NONE and r[CREATED] + enqueue or NONE
     call('HSET', T .. ':uniques', scope, pack(HOLDER, r[ID], r.seq, NOT_ENDED, till))
@@ -23,11 +23,12 @@ verb('revive', {}, function()
 
   -- Makes an ended job blocked, without what its end left behind; what was learnt (data, history, fence) stays.
   local function reset(r)
+    note_success(r)
     move(r, BLOCKED)
     -- Continues and parks are counted on; failures, crashes and throttles begin anew.
     r[SPENT] = string.rep('\0', 6) .. sub(r[SPENT], 7)
     set_flag(r, SUSPECT, false)
-    r[TILL], r[REMOVE] = NONE, NONE
+    r[REMOVE] = NONE
     clear(r, ERROR, 'e')
     clear(r, RESULT, 'x')
     r[OUT] = ''
@@ -41,23 +42,40 @@ verb('revive', {}, function()
     r[WAITS] = open
   end
 
-  -- Lets a child wait for its parent again, and says whether that brings the child back: it fell by its parents, and no
-  -- other of them keeps it down.
+  -- Whether the parent's retry lets the child wait again: it waits or fell, or is to be told how the parent ends this time. A
+  -- child that works on what it was told is left to it.
+  local function is_reopened(edge, state)
+    if edge[5] == 0 then return true end
+    local told = edge[4] == ON_RUN and (edge[6] == FAILED or edge[6] == CANCELLED)
+    return told and state ~= RUNNING and state ~= PARKED
+  end
+
+  -- The same rule as Rust's `graph::comes_back`.
+  local function comes_back(on_failure, child)
+    local state, reason = child[STATE], field(child, ERROR, 'e')
+    local fell = state == CANCELLED and reason and sub(reason, 1, 1) == BY_PARENT
+    if on_failure == ON_CANCEL then return fell end
+    local ran = state == SCHEDULED or state == READY or state == SUCCEEDED or state == FAILED
+    return on_failure == ON_RUN and (fell or ran)
+  end
+
+  -- Lets a child wait for its parent again, and says whether that brings the child back: it fell by its parents, or ran
+  -- because this one failed, and no other of them keeps it down.
   local function reopen_edge(child, parent)
-    local list, found, kept_down = edges(child), nil, false
+    local list, found = edges(child), nil
     for i = 1, #list do
-      if list[i][1] == parent.seq and list[i][5] == 0 then found = list[i] end
+      if list[i][1] == parent.seq and is_reopened(list[i], child[STATE]) then found = list[i] end
     end
     if not found then return false end
     touch(child)
-    found[6] = NOT_ENDED
+    if found[5] == 1 then child[WAITS] = child[WAITS] + 1 end
+    found[5], found[6] = 0, NOT_ENDED
     write_edge(child, found)
+    call('HDEL', edge_key(child), parent.seq .. 'x', parent.seq .. 'r')
     for i = 1, #list do
-      if standing(list[i][4], list[i][5], list[i][6]) == CANCELS then kept_down = true end
+      if standing(list[i][4], list[i][5], list[i][6]) == CANCELS then return false end
     end
-    local reason = field(child, ERROR, 'e')
-    local fell = child[STATE] == CANCELLED and reason and sub(reason, 1, 1) == BY_PARENT
-    return found[4] == ON_CANCEL and fell and not kept_down
+    return comes_back(found[4], child)
   end
 
   local function revive_children(r)

@@ -1,6 +1,6 @@
 -- Settlements: what Rust's `state::settle` judged, written to a running or parked job.
 
-local read_item, note_run, under_cancel, apply
+local read_item, note_run, note_success, under_cancel, apply
 local WAKE_CLEAR, WAKE_KEEP, WAKE_SET = 0, 1, 2
 local OUTCOME_DONE, OUTCOME_PARK, OUTCOME_CANCEL = 0, 2, 8
 -- The lease: seq, id, fence; the budgets; the lease's worker, by its place in the call; state, outcome, run_at, what becomes
@@ -33,15 +33,8 @@ function read_item()
   return s
 end
 
--- The oldest of the runs goes when there are too many. The last run of a success is in the row already: its fence, its
--- worker, its two times.
-function note_run(r, s)
-  if s.run_outcome == OUTCOME_DONE and s.state == SUCCEEDED and not s.usage then
-    set_flag(r, DONE_AT_ONCE, true)
-    return
-  end
-  local error, usage, worker = s.run_error or '', s.usage or '', r[WORKER]
-  local run = pack(RUN, r[FENCE], r[STARTED], NOW, s.run_outcome, #worker, worker, #error, error, #usage, usage)
+-- The oldest of the runs goes when there are too many.
+local function add_run(r, run)
   local runs = field(r, RUNS, 'h')
   if not runs then
     set(r, RUNS, 'h', '\1' .. run)
@@ -54,6 +47,24 @@ function note_run(r, s)
     count = count - 1
   end
   set(r, RUNS, 'h', string.char(count + 1) .. sub(runs, from) .. run)
+end
+
+-- The last run of a success is in the row already: its fence, its worker, its two times.
+function note_run(r, s)
+  if s.run_outcome == OUTCOME_DONE and s.state == SUCCEEDED and not s.usage then
+    set_flag(r, DONE_AT_ONCE, true)
+    return
+  end
+  local error, usage, worker = s.run_error or '', s.usage or '', r[WORKER]
+  add_run(r, pack(RUN, r[FENCE], r[STARTED], NOW, s.run_outcome, #worker, worker, #error, error, #usage, usage))
+end
+
+-- Before a success runs again, the history takes over what its row alone tells.
+function note_success(r)
+  if not flag(r, DONE_AT_ONCE) then return end
+  local worker = r[WORKER]
+  add_run(r, pack(RUN, r[FENCE], r[STARTED], r[TILL], OUTCOME_DONE, #worker, worker, 0, '', 0, ''))
+  set_flag(r, DONE_AT_ONCE, false)
 end
 
 -- An end stands; everything else becomes `cancelled` when somebody asked for that first.
@@ -81,7 +92,6 @@ function apply(r, s)
   end
   if s.error then set(r, ERROR, 'e', s.error) end
   move(r, s.state)
-  r[TILL] = NONE
   clear(r, PARK, 'k')
   set_flag(r, PARK_UNTIL, false)
   if s.wake == WAKE_SET then set(r, WAKE, 'w', s.wake_value) end

@@ -17,7 +17,8 @@ local BLOCKED, SCHEDULED, READY, RUNNING, PARKED, SUCCEEDED, FAILED, CANCELLED =
 -- A row has three parts: what jobs that come together mostly share, from STATE to RULE, behind the id and the digest of
 -- what was handed in; then what its runs have left, unless it is FRESH; then payload and options.
 local ID, DIGEST, STATE, FLAGS, PRIORITY, RUN_AT, EXPIRES, CREATED, HAS, WAITS, LANE, RULE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
--- TILL is the end of the lease while a job runs, and the time of its end when it has ended. LANE is queue, kind and
+-- TILL is the end of the lease while a job runs, the time of its end when it has ended, and otherwise when it came to wait as it
+-- does, unless it was with its enqueue. LANE is queue, kind and
 -- process, RULE the job's own retention. A short BODY (payload and options) or OUT (result) stands in the row, which
 -- spares a field; a long one beside it, out of the way of every other change.
 local STARTED, TILL, REMOVE, SPENT, FENCE, DELIVERY, WORKER, OUT, BODY = 13, 14, 15, 16, 17, 18, 19, 20, 21
@@ -486,6 +487,10 @@ local function move(r, state)
     count_in_process(r, -1)
     r[STATE] = state
     count_in_process(r, 1)
+  end
+  if was ~= state and (state < RUNNING or state == PARKED) then
+    local with_enqueue = r[FENCE] == 0 and r[CREATED] == NOW
+    r[TILL] = with_enqueue and NONE or NOW
   end
 end
 
