@@ -191,25 +191,27 @@ impl Planner<'_> {
         let scope = scope_of(job)?;
         if let Some(&(id, seq)) = self.taken.get(&scope) {
             // A member of the same submission still waits, whatever its parents will do to it.
-            return Some(Step { id, seq, how: second_enqueue(policy, State::Blocked), gone: None });
+            return Some(Step { id, seq, how: second_enqueue(policy, State::Blocked, false), gone: None });
         }
         let unique = self.tables.uniques.get(&scope).filter(|unique| unique.is_taken(self.now))?;
         let row = self.tables.jobs.get(&unique.seq);
         let state = row.map(|row| row.job.state).or(unique.ended)?;
+        let has_run = row.is_some_and(|row| row.job.started_at.is_some());
         Some(Step {
             id: unique.job_id,
             seq: unique.seq,
-            how: second_enqueue(policy, state),
+            how: second_enqueue(policy, state, has_run),
             gone: unique.ended,
         })
     }
 }
 
 /// What an enqueue does to the holder of its key.
-fn second_enqueue(policy: UniquePolicy, holder: State) -> How {
+fn second_enqueue(policy: UniquePolicy, holder: State, has_run: bool) -> How {
     let waits = matches!(holder, State::Blocked | State::Scheduled | State::Ready);
     match policy {
-        UniquePolicy::Replace if waits || holder == State::Parked => How::Replaced,
+        // What a run has left behind (its checkpoint, what it has done outside) belongs to the payload that it was given.
+        UniquePolicy::Replace if waits && !has_run => How::Replaced,
         UniquePolicy::Debounce { .. } if waits => How::Debounced,
         UniquePolicy::Skip | UniquePolicy::Replace | UniquePolicy::Debounce { .. } => How::Skipped,
     }

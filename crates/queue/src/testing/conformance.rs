@@ -208,6 +208,8 @@ macro_rules! conformance_list {
                 an_ended_job_frees_its_key,
                 replace_gives_a_waiting_job_the_new_payload,
                 replace_gives_a_payload_of_any_size,
+                replace_leaves_a_job_alone_that_has_run,
+                replace_leaves_a_retried_job_alone,
                 debounce_pushes_the_start_back_up_to_its_cap,
                 debounce_leaves_a_blocked_job_blocked,
                 debounce_never_pulls_a_retry_forward,

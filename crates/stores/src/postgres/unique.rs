@@ -73,7 +73,8 @@ pub(super) async fn second_enqueue(
     match policy {
         UniquePolicy::Skip => Ok(How::Skipped),
         UniquePolicy::Replace => {
-            if holder.state == State::Running || holder.state.is_terminal() {
+            // What a run has left behind (its checkpoint, what it has done outside) belongs to the payload that it was given.
+            if holder.started_at.is_some() || holder.state.is_terminal() {
                 return Ok(How::Skipped);
             }
             let sql = "UPDATE lh_jobs SET payload = $2 WHERE seq = $1";

@@ -48,7 +48,8 @@ fn pushed_back(holder: &JobRow, to: Timestamp, cap: Duration) -> Timestamp {
 }
 
 fn replace(tx: &mut Tx<'_>, holder: &JobRow, job: &NewJob) -> DbResult<How> {
-    if holder.state == State::Running || holder.state.is_terminal() {
+    // What a run has left behind (its checkpoint, what it has done outside) belongs to the payload that it was given.
+    if holder.started_at.is_some() || holder.state.is_terminal() {
         return Ok(How::Skipped);
     }
     // The new payload may be longer than a row should be, so it goes beside it, whatever its size.

@@ -7,7 +7,7 @@ use crate::retry::RetryPolicy;
 use crate::state::{Reason, State};
 use crate::store::{Enqueued, How};
 use crate::testing::Bench;
-use crate::testing::bench::{days, done, give_up, id, invalid, job, json, park, retry_later, secs};
+use crate::testing::bench::{again, days, done, give_up, id, invalid, job, json, park, retry_later, secs};
 
 fn unique(number: u64, policy: UniquePolicy, window: Option<Window>) -> NewJob {
     job(number).unique(Unique { key: "k".to_owned(), window, policy })
@@ -69,9 +69,35 @@ pub(super) async fn replace_gives_a_waiting_job_the_new_payload(bench: &Bench) {
     let claimed = bench.start(1).await;
     assert_eq!(claimed.payload, json("2"));
     assert_eq!(said(bench.add_one(replace(3)).await), (id(1), How::Skipped));
-    bench.settle(&claimed, park("p")).await;
-    assert_eq!(said(bench.add_one(replace(4)).await), (id(1), How::Replaced));
-    assert_eq!(bench.detail(1).await.payload, json("4"));
+}
+
+/// What a run has left behind (its checkpoint, what it has done outside) belongs to the payload that it was given.
+pub(super) async fn replace_leaves_a_job_alone_that_has_run(bench: &Bench) {
+    let ends =
+        [again(secs(0), r#"{"page":7}"#), again(secs(5), "1"), park("p"), retry_later(Reason::Failure)];
+    for (number, end) in (1..).zip(ends) {
+        let keyed = |id: u64, payload: &str| NewJob {
+            payload: json(payload),
+            ..job(id).unique(Unique { key: number.to_string(), window: None, policy: UniquePolicy::Replace })
+        };
+        bench.add([keyed(number, "1").priority(-1)]).await;
+        bench.run(number, end).await;
+        assert_eq!(said(bench.add_one(keyed(100 + number, "2")).await), (id(number), How::Skipped));
+        assert_eq!(bench.detail(number).await.payload, json("1"));
+        bench.cancel(number).await;
+    }
+}
+
+pub(super) async fn replace_leaves_a_retried_job_alone(bench: &Bench) {
+    let replace = |number: u64| NewJob {
+        payload: json(&number.to_string()),
+        ..unique(number, UniquePolicy::Replace, None)
+    };
+    bench.add([replace(1)]).await;
+    bench.run(1, give_up()).await;
+    bench.retry(1).await.expect("a failed job can be retried");
+    assert_eq!(said(bench.add_one(replace(2)).await), (id(1), How::Skipped));
+    assert_eq!(bench.start(1).await.payload, json("1"));
 }
 
 pub(super) async fn replace_gives_a_payload_of_any_size(bench: &Bench) {

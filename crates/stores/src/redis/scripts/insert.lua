@@ -52,8 +52,9 @@ function stored_ids(ids)
 end
 
 -- What an enqueue does to the holder of its key.
-local function second_enqueue(policy, state)
-  if policy == POLICY_REPLACE and (state < RUNNING or state == PARKED) then return REPLACED end
+local function second_enqueue(policy, state, has_run)
+  -- What a run has left behind (its checkpoint, what it has done outside) belongs to the payload that it was given.
+  if policy == POLICY_REPLACE and state < RUNNING and not has_run then return REPLACED end
   if policy == POLICY_DEBOUNCE and state < RUNNING then return DEBOUNCED end
   return SKIPPED
 end
@@ -62,13 +63,13 @@ end
 local function holder(r, taken)
   local member = taken[r.scope]
   -- A member of the same submission still waits, whatever its parents will do to it.
-  if member then return second_enqueue(r.policy, BLOCKED), member[ID], member.seq end
+  if member then return second_enqueue(r.policy, BLOCKED, false), member[ID], member.seq end
   local found = call('HGET', T .. ':uniques', r.scope)
   if not found then return nil end
   local id, seq, ended, till = read(HOLDER, found)
   if ended ~= NOT_ENDED and not (till ~= NONE and till > NOW) then return nil end
   local row = job(seq)
-  return second_enqueue(r.policy, row and row[STATE] or ended), id, seq, ended
+  return second_enqueue(r.policy, row and row[STATE] or ended, row and row[STARTED] ~= NONE), id, seq, ended
 end
 
 local function payload(r) return (read('>I4c0', r.long or body(r))) end
