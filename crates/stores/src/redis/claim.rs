@@ -5,6 +5,7 @@ use longhaul_queue::limits::CLAIM_MAX;
 use longhaul_queue::store::{ClaimRequest, ExtendRequest, Renewal, Save};
 use longhaul_queue::{Error, Json, Result, State, Timestamp};
 use redis::Value;
+use tracing::warn;
 
 use super::RedisStore;
 use super::codec::{self, Reader, Row, corrupt, millis};
@@ -38,7 +39,10 @@ pub(super) async fn claim(store: &RedisStore, request: ClaimRequest) -> Result<V
             args.extend(kinds.into_iter().map(String::into_bytes));
         }
     }
-    let [places, rows, besides] = reply::fixed(store.link.run(Function::Claim, now, args).await?)?;
+    let [places, rows, besides, foreign] = reply::fixed(store.link.run(Function::Claim, now, args).await?)?;
+    for queue in reply::list(foreign)? {
+        tell_foreign(store, &codec::text(reply::bytes(&queue)?)?);
+    }
     let mut places = Reader::new(reply::bytes(&places)?);
     let mut besides = reply::list(besides)?.into_iter().map(beside).peekable();
     let mut claimed = Vec::new();
@@ -48,6 +52,17 @@ pub(super) async fn claim(store: &RedisStore, request: ClaimRequest) -> Result<V
         claimed.push(handed_out(places.seq()?, &row, beside, &worker, (now, until))?);
     }
     Ok(claimed)
+}
+
+/// Whoever adds to a queue's stream by hand expects a job of it, and waits in vain.
+fn tell_foreign(store: &RedisStore, queue: &str) {
+    let stream = store.link.key(&format!("s:{queue}"));
+    warn!(
+        queue,
+        stream,
+        "this stream had entries that longhaul did not write, or is none; no job comes of them, and it was begun anew; enqueue \
+         with `longhaul enqueue` or the API"
+    );
 }
 
 /// What stands beside a row: a long body, data, the last error, what woke it, its edges.

@@ -326,6 +326,37 @@ async fn a_stream_that_is_lost_or_trimmed_loses_no_job() {
     }
 }
 
+/// The number that a server gives by itself is higher than any delivery's; the other is read in place of the next.
+#[tokio::test]
+async fn an_entry_of_somebody_else_does_not_end_the_record_of_deliveries() {
+    for id in ["*", "1-5"] {
+        let (_server, store, mut connection, stream) = with_stream().await;
+        store.insert((1..=4).map(job).collect(), SystemClock.now()).await.expect("insert answers");
+        let first = store.claim(request("w1", 1)).await.expect("claim answers");
+        ask(&mut connection, &["XADD", &stream, id, "payload", "run this"]).await;
+        let mut claimed = Vec::new();
+        for worker in ["w2", "w3"] {
+            claimed.extend(store.claim(request(worker, 1)).await.expect("claim answers"));
+            let entries =
+                ask(&mut connection, &["XPENDING", &stream, "workers", "-", "+", "9", worker]).await;
+            assert!(
+                matches!(&entries, Value::Array(entries) if entries.len() == 1),
+                "{id} {worker}: {entries:?}"
+            );
+        }
+        let items: Vec<_> = first.iter().chain(&claimed).map(done_item).collect();
+        let settled = store.settle(items, SystemClock.now()).await.expect("settle answers");
+        assert_eq!(settled, vec![Settled::Applied(State::Succeeded); 3], "{id}");
+        assert_eq!(pending(&mut connection, &stream).await, 0, "{id}");
+        assert_eq!(
+            ask(&mut connection, &["XLEN", &stream]).await,
+            Value::Int(0),
+            "{id}: nothing is left behind"
+        );
+        invariants::check(&store).await.expect("what is stored fits together");
+    }
+}
+
 #[tokio::test]
 async fn an_entry_that_nobody_needs_is_dropped_from_the_pending_list() {
     let (_server, store, mut connection, stream) = with_stream().await;

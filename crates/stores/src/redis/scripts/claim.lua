@@ -1,6 +1,6 @@
 -- args: now, worker, lease end, limit, suspects, number of queues, queues, number of kinds or -1, kinds. Moves the best jobs
 -- into the queue's stream and reads them back as the worker's, so that the group's pending list says who has what. Answers
--- the places, the rows, and what stands beside some of them.
+-- the places, the rows, what stands beside some of them, and queues whose streams had entries of somebody else.
 
 local GROUP = 'workers'
 -- A delivery is read as a whole by every settlement out of it, so that it must not grow too long.
@@ -49,6 +49,26 @@ local function delivered(chosen, first, last, head, note_text)
   return concat(parts)
 end
 
+-- Queues whose streams have entries that somebody else wrote.
+local foreign
+
+local function failed(reply) return type(reply) == 'table' and reply.err end
+
+-- Adds an entry to a stream and reads it as the worker's. False when somebody else's entry is in the way: one with a higher
+-- number, behind which ours cannot stand, or one that is read in its place.
+local function record(queue, stream, number, jobs)
+  local id = whole(number) .. '-0'
+  if failed(attempt('XADD', stream, id, 'worker', worker, 'jobs', jobs)) then return false end
+  local reply = attempt('XREADGROUP', 'GROUP', GROUP, worker, 'COUNT', 1, 'STREAMS', stream, '>')
+  if failed(reply) then
+    -- The first claim of this queue, or somebody destroyed the group: what was delivered before is in the rows.
+    call('XGROUP', 'CREATE', stream, GROUP, whole(number - 1) .. '-0')
+    call('SADD', T .. ':streams', queue)
+    reply = call('XREADGROUP', 'GROUP', GROUP, worker, 'COUNT', 1, 'STREAMS', stream, '>')
+  end
+  return reply and reply[1][2][1][1] == id
+end
+
 -- Puts the jobs into the queue's stream, as one entry, and reads it as the worker's.
 local function deliver(queue, chosen, first, last)
   local stream, number = T .. ':s:' .. queue, call('HINCRBY', T .. ':meta', 'delivery', 1)
@@ -56,17 +76,14 @@ local function deliver(queue, chosen, first, last)
   local head = pack(DELIVERED, #queue, queue, #worker, worker, NOW, tonumber(lease_text), last - first + 1)
   call('HSET', T .. ':deliveries', name, delivered(chosen, first, last, head, pack('>I6', number)))
   call('ZADD', T .. ':leases', lease_text, name)
-  -- Somebody else's entry with a higher number, or another key in its place, keeps a job from nobody: see the rows.
   local jobs = concat(chosen.keys, '', first, last)
-  local added = attempt('XADD', stream, name .. '-0', 'worker', worker, 'jobs', jobs)
-  if type(added) == 'table' and added.err then return end
-  local reply = attempt('XREADGROUP', 'GROUP', GROUP, worker, 'COUNT', 1, 'STREAMS', stream, '>')
-  if type(reply) == 'table' and reply.err then
-    -- The first claim of this queue, or somebody destroyed the group: what was delivered before is in the rows.
-    call('XGROUP', 'CREATE', stream, GROUP, whole(number - 1) .. '-0')
-    call('SADD', T .. ':streams', queue)
-    call('XREADGROUP', 'GROUP', GROUP, worker, 'COUNT', 1, 'STREAMS', stream, '>')
-  end
+  if record(queue, stream, number, jobs) then return end
+  -- The record goes on in a new stream: what the old one said of running jobs is in their rows. The caller is told. Another key in
+  -- its place is left alone; it keeps a job from nobody.
+  foreign[#foreign + 1] = queue
+  if call('TYPE', stream).ok ~= 'stream' then return end
+  call('DEL', stream)
+  record(queue, stream, number, jobs)
 end
 
 -- Whatever a worker gets beside the row.
@@ -109,7 +126,7 @@ local function read_names(count)
 end
 
 verb('claim', {'allow-oom'}, function()
-  worker, lease_text = arg(), arg()
+  worker, lease_text, foreign = arg(), arg(), {}
   local limit, suspects = tonumber(arg()), tonumber(arg())
   local queues = {}
   for i = 1, tonumber(arg()) do queues[i] = arg() end
@@ -135,6 +152,6 @@ verb('claim', {'allow-oom'}, function()
     end
   end
   finish()
-  reply[1] = concat(reply[1])
+  reply[1], reply[4] = concat(reply[1]), foreign
   return reply
 end)
