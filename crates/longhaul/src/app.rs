@@ -11,7 +11,7 @@ use longhaul_stores::StoreUrl;
 use longhaul_stores::sqlite::Db;
 
 use crate::args::Global;
-use crate::config::{Flag, Settings, value_bytes_max};
+use crate::config::{Flag, Settings};
 use crate::exit::{Code, Failure, code_of};
 use crate::output::Output;
 use crate::progress::Progress;
@@ -92,7 +92,7 @@ impl App {
 
     /// What may be stored.
     pub(crate) fn limits(&self) -> Result<Limits> {
-        Ok(Limits { value_bytes_max: self.settings.read("store.value_bytes_max", value_bytes_max)? })
+        store::limits(&self.settings)
     }
 
     /// Now.

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use longhaul_queue::Store;
+use longhaul_queue::limits::Limits;
 use longhaul_stores::StoreUrl;
 use longhaul_stores::sqlite::{Db, Durability, SqliteOptions, SqliteStore};
 use reqwest::Url;
 use rusqlite::{Connection, OpenFlags};
 
-use crate::config::{Settings, environment};
+use crate::config::{Settings, environment, value_bytes_max};
 use crate::exit::{Code, Failure, is_outage};
 use crate::moved::check_whole;
 use crate::remote::{Server, TOKEN_NAME};
@@ -139,7 +140,12 @@ fn options(settings: &Settings) -> Result<SqliteOptions> {
     let durability: Durability = settings.read("store.durability", |text| {
         text.parse().map_err(|error: longhaul_queue::Error| error.to_string())
     })?;
-    Ok(SqliteOptions { durability, ..SqliteOptions::default() })
+    Ok(SqliteOptions { durability, limits: limits(settings)?, ..SqliteOptions::default() })
+}
+
+/// What may be stored.
+pub(crate) fn limits(settings: &Settings) -> Result<Limits> {
+    Ok(Limits { value_bytes_max: settings.read("store.value_bytes_max", value_bytes_max)? })
 }
 
 /// A URL without the passwords that may stand in it: before the host, or as a parameter.
