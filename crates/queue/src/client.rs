@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::watch;
-use tracing::debug;
+use tracing::{Level, debug, enabled};
 
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Error, Result};
@@ -17,7 +17,7 @@ use crate::logs::{self, SLICE};
 use crate::outage::Outages;
 use crate::state::State;
 use crate::store::{
-    CancelReply, Deleted, Enqueued, Filter, ListRequest, Page, ProcessInfo, QueueChange, RetryRequest,
+    CancelReply, Deleted, Enqueued, Filter, How, ListRequest, Page, ProcessInfo, QueueChange, RetryRequest,
     Signal, Store, UnparkRequest, UnparkTarget, Unparked,
 };
 
@@ -92,13 +92,20 @@ impl Queue {
         let jobs = self.prepare(jobs)?;
         let count = jobs.len();
         let job_id = logs::only(&jobs, |job| job.id);
-        debug!(slice = SLICE, count, job_id, "ENTER enqueue");
+        // Copied for the line at the end, and only where lines are written.
+        let process_id =
+            enabled!(Level::DEBUG).then(|| logs::common(&jobs, |job| job.process_id.as_ref()).cloned());
+        let process_id = process_id.flatten();
+        let process_id = process_id.as_ref().map(ProcessId::as_str);
+        debug!(slice = SLICE, count, job_id, process_id, "ENTER enqueue");
         let started = Instant::now();
         let enqueued = self.store.insert(jobs, self.clock.now()).await;
         // Not always the id from above: a unique key may have been taken.
         let job_id = enqueued.as_ref().ok().and_then(|jobs| logs::only(jobs, |job| Some(job.id)));
         let (ok, elapsed_us) = (enqueued.is_ok(), started.elapsed().as_micros());
-        debug!(slice = SLICE, count, job_id, ok, elapsed_us, "EXIT enqueue");
+        let is_new = |enqueued: &&Enqueued| enqueued.how == How::Inserted;
+        let inserted = enqueued.as_ref().map_or(0, |jobs| jobs.iter().filter(is_new).count());
+        debug!(slice = SLICE, count, inserted, job_id, process_id, ok, elapsed_us, "EXIT enqueue");
         enqueued
     }
 

@@ -12,3 +12,12 @@ pub(crate) const SLICE: &str = "queue";
 pub(crate) fn only<T>(items: &[T], id: impl FnOnce(&T) -> Option<JobId>) -> Option<DisplayValue<JobId>> {
     if let [item] = items { id(item).map(display) } else { None }
 }
+
+/// What all items have in common, such as their process.
+pub(crate) fn common<'i, T, V: PartialEq>(
+    items: &'i [T],
+    of: impl Fn(&'i T) -> Option<&'i V>,
+) -> Option<&'i V> {
+    let first = of(items.first()?)?;
+    items.iter().all(|item| of(item) == Some(first)).then_some(first)
+}

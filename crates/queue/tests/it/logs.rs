@@ -4,8 +4,9 @@ use std::fmt::{Debug, Write as _};
 use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
 
+use longhaul_queue::job::Unique;
 use longhaul_queue::testing::{Fault, FaultyStore};
-use longhaul_queue::{Failure, JobContext, Queue, State, Store};
+use longhaul_queue::{Failure, JobContext, Json, NewJob, Queue, State, Store};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
@@ -88,6 +89,10 @@ async fn lines_about_one_job_name_it_and_every_enter_has_its_exit() {
     for verb in ["ENTER enqueue", "EXIT enqueue", "ENTER settle", "EXIT settle", "ENTER consume"] {
         lines.check(verb, &["slice=\"queue\"", "count=1", &job_id]);
     }
+    let job = NewJob::new("idle", Json::null()).process("night").unique(Unique::key("k"));
+    stage.queue.enqueue_many(vec![job.clone(), job]).await.unwrap();
+    lines.check("ENTER enqueue", &["count=2", "process_id=\"night\""]);
+    lines.check("EXIT enqueue", &["count=2", "inserted=1", "process_id=\"night\""]);
     lines.check("EXIT claim", &["slice=\"queue\"", "count=1", "ok=true", &job_id]);
     lines.check("ENTER run", &["slice=\"queue\""]);
     lines.check("EXIT run", &["slice=\"queue\"", &job_id]);
