@@ -39,8 +39,9 @@ pub const LOG_LINE_BYTES_MAX: usize = 4_000;
 pub const ERROR_BYTES_MAX: usize = 4_000;
 /// State changes named in one event; the rest is a count.
 pub const EVENT_CHANGES_MAX: usize = 16;
-/// Events kept for subscribers that come late.
-pub const EVENTS_KEPT_MAX: usize = 10_000;
+/// Events kept for subscribers that come late. Small, because they name jobs: who reads once a second keeps up with as many
+/// commits a second, and who does not looks afresh.
+pub const EVENTS_KEPT_MAX: usize = 1_000;
 /// How long an unpark signal waits for its job, and how long a repeated one is recognised.
 pub const SIGNAL_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Missed runs that a schedule with policy `all` catches up on at once.

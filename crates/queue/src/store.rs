@@ -118,7 +118,8 @@ pub trait Store: Send + Sync + 'static {
     /// Ended jobs of a process after `after`, in `seq` order, helpers left out.
     async fn results(&self, process_id: ProcessId, after: i64, limit: usize) -> Result<Page<JobResult>>;
 
-    /// Deletes ended jobs for good. Unknown ids are ignored, so repeating it is a no-op.
+    /// Deletes ended jobs for good, and the events that name no other job. Unknown ids are ignored, so repeating it is a
+    /// no-op.
     async fn delete(&self, ids: Vec<JobId>) -> Result<Deleted>;
 
     /// Moves what has become due: scheduled jobs to ready, parked ones as their park says, expired ones to cancelled.

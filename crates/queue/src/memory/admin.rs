@@ -48,7 +48,23 @@ impl Tables {
                 Err(error) => reply.refused.push((id, error)),
             }
         }
+        if reply.deleted > 0 {
+            self.forget_events();
+        }
         reply
+    }
+
+    /// An event goes once every job that it names is gone. The newest stays, without them: its number counts on.
+    fn forget_events(&mut self) {
+        let newest = self.events.back().map(|event| event.id);
+        let seq_of = &self.seq_of;
+        self.events.retain_mut(|event| {
+            let named = event.changes.iter().any(|change| seq_of.contains_key(&change.job_id));
+            if !named {
+                event.changes.clear();
+            }
+            named || Some(event.id) == newest
+        });
     }
 
     fn check_deletable(&self, id: JobId) -> Result<()> {

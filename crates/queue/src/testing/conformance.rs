@@ -319,6 +319,7 @@ macro_rules! conformance_list {
                 events_are_read_after_a_cursor,
                 progress_is_news,
                 what_changes_nothing_is_no_event,
+                an_event_goes_once_every_job_that_it_names_is_gone,
                 a_claim_that_finds_nothing_wakes_nobody,
                 a_change_wakes_whoever_watches,
                 the_ledger_counts_every_end_by_day,

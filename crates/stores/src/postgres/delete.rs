@@ -37,8 +37,33 @@ pub(super) async fn delete(tx: &mut Tx<'_>, ids: &[JobId]) -> DbResult<Deleted> 
     }
     deleted.deleted = gone.len() as u64;
     delete_rows(tx, &gone).await?;
+    if !gone.is_empty() {
+        forget_events(tx).await?;
+    }
     tx.touch();
     Ok(deleted)
+}
+
+/// Whether an event names a job that exists.
+macro_rules! names_a_job {
+    () => {
+        "EXISTS (SELECT 1 FROM json_array_elements(changes::json) AS c JOIN lh_ids i ON i.id = (c ->> 'job_id')::uuid)"
+    };
+}
+
+/// Removes the events whose jobs are all gone. Those without a number go first: whoever numbers them meanwhile is waited for, and
+/// what came of it is seen by the next. The newest stays, without its jobs: readers tell by the oldest whether they missed any.
+async fn forget_events(tx: &Tx<'_>) -> DbResult<()> {
+    tx.run(concat!("DELETE FROM lh_news WHERE NOT ", names_a_job!()), &[]).await?;
+    let all =
+        concat!("DELETE FROM lh_events WHERE id < (SELECT max(id) FROM lh_events) AND NOT ", names_a_job!());
+    tx.run(all, &[]).await?;
+    let newest = concat!(
+        "UPDATE lh_events SET changes = '[]' WHERE id = (SELECT max(id) FROM lh_events) AND NOT ",
+        names_a_job!()
+    );
+    tx.run(newest, &[]).await?;
+    Ok(())
 }
 
 /// A blocked child that waits for this failed job to be retried.

@@ -169,7 +169,10 @@ pub(super) async fn events(store: &RedisStore, after: Option<u64>, limit: usize)
     let oldest = oldest.into_iter().next().map(event).transpose()?;
     // Newer than the newest: a failover has lost what this reader has seen.
     let lost = after > newest.unwrap_or(0) && after != 0;
-    let resync = lost || oldest.is_some_and(|oldest| oldest.id > after.saturating_add(1));
+    let missed = |oldest: u64| oldest > after.saturating_add(1);
+    // Without any, all up to the newest number are gone.
+    let resync = lost
+        || oldest.map_or_else(|| newest.is_some_and(|newest| after < newest), |oldest| missed(oldest.id));
     Ok(EventPage { events: found.into_iter().map(event).collect::<Result<_>>()?, resync })
 }
 

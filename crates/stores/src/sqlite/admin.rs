@@ -283,6 +283,9 @@ pub(super) fn delete(tx: &mut Tx<'_>, ids: &[JobId]) -> DbResult<Deleted> {
             }
         }
     }
+    if deleted.deleted > 0 {
+        tx.forget_events();
+    }
     Ok(deleted)
 }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_queue::Timestamp;
 use longhaul_queue::events::Change;
+use longhaul_queue::limits::EVENTS_KEPT_MAX;
 use rusqlite::Connection;
 
 use super::error::DbResult;
@@ -14,6 +15,26 @@ use super::rows::to_text;
 pub(super) const WRITTEN_EVERY: Duration = Duration::from_millis(50);
 /// Events that wait at most; in a rush the newest swallows the rest.
 const PENDING_MAX: usize = 64;
+
+/// Whether an event names a job that exists. Index lh_jobs_id.
+macro_rules! names_a_job {
+    () => {
+        "EXISTS (SELECT 1 FROM json_each(changes) c JOIN lh_jobs j ON j.id = unhex(c.value ->> 'job_id', '-'))"
+    };
+}
+
+/// Removes the events whose jobs are all gone. The newest stays, without them: its number counts on.
+pub(super) fn forget(connection: &Connection) -> DbResult<()> {
+    let all =
+        concat!("DELETE FROM lh_events WHERE id < (SELECT max(id) FROM lh_events) AND NOT ", names_a_job!());
+    connection.prepare_cached(all)?.execute([])?;
+    let newest = concat!(
+        "UPDATE lh_events SET changes = '[]' WHERE id = (SELECT max(id) FROM lh_events) AND NOT ",
+        names_a_job!()
+    );
+    connection.prepare_cached(newest)?.execute([])?;
+    Ok(())
+}
 
 /// What one commit changed.
 #[derive(Debug, Clone)]
@@ -63,6 +84,11 @@ impl News {
         for story in &self.pending {
             insert.execute((story.at.as_millis(), to_text("an event", &story.changes)?, story.more))?;
         }
+        // Here and not only by the pruner: a command that runs and ends leaves no duty behind.
+        let kept = i64::try_from(EVENTS_KEPT_MAX).unwrap_or(i64::MAX);
+        connection
+            .prepare_cached("DELETE FROM lh_events WHERE id <= (SELECT max(id) FROM lh_events) - ?1")?
+            .execute([kept])?;
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use longhaul_queue::job::Wake;
-use longhaul_queue::limits::{EVENTS_KEPT_MAX, SWEEP_MAX, WORKER_KEPT};
+use longhaul_queue::limits::{SWEEP_MAX, WORKER_KEPT};
 use longhaul_queue::state::{
     Event, JobError, OnTimeout, Outcome, Policy, RunOutcome, Settlement, settle as judge,
 };
@@ -222,10 +222,8 @@ pub(super) fn prune_idle(connection: &Connection, now: Timestamp) -> DbResult<Op
     let housekeeping =
         "SELECT EXISTS (SELECT 1 FROM lh_uniques WHERE ended IS NOT NULL AND taken_until <= ?1)
              OR EXISTS (SELECT 1 FROM lh_signals WHERE expires_at <= ?1)
-             OR (SELECT max(id) - min(id) >= ?2 FROM lh_events)
-             OR EXISTS (SELECT 1 FROM lh_workers WHERE seen_at <= ?3)";
-    let kept = i64::try_from(EVENTS_KEPT_MAX).unwrap_or(i64::MAX);
-    let params = (now.as_millis(), kept, (now - WORKER_KEPT).as_millis());
+             OR EXISTS (SELECT 1 FROM lh_workers WHERE seen_at <= ?2)";
+    let params = (now.as_millis(), (now - WORKER_KEPT).as_millis());
     let needed: Option<bool> =
         connection.prepare_cached(housekeeping)?.query_row(params, |row| row.get(0))?;
     Ok(if needed == Some(true) { None } else { nothing_due(next_at, now) })
@@ -264,8 +262,6 @@ pub(super) fn prune(tx: &mut Tx<'_>, now: Timestamp, limit: usize) -> DbResult<S
     tx.run(FORGET_COUNTS, [limit])?;
     let oldest_day = now.day() - LEDGER_KEPT_DAYS;
     tx.run("DELETE FROM lh_ledger WHERE day < ?1", [oldest_day])?;
-    let kept = i64::try_from(EVENTS_KEPT_MAX).unwrap_or(i64::MAX);
-    tx.run("DELETE FROM lh_events WHERE id <= (SELECT max(id) FROM lh_events) - ?1", [kept])?;
     let next_at = if cut { Some(now) } else { next_due(tx.connection(), &ENDED)? };
     Ok(Swept { changed: changed as u64, next_at })
 }

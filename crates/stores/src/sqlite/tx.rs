@@ -9,7 +9,7 @@ use longhaul_queue::{Error, State, Timestamp};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row};
 
 use super::error::{DbError, DbResult, corrupt};
-use super::news::Story;
+use super::news::{self, Story};
 use super::process;
 use super::rows::state_number;
 use super::settings::{queue_columns, read_queue, whole_queue};
@@ -29,6 +29,7 @@ pub(super) struct Tx<'a> {
     /// Of the commands before it.
     kept: Changes,
     changed: bool,
+    forgets_events: bool,
 }
 
 /// Whether a process is done, and whether that matters.
@@ -60,6 +61,7 @@ impl<'a> Tx<'a> {
             own: Changes::default(),
             kept: Changes::default(),
             changed: false,
+            forgets_events: false,
         }
     }
 
@@ -340,6 +342,9 @@ impl<'a> Tx<'a> {
     /// Writes all bookkeeping before the commit.
     pub(super) fn finish(&mut self) -> DbResult<()> {
         self.flush_counts()?;
+        if self.forgets_events {
+            news::forget(self.connection)?;
+        }
         let day = self.locked_at.day();
         for (queue, kind, state, jobs) in self.kept.ledger.iter() {
             self.run(
@@ -349,6 +354,11 @@ impl<'a> Tx<'a> {
             )?;
         }
         Ok(())
+    }
+
+    /// Jobs were deleted: events that name no other go too, once a transaction.
+    pub(super) fn forget_events(&mut self) {
+        self.forgets_events = true;
     }
 
     /// What to tell after the commit: whether others should look, and what has changed.

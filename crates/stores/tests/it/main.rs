@@ -10,6 +10,8 @@ mod durability;
 mod export;
 mod full_disk;
 mod groups;
+mod growth;
+mod lock_holder;
 mod postgres;
 mod postgres_callers;
 mod postgres_failover;

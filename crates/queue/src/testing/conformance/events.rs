@@ -74,6 +74,33 @@ pub(super) async fn what_changes_nothing_is_no_event(bench: &Bench) {
     assert_eq!(newest(bench).await.id, before);
 }
 
+pub(super) async fn an_event_goes_once_every_job_that_it_names_is_gone(bench: &Bench) {
+    bench.add([job(1), job(2)]).await;
+    bench.run(1, done("1")).await;
+    bench.run(2, done("2")).await;
+    let named = async || {
+        let page = bench.store.events(None, 100).await.expect("events answers");
+        let mut ids: Vec<_> =
+            page.events.iter().flat_map(|event| &event.changes).map(|change| change.job_id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    };
+    let before = newest(bench).await.id;
+    bench.delete(&[1]).await;
+    assert_eq!(named().await, [id(1), id(2)], "they were enqueued together");
+    bench.delete(&[2]).await;
+    assert_eq!(named().await, []);
+    // Who has seen all of them misses nothing, and numbers go on.
+    let page = bench.store.events(Some(before), 100).await.expect("events answers");
+    assert_eq!((page.events.len(), page.resync), (0, false));
+    bench.add([job(3)]).await;
+    let page = bench.store.events(Some(before), 100).await.expect("events answers");
+    assert_eq!((page.events.len(), page.resync), (1, false));
+    assert!(page.events[0].id > before);
+    assert!(bench.store.events(Some(1), 100).await.expect("events answers").resync, "others look afresh");
+}
+
 pub(super) async fn a_claim_that_finds_nothing_wakes_nobody(bench: &Bench) {
     let mut watch = bench.store.watch();
     watch.mark_unchanged();

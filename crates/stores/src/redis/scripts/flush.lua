@@ -97,13 +97,16 @@ local function index_row(r)
   end
 end
 
+-- A job's change in an event: id, state, queue, kind, process, progress.
+local CHANGE = '>c16BHc0Hc0Hc0I4c0'
+
 function note_more(count) more = more + count end
 
 function note(r)
   if silent then return end
   if #news >= EVENT_CHANGES_MAX then return note_more(1) end
   local q, k, p, progress = r.lane.queue, r.lane.kind, r.lane.process, r.progress or ''
-  news[#news + 1] = pack('>c16BHc0Hc0Hc0I4c0', r[ID], r[STATE], #q, q, #k, k, #p, p, #progress, progress)
+  news[#news + 1] = pack(CHANGE, r[ID], r[STATE], #q, q, #k, k, #p, p, #progress, progress)
 end
 
 -- The fields of a row, or their removal with everything beside it.
