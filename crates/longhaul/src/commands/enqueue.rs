@@ -11,7 +11,7 @@ use longhaul_server::own_names;
 
 use crate::app::{App, resolve_all};
 use crate::args::{EnqueueArgs, JobFlags};
-use crate::exit::{Code, Failure};
+use crate::exit::{Code, Failure, is_closed_pipe};
 use crate::jobspec::{JobSpec, Refs};
 use crate::output::{Format, Table, counted, write_stdout};
 use crate::parse;
@@ -39,8 +39,19 @@ pub(crate) async fn run(app: &App, args: &EnqueueArgs) -> Result<Code> {
     }
     let enqueued = queue.enqueue(job).await?;
     remark(app, &enqueued);
-    app.out.one(&enqueued, || enqueued.id.to_string())?;
+    let written = app.out.one(&enqueued, || enqueued.id.to_string());
+    written.map_err(|error| unprinted(error, &format!("job {} is stored", enqueued.id)))?;
     Ok(Code::Ok)
+}
+
+/// What is stored stays stored when its ids cannot be written, and a repetition would store it again: so say it.
+fn unprinted(error: anyhow::Error, stored: &str) -> anyhow::Error {
+    if is_closed_pipe(&error) {
+        return error;
+    }
+    Failure::new(Code::Failure, format!("{stored}, but the answer could not be written: {error:#}"))
+        .hint("do not repeat the command; longhaul jobs ls lists the newest jobs")
+        .into()
 }
 
 fn warn_of_memory(app: &App, queue: &Queue) {
@@ -130,7 +141,15 @@ async fn many(app: &App, queue: &Queue, defaults: &NewJob) -> Result<Code> {
         }
         all.extend(batch);
     }
-    print_many(app, &all)?;
+    let stored = || match (all.first(), all.last()) {
+        (Some(first), Some(last)) if all.len() > 1 => {
+            format!("{} from {} to {} are stored", counted(all.len() as u64, "job"), first.id, last.id)
+        }
+        (first, _) => {
+            format!("job {} is stored", first.map_or_else(String::new, |first| first.id.to_string()))
+        }
+    };
+    print_many(app, &all).map_err(|error| unprinted(error, &stored()))?;
     let new = all.iter().filter(|enqueued| enqueued.how == How::Inserted).count();
     app.out.note(format_args!("{} enqueued", counted(new as u64, "job")));
     Ok(if all.is_empty() { Code::NothingMatched } else { Code::Ok })

@@ -162,6 +162,31 @@ fn a_reader_that_goes_away_is_not_an_error() {
 }
 
 #[test]
+fn what_is_stored_is_told_when_its_id_cannot_be_printed() {
+    let place = Place::new();
+    let full = || std::fs::File::options().write(true).open("/dev/full").expect("a full device");
+    let ran = place.command(&["enqueue", "echo"]).stdout(full()).output().expect("running longhaul");
+    let stderr = String::from_utf8_lossy(&ran.stderr).into_owned();
+    let stored = place.json(&["jobs", "ls"])["items"][0]["id"].as_str().expect("a job").to_owned();
+    assert_eq!(ran.status.code(), Some(1), "{stderr}");
+    for words in [format!("job {stored} is stored"), "No space left".to_owned(), "do not repeat".to_owned()] {
+        assert!(stderr.contains(&words), "{words:?} is missing in {stderr:?}");
+    }
+    let lines = "{\"kind\":\"echo\"}\n{\"kind\":\"echo\"}\n";
+    let mut child = place
+        .command(&["enqueue", "-"])
+        .stdin(Stdio::piped())
+        .stdout(full())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("running longhaul");
+    std::io::Write::write_all(&mut child.stdin.take().expect("piped"), lines.as_bytes()).expect("it reads");
+    let ran = child.wait_with_output().expect("it ends");
+    let stderr = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(stderr.contains("2 jobs from ") && stderr.contains("are stored"), "{stderr}");
+}
+
+#[test]
 fn notes_never_reach_stdout() {
     let place = Place::new();
     place.enqueue(&["echo"]);
