@@ -2,6 +2,7 @@
 //! of it once for all of them, and now and then while it lasts.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,8 @@ pub(crate) struct Outages {
     seen: Mutex<Seen>,
     /// The last error while it lasts.
     error: watch::Sender<Option<String>>,
+    /// What is stored did not look right to somebody.
+    suspicion: AtomicBool,
 }
 
 #[derive(Default)]
@@ -33,7 +36,7 @@ struct Seen {
 
 impl Default for Outages {
     fn default() -> Self {
-        Self { seen: Mutex::default(), error: watch::Sender::new(None) }
+        Self { seen: Mutex::default(), error: watch::Sender::new(None), suspicion: AtomicBool::new(false) }
     }
 }
 
@@ -64,6 +67,16 @@ impl Outages {
             self.error.send_replace(None);
             info!("the store answers again");
         }
+    }
+
+    /// An answer of the store cannot be right, or made no sense: it is to be looked at more closely.
+    pub(crate) fn suspect(&self) {
+        self.suspicion.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether somebody suspects it; asked once for each.
+    pub(crate) fn take_suspicion(&self) -> bool {
+        self.suspicion.swap(false, Ordering::Relaxed)
     }
 
     /// For how long expired leases are to be left alone.

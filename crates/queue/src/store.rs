@@ -132,6 +132,12 @@ pub trait Store: Send + Sync + 'static {
     /// Deletes what retention no longer keeps: ended jobs, unique keys, signals, events, workers.
     async fn prune(&self, now: Timestamp, limit: usize) -> Result<Swept>;
 
+    /// Looks whether what is stored is sound, however long that takes: for when an answer does not fit what is counted.
+    /// [`crate::Error::Corrupt`] tells what is wrong. A server sees to that itself.
+    async fn verify(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// All queues with settings and counts: those with jobs and those with settings.
     async fn queues(&self) -> Result<Vec<QueueInfo>>;
 

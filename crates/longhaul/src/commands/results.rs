@@ -27,9 +27,10 @@ const TORN_BYTES_MAX: u64 = 32_000_000;
 pub(crate) async fn run(app: &App, args: &ResultsArgs) -> Result<Code> {
     let queue = app.queue().await?;
     let process = ProcessId::from(args.process.as_str());
-    queue.process(&process).await?;
+    let mut info = queue.process(&process).await?;
     if args.wait {
         super::wait::process_ended(app, &queue, &process, None).await?;
+        info = queue.process(&process).await?;
     }
     let mut sink = match &args.out {
         Some(path) => Sink::file(app, path, args.force)?,
@@ -50,6 +51,10 @@ pub(crate) async fn run(app: &App, args: &ResultsArgs) -> Result<Code> {
             Some(next) => after = next,
             None => break,
         }
+    }
+    // Fewer than were counted: somebody else consumes them meanwhile, or the file has lost some.
+    if (count as u64) < info.total() - info.unfinished() {
+        queue.store().verify().await?;
     }
     report(app, &queue, &process, count).await?;
     Ok(if failed > 0 { Code::JobsFailed } else { Code::Ok })

@@ -148,7 +148,10 @@ async fn run(duty: &dyn Duty, mut leads: watch::Receiver<bool>, shutdown: Shutdo
             Err(error) => {
                 match error.is_transient() {
                     true => queue.outages().failed(duty.name(), &error),
-                    false => warn!(duty = duty.name(), %error, "sweep failed, trying again"),
+                    false => {
+                        warn!(duty = duty.name(), %error, "sweep failed, trying again");
+                        queue.outages().suspect();
+                    }
                 }
                 tokio::select! {
                     () = tokio::time::sleep(backoff.next_wait()) => {}

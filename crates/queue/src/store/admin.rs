@@ -25,6 +25,11 @@ pub struct QueueSettings {
 }
 
 impl QueueSettings {
+    /// Whether ready jobs may have to wait for others to end.
+    pub fn is_limited(&self) -> bool {
+        self.max_running.is_some() || self.max_running_per_key.is_some()
+    }
+
     /// The same after a change.
     pub fn changed_by(self, change: &QueueChange) -> Self {
         Self {

@@ -133,6 +133,7 @@ forward! {
     fn promote_due(now: Timestamp, limit: usize) -> Swept;
     fn rescue_expired(now: Timestamp, limit: usize) -> Swept;
     fn prune(now: Timestamp, limit: usize) -> Swept;
+    fn verify() -> ();
     fn queues() -> Vec<QueueInfo>;
     fn set_queue(change: QueueChange) -> ();
     fn processes(after: Option<ProcessId>, limit: usize) -> Vec<ProcessInfo>;

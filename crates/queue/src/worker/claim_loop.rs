@@ -36,9 +36,11 @@ use super::settling::Settling;
 mod calls;
 mod idle;
 mod leaving;
+mod suspicion;
 
 use calls::{Answer, Calls};
 use leaving::Phase;
+use suspicion::Suspicion;
 
 /// Its name when the store does not answer.
 const WHO: &str = "worker";
@@ -80,6 +82,7 @@ struct ClaimLoop {
     /// The last claim failed.
     claims_fail: bool,
     fatal: Option<crate::Error>,
+    suspicion: Suspicion,
 }
 
 /// Serves until the shutdown asks for the end.
@@ -113,6 +116,7 @@ pub(super) async fn run(
         recovering: false,
         claims_fail: false,
         fatal: None,
+        suspicion: Suspicion::default(),
     };
     claim_loop.run().await
 }
@@ -127,6 +131,7 @@ impl ClaimLoop {
             }
             self.wait().await;
             self.take_ended().await;
+            self.follow_suspicion().await;
         }
         match self.fatal {
             Some(error) => Err(error),
@@ -184,6 +189,9 @@ impl ClaimLoop {
             Answer::Claimed(limit, claimed) => {
                 // A full answer means that there may be more; a short one that there is not, until something changes.
                 self.look |= claimed.as_ref().map_or(true, |claimed| claimed.len() == limit);
+                if claimed.as_ref().is_ok_and(|claimed| !claimed.is_empty()) {
+                    self.suspicion.counted_but_not_handed_out(false);
+                }
                 let claimed = claimed.map(|claimed| self.start(claimed));
                 self.claims_fail = claimed.is_err();
                 self.judge(claimed);

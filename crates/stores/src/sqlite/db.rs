@@ -13,7 +13,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use super::committer::{Treatment, wait_for_lock};
-use super::error::{DbError, DbResult, corrupt, is_busy, is_damage, of_caller};
+use super::error::{DbError, DbResult, corrupt, is_busy, of_caller};
 use super::tx::Tx;
 use super::workers::Workers;
 use super::writer::{Opened, Writer};
@@ -278,58 +278,6 @@ impl Db {
         })
         .await
     }
-
-    /// Facts for `doctor`, and what SQLite itself finds wrong with the file.
-    pub async fn check(&self) -> Result<DbCheck> {
-        self.read(|connection| {
-            let text = |sql| connection.query_row(sql, [], |row| row.get::<_, String>(0));
-            let number = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
-            let mut problems = damage(connection)?;
-            // Of a damaged file the counters say nothing.
-            if problems.is_empty() {
-                problems = audit::counters(connection)?;
-                problems.append(&mut audit::keys(connection)?);
-            }
-            Ok(DbCheck {
-                schema_version: schema_version(connection)?.unwrap_or(0),
-                journal_mode: text("PRAGMA journal_mode")?,
-                bytes: number("PRAGMA page_count")? * number("PRAGMA page_size")?,
-                problems,
-            })
-        })
-        .await
-    }
-}
-
-/// What SQLite finds wrong with the file. Where the damage ends the search itself, that is the last finding.
-fn damage(connection: &Connection) -> DbResult<Vec<String>> {
-    let mut found = Vec::new();
-    let mut statement = connection.prepare("PRAGMA quick_check(20)")?;
-    for line in statement.query_map([], |row| row.get::<_, String>(0))? {
-        match line {
-            Ok(line) if line == "ok" => {}
-            Ok(line) => found.push(line),
-            Err(error) if is_damage(&error) => {
-                found.push(error.to_string());
-                break;
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(found)
-}
-
-/// What `doctor` wants to know of the file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DbCheck {
-    /// Of the tables.
-    pub schema_version: i64,
-    /// Must be `wal`.
-    pub journal_mode: String,
-    /// Size of the file.
-    pub bytes: i64,
-    /// Damage in SQLite's words, and counters and fair keys that do not match their jobs; empty when sound.
-    pub problems: Vec<String>,
 }
 
 /// A transaction shared by a caller's own tables and jobs.
@@ -460,7 +408,7 @@ fn prepare_connection(connection: &mut Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-fn schema_version(connection: &Connection) -> DbResult<Option<i64>> {
+pub(super) fn schema_version(connection: &Connection) -> DbResult<Option<i64>> {
     let exists = connection
         .query_row("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'lh_meta'", [], |_| Ok(()))
         .optional()?;

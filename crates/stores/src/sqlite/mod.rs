@@ -47,11 +47,12 @@ use longhaul_queue::store::{
     ListRequest, Page, Piece, ProcessInfo, QueueChange, QueueInfo, Record, Renewal, RetryRequest, Save,
     Schedule, SettleItem, Settled, Swept, UnparkRequest, Unparked, WorkerInfo,
 };
-use longhaul_queue::{Json, Result, State, Store, Timestamp};
+use longhaul_queue::{Error, Json, Result, State, Store, Timestamp};
 use tokio::sync::watch;
 
+pub use audit::DbCheck;
 use committer::Treatment;
-pub use db::{Db, DbCheck, Durability, SqliteOptions, Transaction};
+pub use db::{Db, Durability, SqliteOptions, Transaction};
 pub use error::{DbError, DbResult};
 
 /// Needs its own fsync, where that is the level.
@@ -220,6 +221,15 @@ impl Store for SqliteStore {
     async fn prune(&self, now: Timestamp, limit: usize) -> Result<Swept> {
         let probe = move |connection: &_| sweep::prune_idle(connection, now);
         self.db.writer.write_unless(DURABLE, probe, move |tx| sweep::prune(tx, now, limit)).await
+    }
+
+    async fn verify(&self) -> Result<()> {
+        let problems = self.db.faults().await?;
+        let Some(first) = problems.first() else { return Ok(()) };
+        let (file, count) = (self.db.path().display(), problems.len());
+        Err(Error::Corrupt(format!(
+            "{file} is damaged, {count} faults, the first: {first}; restore a backup with `longhaul restore`"
+        )))
     }
 
     async fn queues(&self) -> Result<Vec<QueueInfo>> {

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{Seek, SeekFrom, Write};
 
 use longhaul_queue::testing::bench::{done, id, job};
-use longhaul_queue::{Error, Store};
+use longhaul_queue::{Error, Failure, JobContext, Queue, Shutdown, Store, Worker, WorkerOptions};
 use longhaul_stores::sqlite::{SqliteOptions, SqliteStore};
 
 use crate::stage::Stage;
@@ -66,6 +66,40 @@ async fn a_damaged_page_is_reported_and_the_rest_goes_on() {
     store.seal("q".into(), false, bench.now()).await.expect("the writer is alive");
     let problems = store.db().check().await.expect("check answers").problems;
     assert!(!problems.is_empty(), "SQLite sees the damage");
+}
+
+/// Makes a page that SQLite takes for an index without entries.
+fn empty_index(stage: &Stage, index: &str) {
+    let connection = stage.connection();
+    let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, u64>(0)).expect("a number");
+    let size = number("PRAGMA page_size");
+    let root = number(&format!("SELECT rootpage FROM sqlite_schema WHERE name = '{index}'"));
+    drop(connection);
+    let mut file = fs::OpenOptions::new().write(true).open(stage.path()).expect("the file opens");
+    let mut page = vec![0; usize::try_from(size).expect("a page is small")];
+    page[0] = 10;
+    page[5..7].copy_from_slice(&u16::try_from(size).expect("a page is small").to_be_bytes());
+    file.seek(SeekFrom::Start((root - 1) * size)).expect("it is long enough");
+    file.write_all(&page).expect("it can be written");
+}
+
+#[tokio::test]
+async fn a_worker_that_waits_for_jobs_nobody_can_claim_finds_the_damage_and_ends() {
+    let stage = Stage::new();
+    stage.bench(&stage.open()).add((1..=5).map(job)).await;
+    empty_index(&stage, "lh_jobs_ready");
+    let options =
+        SqliteOptions { clock: std::sync::Arc::new(longhaul_queue::SystemClock), ..stage.options() };
+    let store = std::sync::Arc::new(SqliteStore::open(&stage.path(), options).expect("it looks sound"));
+    let poll = std::time::Duration::from_millis(100);
+    let options = WorkerOptions { until_empty: true, maintenance: None, poll, ..WorkerOptions::default() };
+    let mut worker = Worker::new(Queue::new(store), options);
+    worker.handle("work", |_: JobContext, _: serde_json::Value| async { Ok::<_, Failure>(()) });
+    let ended = worker.run(Shutdown::new()).await;
+    let Err(Error::Corrupt(text)) = ended else { panic!("{ended:?}") };
+    for words in ["test.db", "lh_jobs_ready", "longhaul restore"] {
+        assert!(text.contains(words), "{words:?} is missing in {text:?}");
+    }
 }
 
 #[test]

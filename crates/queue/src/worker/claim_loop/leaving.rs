@@ -10,6 +10,7 @@ use crate::executor::{self, Ended};
 use crate::live_run::Stop;
 use crate::shutdown::Level;
 use crate::state::{Event, State};
+use crate::store::Count;
 
 use super::ClaimLoop;
 
@@ -100,8 +101,15 @@ impl ClaimLoop {
             State::Running => true,
             State::Blocked | State::Parked | State::Succeeded | State::Failed | State::Cancelled => false,
         };
-        !counts.iter().any(|count| {
-            count.jobs > 0 && served(&count.queue) && known(&count.kind) && left(count.state, &count.queue)
-        })
+        let ours = |count: &&Count| count.jobs > 0 && served(&count.queue) && known(&count.kind);
+        let is_limited =
+            |name: &str| queues.iter().any(|queue| queue.name == name && queue.settings.is_limited());
+        let is_free = |count: &Count| {
+            count.state == State::Ready && !is_paused(&count.queue) && !is_limited(&count.queue)
+        };
+        let missing = counts.iter().filter(ours).any(is_free);
+        let left = counts.iter().filter(ours).any(|count| left(count.state, &count.queue));
+        self.suspicion.counted_but_not_handed_out(missing);
+        !left
     }
 }
