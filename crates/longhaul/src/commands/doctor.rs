@@ -1,12 +1,12 @@
 //! `doctor`: is everything in order? Each check is a line; exit code 8 when one of them found a problem.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use longhaul_queue::limits::PAGE_MAX;
-use longhaul_queue::store::{Filter, ListRequest};
-use longhaul_queue::{Queue, State, Timestamp};
+use longhaul_queue::store::{Filter, LEASE_PREFIX, ListRequest};
+use longhaul_queue::{Json, Queue, State, Timestamp};
 use serde::Serialize;
 
 mod providers;
@@ -83,6 +83,10 @@ pub(crate) async fn run(app: &App) -> Result<Code> {
         Ok(queue) => {
             let caps = queue.store().caps();
             checks.push(server::promise(caps.name, &caps.durability));
+            // What a server can write is for its own doctor to find out.
+            if store::server(&app.settings)?.is_none() {
+                checks.push(write(&queue).await);
+            }
             if matches!(location, StoreUrl::Sqlite(_)) {
                 checks.push(integrity(app).await);
             }
@@ -174,6 +178,26 @@ fn disk(path: &Path, why: &str) -> Option<Check> {
     } else {
         Check::ok("disk", text)
     })
+}
+
+/// Writes a small record: what can be read may still be closed to writers, by another process that holds the lock, by rights or by
+/// a full disk.
+async fn write(queue: &Queue) -> Check {
+    let started = Instant::now();
+    let name = format!("{LEASE_PREFIX}doctor");
+    let write = async {
+        let version = queue.store().record(name.clone()).await?.map_or(0, |record| record.version);
+        queue.store().put_record(name.clone(), version, Json::of(&queue.clock().now())?).await
+    };
+    match write.await {
+        // False: another doctor was faster, and could write.
+        Ok(_) => Check::ok("write", format!("a write took {}", duration(started.elapsed()))),
+        Err(error) => {
+            let hint =
+                "a process that is stopped while it writes keeps all others waiting: see docs/operations.md";
+            Check::problem("write", error.to_string(), hint)
+        }
+    }
 }
 
 async fn integrity(app: &App) -> Check {

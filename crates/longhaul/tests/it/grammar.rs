@@ -208,7 +208,7 @@ fn doctor_is_content_with_a_new_store() {
         .iter()
         .filter_map(|check| check["check"].as_str())
         .collect();
-    for check in ["settings", "clock", "disk", "store", "file", "workers", "leases"] {
+    for check in ["settings", "clock", "disk", "store", "write", "file", "workers", "leases"] {
         assert!(checks.contains(&check), "{check} is missing in {checks:?}");
     }
 }

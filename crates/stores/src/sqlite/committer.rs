@@ -4,6 +4,7 @@
 //! together. Replies go out after the commit.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -16,6 +17,7 @@ use tracing::{debug, warn};
 use super::Durability;
 use super::checkpointer::checkpoint;
 use super::error::{DbError, DbResult};
+use super::holder;
 use super::news::{News, Story};
 use super::tx::Tx;
 
@@ -149,7 +151,9 @@ impl Committer {
 
     fn commit_begun(&mut self, mut group: Vec<Box<dyn Command>>, begun: DbResult<()>) {
         let mut outcomes = Vec::with_capacity(group.len());
-        let committed = begun.and_then(|()| self.run_group(&mut group, &mut outcomes)).map_err(Error::from);
+        let committed = begun
+            .and_then(|()| self.run_group(&mut group, &mut outcomes))
+            .map_err(|error| holder::told(error, self.connection.path().map(Path::new)));
         // A full disk ends the transaction by itself.
         if committed.is_err() && !self.connection.is_autocommit() {
             let _ = self.execute("ROLLBACK");

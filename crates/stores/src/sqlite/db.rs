@@ -17,7 +17,7 @@ use super::error::{DbError, DbResult, corrupt, is_busy, of_caller};
 use super::tx::Tx;
 use super::workers::Workers;
 use super::writer::{Opened, Writer};
-use super::{audit, insert, settle};
+use super::{holder, insert, settle};
 
 /// Forward migrations, in order. A new one is a new file; old ones are never edited.
 const MIGRATIONS: [&str; 3] = [
@@ -147,7 +147,8 @@ impl Db {
         } else if !path.exists() {
             return Err(Error::not_found(format!("there is no store at {}", path.display())));
         }
-        let connection = open_writer(path, &options).map_err(|error| place(error.into()))?;
+        let connection =
+            open_writer(path, &options).map_err(|error| place(holder::told(error, Some(path))))?;
         let workers = Arc::new(Workers::beside(path.to_owned()));
         let readers = Readers { kept: Arc::default(), kept_max: options.readers_kept_max };
         let writer = Writer::new(Opened {

@@ -17,6 +17,7 @@ mod export;
 mod foreign;
 mod gathering;
 mod graph;
+mod holder;
 mod import;
 mod insert;
 mod list;

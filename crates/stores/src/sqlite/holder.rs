@@ -1,0 +1,111 @@
+//! Who holds the write lock. A process that is stopped while it writes (SIGSTOP, `docker pause`) keeps all writers of the file
+//! waiting, and nothing in the file tells which it is; the system knows.
+//!
+//! Only looks at what the system tells of its locks: opening and closing the files of the database here would drop the locks that
+//! SQLite holds for this process.
+
+use std::fmt;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use longhaul_queue::Error;
+
+use super::error::{DbError, is_busy};
+
+/// SQLite locks this byte of the file `-shm` while it writes in WAL mode (`WAL_WRITE_LOCK` behind `UNIX_SHM_BASE`).
+const WRITE_LOCK_BYTE: u64 = 120;
+
+/// What a caller is told: where others are in the way, who.
+pub(super) fn told(error: DbError, path: Option<&Path>) -> Error {
+    let holder = match &error {
+        DbError::Sql(sql) if is_busy(sql) => path.and_then(Holder::of),
+        DbError::Sql(_) | DbError::Queue(_) | DbError::Caller(_) => None,
+    };
+    match holder {
+        Some(holder) => Error::Unavailable(format!("{holder}; nothing was written, try again")),
+        None => error.into(),
+    }
+}
+
+/// A process that holds the write lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Holder {
+    pid: u32,
+    /// Its program, as far as the system tells.
+    name: Option<String>,
+    is_stopped: bool,
+}
+
+impl Holder {
+    /// Who holds the write lock of the database at `path`. `None` when nobody does, and where the system does not tell: outside of
+    /// Linux, and of a process in another container.
+    fn of(path: &Path) -> Option<Self> {
+        let mut shm = path.as_os_str().to_owned();
+        shm.push("-shm");
+        let inode = std::fs::metadata(shm).ok()?.ino();
+        let locks = std::fs::read_to_string("/proc/locks").ok()?;
+        let pid = locks.lines().find_map(|line| writer(line, inode))?;
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let (name, is_stopped) = program(&stat);
+        Some(Self { pid, name, is_stopped })
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pid, name, is_stopped } = self;
+        write!(f, "process {pid}")?;
+        if let Some(name) = name {
+            write!(f, " ({name})")?;
+        }
+        f.write_str(" holds the write lock")?;
+        if *is_stopped {
+            write!(f, " and is stopped; let it go on with `kill -CONT {pid}`, or end it")?;
+        }
+        Ok(())
+    }
+}
+
+/// The process that holds the write lock, if this line of `/proc/locks` is about it:
+/// `1: POSIX  ADVISORY  WRITE 4711 08:01:1234 120 120`. A line with `->` is of one that waits.
+fn writer(line: &str, inode: u64) -> Option<u32> {
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let [_, _, _, "WRITE", pid, file, first, last] = fields[..] else { return None };
+    let of_file = file.rsplit(':').next()?.parse() == Ok(inode);
+    let last: u64 = last.parse().unwrap_or(u64::MAX);
+    let covers = (first.parse::<u64>().ok()?..=last).contains(&WRITE_LOCK_BYTE);
+    (of_file && covers).then(|| pid.parse().ok())?
+}
+
+/// Name and whether it is stopped, from `/proc/PID/stat`: `4711 (name) T …`.
+fn program(stat: &str) -> (Option<String>, bool) {
+    let name = stat.split_once('(').and_then(|(_, rest)| rest.rsplit_once(')'));
+    let is_stopped =
+        name.is_some_and(|(_, rest)| matches!(rest.trim_start().chars().next(), Some('T' | 't')));
+    (name.map(|(name, _)| name.to_owned()), is_stopped)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_all_locks_the_one_on_the_write_byte_counts() {
+        let lock = |kind: &str, file: u64, range: &str| {
+            writer(&format!("1: POSIX  ADVISORY  {kind} 4711 08:01:{file} {range}"), 77)
+        };
+        assert_eq!(lock("WRITE", 77, "120 120"), Some(4711));
+        assert_eq!(lock("WRITE", 77, "100 EOF"), Some(4711));
+        assert_eq!(lock("READ", 77, "120 120"), None);
+        assert_eq!(lock("WRITE", 78, "120 120"), None, "another file");
+        assert_eq!(lock("WRITE", 77, "121 121"), None, "a checkpoint");
+        assert_eq!(writer("1: -> POSIX  ADVISORY  WRITE 4712 08:01:77 120 120", 77), None, "it waits");
+    }
+
+    #[test]
+    fn a_name_may_hold_anything() {
+        assert_eq!(program("4711 (a (b) c) T 1 2"), (Some("a (b) c".to_owned()), true));
+        assert_eq!(program("4711 (longhaul) S 1 2"), (Some("longhaul".to_owned()), false));
+        assert_eq!(program(""), (None, false));
+    }
+}
