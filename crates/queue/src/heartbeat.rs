@@ -67,10 +67,6 @@ struct HeartbeatState {
 impl Heartbeat {
     /// Starts the thread.
     pub(crate) fn start(options: HeartbeatOptions) -> Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .map_err(|error| Error::Unavailable(format!("the heartbeat's runtime cannot start: {error}")))?;
         let state = Arc::new(HeartbeatState {
             options,
             end: AtomicBool::new(false),
@@ -80,15 +76,25 @@ impl Heartbeat {
         let of_thread = Arc::clone(&state);
         // Read here: leases may be taken before the thread has got going.
         let started_at = state.options.services.queue.clock().now();
+        let (made_sender, made) = std::sync::mpsc::sync_channel(1);
         std::thread::Builder::new()
             .name("longhaul-heartbeat".to_owned())
             .spawn(move || {
+                // Made in the thread: one that was made outside is dropped there when the thread cannot start, and a runtime
+                // that is dropped inside of another panics.
+                let runtime = match tokio::runtime::Builder::new_current_thread().enable_time().build() {
+                    Ok(runtime) => runtime,
+                    Err(error) => return drop(made_sender.send(Err(error))),
+                };
+                let _ = made_sender.send(Ok(()));
                 runtime.block_on(of_thread.run(started_at));
                 // First: whoever hears that the thread has gone may close the store, which these hold.
                 drop((runtime, of_thread));
                 let _ = gone_sender.send(());
             })
             .map_err(|error| Error::Unavailable(format!("the heartbeat's thread cannot start: {error}")))?;
+        let made = made.recv().unwrap_or_else(|_| Err(std::io::Error::other("its thread has ended")));
+        made.map_err(|error| Error::Unavailable(format!("the heartbeat's runtime cannot start: {error}")))?;
         Ok(Self { state, gone: Some(gone) })
     }
 

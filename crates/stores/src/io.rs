@@ -9,9 +9,15 @@ pub(crate) struct Io(Option<Runtime>);
 
 impl Io {
     pub(crate) fn start(thread: &str) -> Result<Self> {
-        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().thread_name(thread).build();
         let failed = |error| Error::Unavailable(format!("the thread {thread} cannot be started: {error}"));
-        runtime.map(|runtime| Self(Some(runtime))).map_err(failed)
+        let name = thread.to_owned();
+        let build =
+            move || Builder::new_multi_thread().worker_threads(1).enable_all().thread_name(name).build();
+        // On a thread of its own: a runtime panics where the system has no thread left for it, and what is half made of it must not
+        // be dropped inside of the caller's.
+        let building = std::thread::Builder::new().spawn(build).map_err(failed)?;
+        let built = building.join().unwrap_or_else(|_| Err(std::io::Error::other("no thread is left")));
+        built.map(|runtime| Self(Some(runtime))).map_err(failed)
     }
 
     pub(crate) fn handle(&self) -> Result<Handle> {
