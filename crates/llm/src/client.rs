@@ -18,7 +18,7 @@ use crate::file::LlmFile;
 use crate::http::is_this_machine;
 use crate::ledger::{Event, Ledger, Scope};
 use crate::local;
-use crate::money::MicroUsd;
+use crate::money::NanoUsd;
 use crate::price::{Price, Prices, provider_of};
 use crate::profile::{self, Profile, ProviderKind};
 use crate::provider::{ModelInfo, Provider};
@@ -29,7 +29,10 @@ use crate::types::{Answer, Request};
 
 mod call;
 mod check;
+mod results;
 mod stream;
+
+pub use call::Room;
 
 /// How the models of a program are set up.
 pub struct LlmOptions {
@@ -46,7 +49,7 @@ pub struct LlmOptions {
     /// The time of day.
     pub clock: Arc<dyn WallClock>,
     /// Most to be spent on a day, over all runs.
-    pub day_cap: Option<MicroUsd>,
+    pub day_cap: Option<NanoUsd>,
     /// Waits between two looks at a batch are multiplied by this: 1, or less for a simulator whose day is shorter.
     pub poll_scale: f64,
 }
@@ -63,12 +66,19 @@ pub struct ProfileSetup {
 }
 
 impl ProfileSetup {
-    /// An OpenAI-compatible server at an address, without a key. One on this very machine costs nothing.
-    fn at(url: &str) -> Self {
+    /// An OpenAI-compatible server at an address, without a key. One on this very machine costs nothing where it is known to
+    /// run models: a gateway passes calls on to somebody who bills them.
+    async fn at(url: &str) -> Self {
         let mut profile = Profile::new(url, ProviderKind::OpenAi);
         profile.base_url = url.to_owned();
-        let free = url.parse().is_ok_and(|url| is_this_machine(&url));
-        let engine = if free { Engine::Local { slots: None } } else { Engine::Hosted };
+        let nearby = url.parse().is_ok_and(|url| is_this_machine(&url));
+        let found = if nearby { local::detect(url).await.ok().flatten() } else { None };
+        let engine = match &found {
+            Some(found) => Engine::Local { slots: found.slots.map(|slots| slots as usize) },
+            None if nearby => Engine::Local { slots: None },
+            None => Engine::Hosted,
+        };
+        let free = found.is_some_and(|found| found.kind.runs_models());
         Self { profile, limits: RouteLimits { engine, ..RouteLimits::default() }, free }
     }
 }
@@ -151,7 +161,7 @@ pub struct Answered {
     /// As JSON, when a schema was asked for.
     pub json: Option<serde_json::Value>,
     /// What all calls cost; `None` when the model has no price.
-    pub cost: Option<MicroUsd>,
+    pub cost: Option<NanoUsd>,
     /// It cost nothing: it was known, or somebody else asked the same at the same time.
     pub cached: bool,
     /// Calls that led to it.
@@ -227,7 +237,10 @@ impl Llm {
     }
 
     async fn new_route(&self, name: &str, model: &str) -> Result<Route> {
-        let at_address = name.contains("://").then(|| ProfileSetup::at(name));
+        let at_address = match name.contains("://") {
+            true => Some(ProfileSetup::at(name).await),
+            false => None,
+        };
         let setup = at_address.as_ref().map_or_else(|| self.setup(name), Ok)?;
         let provider = self.provider(name, setup)?;
         let identity = format!("{}|{model}", setup.profile.route_identity());
@@ -272,6 +285,13 @@ impl Llm {
     /// The models that a profile's provider offers.
     pub async fn models(&self, profile: &str) -> Result<Vec<ModelInfo>> {
         self.provider(profile, self.setup(profile)?)?.models().await
+    }
+
+    /// Whether a profile's answers are made up, and so is what they cost.
+    pub fn is_simulated(&self, profile: &str, model: &str) -> bool {
+        let own = self.inner.options.profiles.get(profile);
+        model.starts_with(SIM_MODEL_PREFIX)
+            || own.is_some_and(|own| own.profile.provider == ProviderKind::Sim)
     }
 
     /// A model's price: nothing on a machine of one's own, made up for a simulator, by the table otherwise.
@@ -328,7 +348,7 @@ impl Llm {
             return Ok(Answered {
                 answer: known.answer,
                 json,
-                cost: Some(MicroUsd::ZERO),
+                cost: Some(NanoUsd::ZERO),
                 cached: true,
                 calls: 0,
             });
@@ -343,7 +363,7 @@ impl Llm {
             return Ok(flown.value);
         }
         self.count(&ask.scopes, Event::Cached);
-        Ok(Answered { cost: Some(MicroUsd::ZERO), cached: true, calls: 0, ..flown.value })
+        Ok(Answered { cost: Some(NanoUsd::ZERO), cached: true, calls: 0, ..flown.value })
     }
 
     /// Goes on from an answer that came another way, such as by a batch, and was booked there.
@@ -351,7 +371,7 @@ impl Llm {
         &self,
         ask: Ask,
         answer: Answer,
-        cost: Option<MicroUsd>,
+        cost: Option<NanoUsd>,
         stop: impl Future<Output = ()> + Send,
     ) -> Result<Answered> {
         let mut stop: Stop<'_> = Box::pin(stop);
@@ -367,7 +387,8 @@ impl Llm {
         }
     }
 
-    fn now_ms(&self) -> i64 {
+    /// The time of day, in milliseconds since the epoch.
+    pub fn now_ms(&self) -> i64 {
         self.inner.options.clock.now_ms()
     }
 }

@@ -28,7 +28,12 @@ use outage::Outage;
 use writer::Writer;
 
 /// The tables, step by step: each version of the schema is one more. Old ones are never changed.
-const MIGRATIONS: [&str; 2] = [include_str!("file/schema.sql"), include_str!("file/schema_2.sql")];
+const MIGRATIONS: [&str; 4] = [
+    include_str!("file/schema.sql"),
+    include_str!("file/schema_2.sql"),
+    include_str!("file/schema_3.sql"),
+    include_str!("file/schema_4.sql"),
+];
 const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
 /// How long opening waits for other processes that open the same file.
 const OPEN_WAIT_MAX: Duration = Duration::from_secs(10);

@@ -5,6 +5,7 @@ use tracing::field::Empty;
 use tracing::{Span, info_span};
 
 use crate::error::Error;
+use crate::money::NanoUsd;
 use crate::provider::{BatchState, Caps};
 use crate::types::{Answer, ChatRequest, EmbedRequest, Request, Stop, Usage};
 
@@ -97,22 +98,22 @@ pub fn record_batch(span: &Span, id: &str, state: Option<BatchState>) {
 
 /// Writes an answer to its span, which passes over what it has no field for. The conventions count cached tokens as
 /// input tokens too.
-pub fn record_answer(span: &Span, answer: &Answer, cost_micros: Option<u64>) {
+pub fn record_answer(span: &Span, answer: &Answer, cost: Option<NanoUsd>) {
     span.record("gen_ai.response.id", answer.id.as_str());
     span.record("gen_ai.response.model", answer.model.as_str());
     span.record(FINISH_REASONS, finish_reason(answer.stop));
-    record_usage(span, &answer.usage, cost_micros);
+    record_usage(span, &answer.usage, cost);
 }
 
 /// Writes tokens and their cost to a span, of one answer or of all in a batch.
-pub fn record_usage(span: &Span, usage: &Usage, cost_micros: Option<u64>) {
+pub fn record_usage(span: &Span, usage: &Usage, cost: Option<NanoUsd>) {
     span.record("gen_ai.usage.input_tokens", usage.input());
     span.record("gen_ai.usage.output_tokens", usage.output());
     span.record("gen_ai.usage.cache_read.input_tokens", usage.cache_read);
     span.record("gen_ai.usage.cache_creation.input_tokens", usage.cache_write);
     span.record("gen_ai.usage.reasoning.output_tokens", usage.reasoning);
-    if let Some(micros) = cost_micros {
-        span.record("longhaul.cost.usd", micros as f64 / 1e6);
+    if let Some(cost) = cost {
+        span.record("longhaul.cost.usd", cost.as_dollars());
     }
 }
 

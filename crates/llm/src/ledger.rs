@@ -1,4 +1,4 @@
-//! What was spent, to the micro-dollar and over all processes that share the file.
+//! What was spent, to the nano-dollar and over all processes that share the file.
 //!
 //! Before a paid call its ceiling is reserved, durably: if the process dies, the call stays booked. A cap is checked inside
 //! that transaction, so no number of processes can pass it together. Afterwards the truth is settled in its place, or the
@@ -10,15 +10,17 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::file::{FileError, FileResult, LlmFile};
-use crate::money::MicroUsd;
+use crate::money::NanoUsd;
 use crate::types::Usage;
 
 mod book;
 mod report;
+mod resolve;
 mod scope;
 mod sheet;
 
 pub use report::{ScopeTotals, Spend, Totals};
+pub use resolve::{Decision, Resolved, UnknownCall, UnknownFilter, Verdict};
 pub use scope::{Scope, day_of};
 pub(crate) use sheet::Sheet;
 
@@ -26,8 +28,8 @@ pub(crate) use sheet::Sheet;
 const SCOPES_MAX: usize = 16;
 /// Bytes of each name: of a call, a job, a scope, a part, a profile, a model.
 const NAME_BYTES_MAX: usize = 256;
-/// The most that one reservation or settlement moves: a thousand million dollars, far below where sums would overflow.
-const AMOUNT_MAX: MicroUsd = MicroUsd::dollars(1_000_000_000);
+/// The most that one reservation or settlement moves: ten million dollars, far below where sums would overflow.
+const AMOUNT_MAX: NanoUsd = NanoUsd::dollars(10_000_000);
 /// The most tokens of a class, and requests or answers, that one settlement books.
 const COUNT_MAX: u64 = 1_000_000_000_000;
 
@@ -50,15 +52,13 @@ pub struct Reservation {
     /// Where it counts.
     pub scopes: Vec<Scope>,
     /// The most it can cost; `None` is unpriced.
-    pub ceiling: Option<MicroUsd>,
+    pub ceiling: Option<NanoUsd>,
     /// How many requests it covers: 1, or a batch's.
     pub requests: u64,
     /// Whose account, for reports.
     pub profile: String,
     /// Which model, for reports.
     pub model: String,
-    /// Lets an unpriced call pass under a cap, which then no longer holds.
-    pub allow_unpriced: bool,
 }
 
 /// What became of a reservation that was let pass.
@@ -76,7 +76,7 @@ pub struct Spent {
     /// Tokens, as the provider told.
     pub usage: Usage,
     /// Money; `None` is unpriced.
-    pub cost: Option<MicroUsd>,
+    pub cost: Option<NanoUsd>,
     /// Usable answers.
     pub answers: u64,
 }
@@ -89,16 +89,7 @@ pub struct PartSpent {
     /// What it brought and cost.
     pub spent: Spent,
     /// Its share of the batch's ceiling, which is freed; `None` where the batch is unpriced.
-    pub ceiling_share: Option<MicroUsd>,
-}
-
-/// What becomes of the rest of a batch that is closed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rest {
-    /// It was never run, or the provider does not charge for it.
-    NotBilled,
-    /// It may have been billed.
-    Unknown,
+    pub ceiling_share: Option<NanoUsd>,
 }
 
 /// What is counted and is no money.
@@ -131,21 +122,21 @@ impl Event {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{scope} has a cap of {cap}: {spent} is spent, {open} is reserved by calls under way and {unknown} may have been \
-     billed, so a call of up to {ceiling} does not fit; raise the cap, or lower max_tokens"
+     billed, so a call of up to {ceiling} does not fit; raise the cap, or bound answers with --max-tokens"
 )]
 pub struct OverBudget {
     /// Whose cap.
     pub scope: Scope,
     /// The cap.
-    pub cap: MicroUsd,
+    pub cap: NanoUsd,
     /// Booked for good.
-    pub spent: MicroUsd,
+    pub spent: NanoUsd,
     /// Reserved by calls under way.
-    pub open: MicroUsd,
+    pub open: NanoUsd,
     /// Reserved by calls whose end nobody saw.
-    pub unknown: MicroUsd,
+    pub unknown: NanoUsd,
     /// What was asked for.
-    pub ceiling: MicroUsd,
+    pub ceiling: NanoUsd,
 }
 
 impl OverBudget {
@@ -163,14 +154,15 @@ pub enum LedgerError {
     OverBudget(Box<OverBudget>),
     /// A cap cannot be kept without a price.
     #[error(
-        "{scope} has a cap of {cap}, but {model} has no price, so the cap cannot be kept; add a price for it, or lift \
-         the cap"
+        "{scope} has a cap of {cap}, but {model} has no price, so the cap cannot be kept; name its price in the file of \
+         llm.prices, say local = true in its profile if it runs on a machine of yours, or let it pass uncounted with \
+         --allow-unpriced"
     )]
     Unpriced {
         /// Whose cap.
         scope: Scope,
         /// The cap.
-        cap: MicroUsd,
+        cap: NanoUsd,
         /// The model without a price.
         model: String,
     },
@@ -254,18 +246,25 @@ impl Ledger {
         self.file.write(move |tx| book::settle_parts(tx, &call, &parts)).await?
     }
 
-    /// Ends a batch. Telling its parts again then changes nothing. False when it was closed before.
-    pub async fn close(&self, call: &str, rest: Rest, now_ms: i64) -> Result<bool, LedgerError> {
+    /// Ends a batch whose rest was not billed. Telling its parts again then changes nothing. False when it was closed before.
+    pub async fn close(&self, call: &str, now_ms: i64) -> Result<bool, LedgerError> {
         let call = call.to_owned();
-        self.file.write(move |tx| book::close(tx, &call, rest, now_ms)).await?
+        self.file.write(move |tx| book::close(tx, &call, now_ms)).await?
     }
 
     /// Sets or lifts a cap. It holds from now on; what is spent or reserved already is not undone.
-    pub async fn set_cap(&self, scope: &Scope, cap: Option<MicroUsd>) -> FileResult<()> {
+    pub async fn set_cap(&self, scope: &Scope, cap: Option<NanoUsd>) -> FileResult<()> {
         check_scope(scope)?;
         let scope = scope.clone();
-        let cap = cap.map(|cap| cap.min(MicroUsd::MAX));
+        let cap = cap.map(|cap| cap.min(NanoUsd::MAX));
         self.file.write(move |tx| tx.sheet.set_cap(tx.connection, scope.as_str(), cap)).await
+    }
+
+    /// Says whether calls without a price pass under a scope's cap. It does not count them: it holds for the others only.
+    pub async fn allow_unpriced(&self, scope: &Scope, allow: bool) -> FileResult<()> {
+        check_scope(scope)?;
+        let scope = scope.clone();
+        self.file.write(move |tx| tx.sheet.allow_unpriced(tx.connection, scope.as_str(), allow)).await
     }
 
     /// Counts an event. It is written with the next commit, within a second: a process that is killed in between loses it.

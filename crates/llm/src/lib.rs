@@ -31,12 +31,12 @@ pub mod trace;
 pub mod types;
 pub mod wire;
 
-pub use client::{Answered, Ask, Call, Llm, LlmOptions, ProfileSetup};
+pub use client::{Answered, Ask, Call, Llm, LlmOptions, ProfileSetup, Room};
 pub use error::{Class, Error, Result};
 pub use file::LlmFile;
 pub use http::{pinned_client, plain_client};
 pub use ledger::{Ledger, PartSpent, Scope, Spent, Totals};
-pub use money::MicroUsd;
+pub use money::{CostRange, NanoUsd};
 pub use profile::{Profile, ProviderKind, Secret, connect};
 pub use provider::{Caps, Provider, RateSignals, Reply};
 pub use reqwest::Client as HttpClient;

@@ -51,8 +51,20 @@ pub enum EngineKind {
     LlamaCpp,
     /// vLLM.
     Vllm,
-    /// Something that lists models as OpenAI does.
+    /// LM Studio.
+    LmStudio,
+    /// Something that lists models as OpenAI does. It may run them, or pass calls on to a provider that bills them.
     Compatible,
+}
+
+impl EngineKind {
+    /// Whether it runs models itself, so that a call costs nothing.
+    pub const fn runs_models(self) -> bool {
+        match self {
+            Self::Ollama | Self::LlamaCpp | Self::Vllm | Self::LmStudio => true,
+            Self::Compatible => false,
+        }
+    }
 }
 
 impl fmt::Display for EngineKind {
@@ -61,6 +73,7 @@ impl fmt::Display for EngineKind {
             Self::Ollama => "Ollama",
             Self::LlamaCpp => "llama.cpp",
             Self::Vllm => "vLLM",
+            Self::LmStudio => "LM Studio",
             Self::Compatible => "an OpenAI-compatible server",
         })
     }
@@ -71,8 +84,10 @@ pub async fn detect(address: &str) -> Result<Option<LocalEngine>> {
     let root = address.trim_end_matches('/').trim_end_matches("/v1").to_owned();
     let probe = Probe::new(&root)?;
     // The order matters: the more particular question goes first.
-    if let Some(version) = probe.text("/api/version", "version").await {
-        let models = names(&probe.get("/api/tags").await.unwrap_or_default()["models"], "name");
+    if let Some(version) = probe.text("/api/version", "version").await
+        && let Some(tags) = probe.get("/api/tags").await
+    {
+        let models = names(&tags["models"], "name");
         let engine = LocalEngine::new(EngineKind::Ollama, &root);
         return Ok(Some(LocalEngine { version: Some(version), models, ..engine }));
     }
@@ -87,13 +102,22 @@ pub async fn detect(address: &str) -> Result<Option<LocalEngine>> {
     if probe.is_loading().await {
         return Ok(Some(LocalEngine { ready: false, ..LocalEngine::new(EngineKind::LlamaCpp, &root) }));
     }
-    if let Some(version) = probe.text("/version", "version").await {
-        let engine = LocalEngine::new(EngineKind::Vllm, &root);
-        return Ok(Some(LocalEngine { version: Some(version), models: probe.models().await, ..engine }));
+    // LM Studio's own list tells how each model is quantized; a gateway would not know.
+    if let Some(list) = probe.get("/api/v0/models").await
+        && list["data"].as_array().into_iter().flatten().any(|model| model["quantization"].is_string())
+    {
+        let engine = LocalEngine::new(EngineKind::LmStudio, &root);
+        return Ok(Some(LocalEngine { models: names(&list["data"], "id"), ..engine }));
     }
-    let compatible = probe.get("/v1/models").await.is_some_and(|list| list["data"].is_array());
-    let engine = LocalEngine::new(EngineKind::Compatible, &root);
-    Ok(if compatible { Some(LocalEngine { models: probe.models().await, ..engine }) } else { None })
+    let Some(list) = probe.get("/v1/models").await.filter(|list| list["data"].is_array()) else {
+        return Ok(None);
+    };
+    // Many gateways have a version; whose models they are is told by their owner.
+    let owned = list["data"].as_array().into_iter().flatten().any(|model| model["owned_by"] == "vllm");
+    let kind = if owned { EngineKind::Vllm } else { EngineKind::Compatible };
+    let version = if owned { probe.text("/version", "version").await } else { None };
+    let models = names(&list["data"], "id");
+    Ok(Some(LocalEngine { version, models, ..LocalEngine::new(kind, &root) }))
 }
 
 /// The command that starts the engine which listens at an address by custom.

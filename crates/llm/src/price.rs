@@ -3,7 +3,7 @@
 
 use jiff::civil::Date;
 
-use crate::money::MicroUsd;
+use crate::money::NanoUsd;
 use crate::types::Usage;
 
 mod table;
@@ -16,8 +16,8 @@ const BUILT_IN: &str = include_str!("prices.toml");
 pub const OUTPUT_TOKENS_DEFAULT_MAX: u64 = 32_768;
 /// Prices are for so many tokens.
 const TOKENS_PER_PRICE: u128 = 1_000_000;
-/// A share of one, in millionths.
-const WHOLE: u64 = 1_000_000;
+/// A share of one, in billionths.
+const WHOLE: u64 = 1_000_000_000;
 
 /// Price tables in layers; the first that knows a model decides.
 #[derive(Debug, Clone)]
@@ -48,7 +48,7 @@ pub struct Price {
     pub rates: Rates,
     /// For the whole call, once its input is longer than so many tokens.
     pub long: Option<(u64, Rates)>,
-    /// What a batch pays of it, in millionths.
+    /// What a batch pays of it, in billionths.
     batch_share: u64,
     /// Most tokens that the model can answer with, where known.
     pub output_max: Option<u64>,
@@ -60,13 +60,13 @@ pub struct Price {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rates {
     /// Input that no cache knew.
-    pub input: MicroUsd,
+    pub input: NanoUsd,
     /// Output, visible or not.
-    pub output: MicroUsd,
+    pub output: NanoUsd,
     /// Input written to the provider's cache; as `input` where the table is silent.
-    pub cache_write: MicroUsd,
+    pub cache_write: NanoUsd,
     /// Input read from it; as `input` where the table is silent.
-    pub cache_read: MicroUsd,
+    pub cache_read: NanoUsd,
 }
 
 impl Prices {
@@ -132,8 +132,14 @@ impl Price {
         self.rates == Rates::default()
     }
 
-    /// What a call cost, rounded up to a micro-dollar once.
-    pub fn cost(&self, usage: &Usage, batch: bool) -> MicroUsd {
+    /// What a call cost, to the nearest nano-dollar.
+    pub fn cost(&self, usage: &Usage, batch: bool) -> NanoUsd {
+        let (sum, unit) = self.parts(usage, batch);
+        amount(sum.saturating_add(unit / 2) / unit)
+    }
+
+    /// What a call costs, in parts of a nano-dollar, and how many of them make one.
+    fn parts(&self, usage: &Usage, batch: bool) -> (u128, u128) {
         let rates = self.rates_for(usage.input());
         let classes = [
             (usage.fresh_in, rates.input),
@@ -147,24 +153,24 @@ impl Price {
             .map(|(tokens, rate)| u128::from(tokens) * u128::from(rate.0))
             .fold(0, u128::saturating_add);
         let share = u128::from(if batch { self.batch_share } else { WHOLE });
-        let micros = sum.saturating_mul(share).div_ceil(TOKENS_PER_PRICE * u128::from(WHOLE));
-        MicroUsd(u64::try_from(micros).unwrap_or(u64::MAX)).min(MicroUsd::MAX)
+        (sum.saturating_mul(share), TOKENS_PER_PRICE * u128::from(WHOLE))
     }
 
     /// The most that a call can cost, given its input. All input is taken at the dearest input price, because whether a
     /// cache takes or gives it is not known before. Without `max_tokens` the model may answer as long as it can.
-    pub fn ceiling(&self, input_tokens: u64, max_tokens: Option<u32>, choices: u64, batch: bool) -> MicroUsd {
+    pub fn ceiling(&self, input_tokens: u64, max_tokens: Option<u32>, choices: u64, batch: bool) -> NanoUsd {
         let rates = self.rates_for(input_tokens);
         let written = rates.cache_write > rates.input;
         let (fresh_in, cache_write) = if written { (0, input_tokens) } else { (input_tokens, 0) };
         let longest = self.output_max.unwrap_or(OUTPUT_TOKENS_DEFAULT_MAX);
         let out = max_tokens.map_or(longest, u64::from).saturating_mul(choices);
-        self.cost(&Usage { fresh_in, cache_write, out, ..Usage::default() }, batch)
+        let (sum, unit) = self.parts(&Usage { fresh_in, cache_write, out, ..Usage::default() }, batch);
+        amount(sum.div_ceil(unit))
     }
 
     /// What a batch pays, as a share of one.
     pub fn batch_share(&self) -> f64 {
-        // Millionths of one are exact in a double; it is for show.
+        // Billionths of one are exact in a double; it is for show.
         self.batch_share as f64 / WHOLE as f64
     }
 
@@ -179,6 +185,10 @@ impl Price {
             Some(_) | None => &self.rates,
         }
     }
+}
+
+fn amount(nanos: u128) -> NanoUsd {
+    NanoUsd(u64::try_from(nanos).unwrap_or(u64::MAX)).min(NanoUsd::MAX)
 }
 
 fn age_days(as_of: Date, today: Date) -> u32 {

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::cache::Key;
 use crate::error::{Class, Error, Result};
-use crate::money::MicroUsd;
+use crate::money::NanoUsd;
 use crate::price::Price;
 use crate::provider::{BatchCaps, Caps, Provider, Reply};
 use crate::rate::Controller;
@@ -179,14 +179,15 @@ impl Route {
     }
 
     /// What so many tokens cost.
-    pub fn cost(&self, usage: &Usage, billing: Billing) -> Option<MicroUsd> {
+    pub fn cost(&self, usage: &Usage, billing: Billing) -> Option<NanoUsd> {
         self.inner.price.as_ref().map(|price| price.cost(usage, billing == Billing::Batch))
     }
 
-    /// The most that a request can cost.
-    pub fn ceiling(&self, request: &Request, billing: Billing) -> Option<MicroUsd> {
+    /// The most that a request can cost. No token has less than a byte, so that text in any language is covered; what is
+    /// expected is a fourth of it.
+    pub fn ceiling(&self, request: &Request, billing: Billing) -> Option<NanoUsd> {
         let price = self.inner.price.as_ref()?;
-        let input = tokens::estimate(request, 1.0);
+        let input = tokens::most(request);
         let in_batch = billing == Billing::Batch;
         Some(price.ceiling(input, request.max_tokens(), request.choices(), in_batch))
     }

@@ -30,6 +30,11 @@ pub fn estimate(request: &Request, factor: f64) -> u64 {
     (plain as f64 * factor).ceil() as u64
 }
 
+/// The most input tokens that a request can have: no token has less than a byte.
+pub fn most(request: &Request) -> u64 {
+    estimate(request, BYTES_PER_TOKEN as f64)
+}
+
 /// Estimates a text's tokens.
 pub fn of_text(text: &str) -> u64 {
     of_bytes(text.len())

@@ -13,8 +13,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use longhaul_llm::Endpoint;
 use longhaul_llm::wire::openai::VectorForm;
+use longhaul_llm::{Endpoint, NanoUsd};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -146,9 +146,9 @@ pub(crate) struct Answer {
     /// Tokens in disjoint classes.
     #[serde(default)]
     pub(crate) usage: Value,
-    /// What it cost, in millionths of a dollar; unknown where the price is.
+    /// What it cost; unknown where the price is.
     #[serde(default)]
-    pub(crate) cost_micros: Option<i64>,
+    pub(crate) cost_usd: Option<NanoUsd>,
     /// Whether it came from the cache.
     #[serde(default)]
     pub(crate) cached: bool,

@@ -23,7 +23,8 @@ pub(crate) use admin::{
 pub(crate) use enqueue::{EnqueueArgs, JobFlags};
 pub(crate) use jobs::{BulkArgs, JobsCommand, ListArgs, RetryArgs, UnparkArgs, WaitArgs};
 pub(crate) use llm::{
-    CacheUse, Decision, KeysCommand, PromptArgs, RunArgs, RunsCommand, SimCommand, SimServeArgs,
+    BillVerdict, CacheUse, CostsArgs, CostsCommand, Decision, EstimateArgs, KeysCommand, PromptArgs, RunArgs,
+    RunsCommand, SimCommand, SimServeArgs, WhichCalls,
 };
 pub(crate) use sheet::{SheetCommand, SheetScoreArgs};
 pub(crate) use verify::{
@@ -140,10 +141,10 @@ pub(crate) enum Command {
     Sheet(SheetCommand),
     /// Says what a file of prompts would cost; sends nothing.
     #[command(after_help = "Example:\n  longhaul estimate prompts.jsonl --model gpt-5-mini")]
-    Estimate(Box<PromptArgs>),
-    /// Shows what was spent, by day and model.
-    #[command(after_help = "Example:\n  longhaul costs -o json")]
-    Costs,
+    Estimate(Box<EstimateArgs>),
+    /// Shows what was spent, by day and model; decides about calls that may have been billed.
+    #[command(after_help = llm::COSTS_EXAMPLES)]
+    Costs(CostsArgs),
     /// Lists the models of a profile, and local engines that answer.
     #[command(after_help = "Example:\n  longhaul models --profile ollama")]
     Models,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::ValueEnum;
-use longhaul_llm::MicroUsd;
+use longhaul_llm::NanoUsd;
 use serde::Serialize;
 
 use crate::exit::{Code, Failure};
@@ -312,7 +312,7 @@ pub(crate) fn concurrency(text: &str) -> Result<u32, String> {
 }
 
 /// Limits on spending by tag.
-pub(crate) fn tag_budgets(text: &str) -> Result<Vec<(String, MicroUsd)>, String> {
+pub(crate) fn tag_budgets(text: &str) -> Result<Vec<(String, NanoUsd)>, String> {
     let budget = |item: String| {
         let (tag, money) =
             item.split_once('=').ok_or_else(|| expected("TAG=DOLLARS, separated by commas"))?;

@@ -114,7 +114,7 @@ async fn run(app: &App, command: &Command) -> Result<Code> {
         Command::Runs(command) => commands::runs::run(app, command).await,
         Command::Sheet(command) => commands::sheet::run(app, command).await,
         Command::Estimate(args) => commands::run::estimate::run(app, args).await,
-        Command::Costs => commands::costs::run(app).await,
+        Command::Costs(args) => commands::costs::run(app, args).await,
         Command::Models => commands::models::run(app).await,
         Command::Keys(command) => commands::keys::run(app, command),
         Command::Sim(SimCommand::Serve(args)) => commands::sim::serve(app, args).await,

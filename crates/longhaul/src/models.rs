@@ -9,8 +9,8 @@ use anyhow::{Context as _, Result};
 use longhaul_llm::cache::{Cache, CacheOptions};
 use longhaul_llm::clock::SystemWallClock;
 use longhaul_llm::file::LlmFile;
-use longhaul_llm::price::Prices;
-use longhaul_llm::profile::ProviderKind;
+use longhaul_llm::price::{Prices, provider_of};
+use longhaul_llm::profile::{Profile, ProviderKind, Secret};
 use longhaul_llm::sim::{SimCore, SimProvider};
 use longhaul_llm::{Llm, LlmOptions, ProfileSetup, Provider, Scope};
 use longhaul_queue::Queue;
@@ -111,6 +111,35 @@ impl Setup {
                     .hint("name one: --profile NAME, or llm.profile in longhaul.toml")
                     .into())
             }
+        }
+    }
+
+    /// The profile whose prices an estimate goes by: the one that would be used, or the one that prices the model. Profiles
+    /// without a key get a placeholder, since providers ask for one before anything is sent, and nothing is.
+    pub(crate) fn to_estimate(&mut self, app: &App, model: Option<&str>) -> Result<String> {
+        let chosen = match (self.chosen(), model) {
+            (Err(error), Some(model)) => {
+                let prices = prices(app)?;
+                let mut priced = self.profiles.iter().filter(|(_, setup)| {
+                    let Profile { provider, base_url, .. } = &setup.profile;
+                    let list = provider_of(provider.as_str(), base_url);
+                    list.is_some_and(|list| prices.find(list, model).is_some())
+                });
+                priced.next().map(|(name, _)| name.clone()).ok_or(error)?
+            }
+            (chosen, _) => chosen?,
+        };
+        for setup in self.profiles.values_mut() {
+            setup.profile.key.get_or_insert_with(|| Secret::new("estimate"));
+        }
+        Ok(chosen)
+    }
+
+    /// The models, with what they remember where there is something; nothing is made.
+    pub(crate) fn llm_to_read(&self, app: &App) -> Result<Llm> {
+        match &file_of(app)? {
+            Some(path) if path.exists() => self.llm_at(app, path),
+            Some(_) | None => self.llm_in_memory(app),
         }
     }
 

@@ -213,22 +213,6 @@ pub(crate) fn short_count(number: u64) -> String {
     }
 }
 
-/// Millionths of a dollar for people: cents, or as many places as a small amount needs.
-pub(crate) fn dollars(micros: u64) -> String {
-    let places = match micros {
-        0 => 2,
-        1..1_000 => 6,
-        1_000..100_000 => 4,
-        _ => 2,
-    };
-    format!("${:.places$}", micros as f64 / 1e6)
-}
-
-/// Millionths of a dollar for programs.
-pub(crate) fn plain_dollars(micros: u64) -> String {
-    format!("{:.6}", micros as f64 / 1e6)
-}
-
 /// Writes to stdout at once. A reader that went away ends the command quietly.
 pub(crate) fn write_stdout(text: &str) -> Result<()> {
     let mut stdout = io::stdout().lock();

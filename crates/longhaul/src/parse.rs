@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::civil;
 use jiff::tz::TimeZone;
-use longhaul_llm::MicroUsd;
+use longhaul_llm::NanoUsd;
 use longhaul_pipelines::bulk::plan::Strategy;
 use longhaul_queue::job::{OnFailure, Retention};
 use longhaul_queue::limits::check_name;
@@ -90,7 +90,7 @@ pub(crate) fn size(text: &str) -> Result<usize, String> {
 }
 
 /// Dollars: `5`, `0.25` or `$1.50`.
-pub(crate) fn money(text: &str) -> Result<MicroUsd, String> {
+pub(crate) fn money(text: &str) -> Result<NanoUsd, String> {
     text.parse().map_err(|_| format!("{text:?} is not an amount of dollars; write 5, 0.25 or $1.50"))
 }
 

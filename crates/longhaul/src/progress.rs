@@ -1,5 +1,6 @@
 //! Progress on stderr: a bar on a terminal; off it one `key=value` line every 10 seconds or 5 %.
 
+use longhaul_llm::{NanoUsd, Totals};
 use std::io::{IsTerminal, stderr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -47,6 +48,21 @@ pub(crate) struct Fact {
     pub(crate) value: String,
     /// How a bar says it.
     pub(crate) text: String,
+}
+
+impl Fact {
+    /// What was spent, and what is expected in all. What has no price is not nothing.
+    pub(crate) fn cost(spent: &Totals, estimated: Option<NanoUsd>, projected: Option<NanoUsd>) -> Self {
+        let unpriced = spent.unpriced_calls > 0 || (estimated.is_none() && spent.cost == NanoUsd::ZERO);
+        let (value, text) = match projected.or(estimated) {
+            _ if unpriced => ("unpriced".to_owned(), "unpriced".to_owned()),
+            Some(expected) => {
+                (spent.cost.plain(), format!("{} of ~{}", spent.cost.short(), expected.short()))
+            }
+            None => (spent.cost.plain(), spent.cost.short()),
+        };
+        Self { name: "cost_usd", value, text }
+    }
 }
 
 /// Shows progress until it is dropped.

@@ -21,10 +21,12 @@ mod detect;
 mod ids;
 mod json;
 mod lines;
+mod pick;
 mod source;
 mod table;
 mod template;
 
+pub(crate) use pick::{Pick, Picked};
 pub(crate) use template::Template;
 
 use self::check::{Checker, Problems};
@@ -179,6 +181,7 @@ pub(crate) struct Prompts {
     source: Source,
     shape: Shape,
     options: Options,
+    pick: Pick,
 }
 
 impl Prompts {
@@ -186,7 +189,7 @@ impl Prompts {
     pub(crate) fn open(path: &Path, options: Options) -> Result<Self> {
         let source = Source::open(path)?;
         let shape = detect::shape(path, &source, &options)?;
-        Ok(Self { source, shape, options })
+        Ok(Self { source, shape, options, pick: Pick::default() })
     }
 
     /// Reads everything once, stores nothing, and refuses the file if a line of it cannot be used.
@@ -228,9 +231,14 @@ impl Prompts {
         self.options.template.as_ref()
     }
 
-    /// The prompts in the order of the file, one at a time.
-    pub(crate) fn lines(&self) -> Result<Lines<'_>> {
-        self.read()
+    /// The prompts in the order of the file, one at a time: those that are picked.
+    pub(crate) fn lines(&self) -> Result<Picked<'_>> {
+        Ok(Picked::new(self.read()?, self.pick))
+    }
+
+    /// Hands out a part of the prompts only.
+    pub(crate) fn picking(self, pick: Pick) -> Self {
+        Self { pick, ..self }
     }
 
     fn read(&self) -> Result<Lines<'_>> {

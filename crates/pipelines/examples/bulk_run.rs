@@ -63,9 +63,9 @@ async fn submit(bulk: &Bulk) -> Result<RunId, Box<dyn Error>> {
             name: "three prompts".to_owned(),
             sha256: PROMPTS.concat(),
             requests: PROMPTS.len() as u64,
-            form: String::new(),
+            ..Source::default()
         },
-        estimate_micros: None,
+        expected: None,
     };
     let mut submission = Submission::begin(bulk, settings).await?;
     for prompt in PROMPTS {

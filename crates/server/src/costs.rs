@@ -1,7 +1,7 @@
 //! What was spent, by day and model: one report for the API, the command line and the tools of agents.
 
 use longhaul_llm::ledger::{Spend, day_of};
-use longhaul_llm::{Llm, SIM_MODEL_PREFIX, Scope};
+use longhaul_llm::{CostRange, Llm, NanoUsd, Scope};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -16,8 +16,9 @@ pub struct Costs {
     pub items: Vec<CostLine>,
     /// Calls of all days whose end nobody saw; they may have been billed.
     pub unknown_calls: u64,
-    /// The most that those can have cost, in millionths of a dollar.
-    pub unknown_ceiling_micros: u64,
+    /// The most that those can have cost, in dollars.
+    #[schema(value_type = f64)]
+    pub unknown_ceiling_usd: NanoUsd,
 }
 
 /// Spending of a day with a model.
@@ -35,14 +36,19 @@ pub struct CostLine {
     pub input_tokens: u64,
     /// All output.
     pub output_tokens: u64,
-    /// In millionths of a dollar; absent when the model has no price.
-    pub cost_micros: Option<u64>,
+    /// What is booked, in dollars; absent when the model has no price.
+    #[schema(value_type = Option<f64>)]
+    pub cost_usd: Option<NanoUsd>,
+    /// The same with all calls of unknown end at the most they can have cost: the bill is between the two.
+    #[schema(value_type = Option<f64>)]
+    pub cost_max_usd: Option<NanoUsd>,
     /// Requests without a price.
     pub unpriced_calls: u64,
     /// Calls whose end nobody saw; they may have been billed.
     pub unknown_calls: u64,
-    /// The most that those can have cost, in millionths of a dollar.
-    pub unknown_ceiling_micros: u64,
+    /// The most that those can have cost, in dollars.
+    #[schema(value_type = f64)]
+    pub unknown_ceiling_usd: NanoUsd,
     /// The model is a simulator, and the money is not real.
     pub simulated: bool,
 }
@@ -55,29 +61,38 @@ impl Costs {
         let rows = ledger.spend(&day_of(now_ms - (days - 1) * DAY_MS), &day_of(now_ms)).await?;
         let all = ledger.totals(&Scope::all()).await?;
         Ok(Self {
-            items: rows.into_iter().map(CostLine::from).collect(),
+            items: rows.into_iter().map(|row| CostLine::new(llm, row)).collect(),
             unknown_calls: all.unknown_calls,
-            unknown_ceiling_micros: all.unknown_ceiling.0,
+            unknown_ceiling_usd: all.unknown_ceiling,
         })
     }
 }
 
-impl From<Spend> for CostLine {
-    fn from(row: Spend) -> Self {
+impl CostLine {
+    fn new(llm: &Llm, row: Spend) -> Self {
         // A row of calls of unknown end alone has a price too: nothing so far.
         let priced = row.unpriced_calls < row.calls || row.calls == 0;
         Self {
             day: row.day,
-            profile: row.profile,
             calls: row.calls,
             input_tokens: row.usage.input(),
             output_tokens: row.usage.output(),
-            cost_micros: priced.then_some(row.cost.0),
+            cost_usd: priced.then_some(row.cost),
+            cost_max_usd: priced.then_some(row.cost.saturating_add(row.unknown_ceiling)),
             unpriced_calls: row.unpriced_calls,
             unknown_calls: row.unknown_calls,
-            unknown_ceiling_micros: row.unknown_ceiling.0,
-            simulated: row.model.starts_with(SIM_MODEL_PREFIX),
+            unknown_ceiling_usd: row.unknown_ceiling,
+            simulated: llm.is_simulated(&row.profile, &row.model),
+            profile: row.profile,
             model: row.model,
+        }
+    }
+
+    /// What it came to, for people.
+    pub fn cost(&self) -> String {
+        match self.cost_usd.zip(self.cost_max_usd) {
+            Some((low, high)) => CostRange { low, high }.to_string(),
+            None => "unpriced".to_owned(),
         }
     }
 }

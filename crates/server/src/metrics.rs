@@ -190,7 +190,7 @@ async fn models(ctx: &Ctx, text: &mut Text) -> Result<(), Problem> {
         for (class, count) in classes {
             *tokens.entry((row.model.clone(), class)).or_default() += count as f64;
         }
-        *cost.entry(row.model.clone()).or_default() += row.cost.0 as f64 / 1e6;
+        *cost.entry(row.model.clone()).or_default() += row.cost.as_dollars();
     }
     let rows =
         tokens.iter().map(|((model, class), count)| ([("model", model.as_str()), ("class", *class)], *count));

@@ -262,11 +262,11 @@ async fn a_damaged_page_of_the_cache_spoils_nothing_else() {
     // In one group: what fails for the cache must not fail for the ledger.
     let (key, answer) = (key("b"), answer("b"));
     let put = cache.put(CacheMode::Auto, &key, &answer, NOW);
-    let (set, ()) = tokio::join!(ledger.set_cap(&all, Some(crate::money::MicroUsd(7))), put);
+    let (set, ()) = tokio::join!(ledger.set_cap(&all, Some(crate::money::NanoUsd(7))), put);
     set.expect("the rest of the file works");
     assert!(has_warned(&cache));
     let cap = ledger.scope(&all).await.expect("it answers").and_then(|found| found.cap);
-    assert_eq!(cap, Some(crate::money::MicroUsd(7)));
+    assert_eq!(cap, Some(crate::money::NanoUsd(7)));
 }
 
 #[tokio::test]

@@ -11,8 +11,8 @@ use super::{Answered, Ask, Llm, Stop, check};
 use crate::error::{Class, Error, Result};
 use crate::file::FileResult;
 use crate::genai;
-use crate::ledger::{Event, LedgerError, Reservation, Scope, Spent};
-use crate::money::MicroUsd;
+use crate::ledger::{Event, LedgerError, OverBudget, Reservation, Reserved, Scope, Spent};
+use crate::money::NanoUsd;
 use crate::rate::{self, Permit, Settled, Urgency};
 use crate::repair;
 use crate::route::{Billing, Route};
@@ -33,18 +33,18 @@ const FILE_WAIT: Duration = Duration::from_millis(500);
 const BUDGET_LOOKS_MAX: u32 = 300;
 
 /// An answer and what it cost.
-type Paid = (Answer, Option<MicroUsd>);
+type Paid = (Answer, Option<NanoUsd>);
 
 /// What a conversation has used so far.
 #[derive(Default)]
 struct Bill {
     usage: Usage,
-    cost: Option<MicroUsd>,
+    cost: Option<NanoUsd>,
     calls: u32,
 }
 
 impl Bill {
-    fn add(&mut self, answer: &Answer, cost: Option<MicroUsd>) {
+    fn add(&mut self, answer: &Answer, cost: Option<NanoUsd>) {
         self.usage += answer.usage;
         // One call without a price leaves the whole without one.
         self.cost = match (self.calls, self.cost, cost) {
@@ -134,7 +134,7 @@ impl Llm {
                     let (answer, latency) = (reply.value, started.elapsed());
                     let cost = route.cost(&answer.usage, Billing::Sync);
                     permit.settle(&Settled::Answered { usage: answer.usage, rate: reply.rate, latency });
-                    genai::record_answer(&span, &answer, cost.map(|cost| cost.0));
+                    genai::record_answer(&span, &answer, cost);
                     drop(span); // The call is over; booking it is no part of it.
                     let spent = Spent { usage: answer.usage, cost, answers: 1 };
                     until_written(&mut never(), || self.ledger().settle(&name, spent)).await?;
@@ -241,7 +241,6 @@ impl Llm {
             requests: 1,
             profile: route.profile().to_owned(),
             model: route.model().to_owned(),
-            allow_unpriced: false,
         };
         for _ in 0..BUDGET_LOOKS_MAX {
             if until_written(stop, || self.book(reservation.clone())).await? {
@@ -254,38 +253,45 @@ impl Llm {
         Err(Error::new(Class::Throttled, text))
     }
 
-    /// Books a whole batch at its ceiling, by its name. False while calls under way leave no room for it.
+    /// Books a whole batch, by its name, at the ceilings of its requests; or says how many of them fit.
     pub async fn reserve_batch(
         &self,
         name: &str,
         scopes: Vec<Scope>,
-        (ceiling, requests): (Option<MicroUsd>, u64),
+        ceilings: &[Option<NanoUsd>],
         route: &Route,
-    ) -> Result<bool> {
+    ) -> Result<Room> {
         let reservation = Reservation {
             call: name.to_owned(),
             job: name.to_owned(),
             fence: None,
             scopes,
-            ceiling,
-            requests,
+            ceiling: ceilings.iter().copied().sum(),
+            requests: ceilings.len() as u64,
             profile: route.profile().to_owned(),
             model: route.model().to_owned(),
-            allow_unpriced: false,
         };
-        Ok(self.book(reservation).await?)
+        match self.reserve_once(reservation).await {
+            Ok(_) => Ok(Room::All),
+            Err(LedgerError::OverBudget(over)) => Ok(Room::under(*over, ceilings)?),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Books once. False where only calls under way stand in the way.
-    async fn book(&self, mut reservation: Reservation) -> Result<bool, LedgerError> {
-        let now_ms = self.now_ms();
-        self.cap_day(now_ms).await?;
-        reservation.scopes.extend([Scope::day(now_ms), Scope::all()]);
-        match self.ledger().reserve(reservation, now_ms).await {
+    async fn book(&self, reservation: Reservation) -> Result<bool, LedgerError> {
+        match self.reserve_once(reservation).await {
             Ok(_) => Ok(true),
             Err(LedgerError::OverBudget(over)) if over.may_fit_later() => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    async fn reserve_once(&self, mut reservation: Reservation) -> Result<Reserved, LedgerError> {
+        let now_ms = self.now_ms();
+        self.cap_day(now_ms).await?;
+        reservation.scopes.extend([Scope::day(now_ms), Scope::all()]);
+        self.ledger().reserve(reservation, now_ms).await
     }
 
     /// Each day has a cap of its own.
@@ -314,6 +320,39 @@ impl Llm {
             until_written(&mut never(), release).await?;
         }
         Ok(())
+    }
+}
+
+/// How much of a batch fits under the caps that it counts for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// All of it, and it is booked.
+    All,
+    /// So many of its requests, the first ones. Nothing is booked.
+    First(usize),
+    /// Nothing, or little; much more once calls and batches under way have settled.
+    Later,
+}
+
+impl Room {
+    /// Below a cap that has no room for all. An error where it will not even have room for the first request.
+    fn under(over: OverBudget, ceilings: &[Option<NanoUsd>]) -> Result<Self, LedgerError> {
+        let later = over.cap.saturating_sub(over.spent).saturating_sub(over.unknown);
+        let fits = |room: NanoUsd| {
+            let sums = ceilings.iter().scan(NanoUsd::ZERO, |sum, ceiling| {
+                *sum = sum.saturating_add(ceiling.unwrap_or(NanoUsd::ZERO));
+                Some(*sum)
+            });
+            sums.take_while(|sum| *sum <= room).count()
+        };
+        let (first_now, first_later) = (fits(later.saturating_sub(over.open)), fits(later));
+        if first_later == 0 {
+            let ceiling = ceilings.first().copied().flatten().unwrap_or(over.ceiling);
+            return Err(LedgerError::OverBudget(Box::new(OverBudget { ceiling, ..over })));
+        }
+        // Most calls cost far less than their ceiling, so that waiting for those under way makes few large batches of many small
+        // ones.
+        Ok(if first_now == 0 || first_now * 2 <= first_later { Self::Later } else { Self::First(first_now) })
     }
 }
 

@@ -102,7 +102,7 @@ impl Open {
         if let Some(permit) = self.permit.take() {
             permit.settle(&Settled::Answered { usage: answer.usage, rate, latency });
         }
-        genai::record_answer(&self.span, answer, cost.map(|cost| cost.0));
+        genai::record_answer(&self.span, answer, cost);
         // From here on it is not to be marked as unknown, even if the ledger cannot be written.
         if let Some(name) = self.name.take() {
             let spent = Spent { usage: answer.usage, cost, answers: 1 };

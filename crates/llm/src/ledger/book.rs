@@ -3,10 +3,11 @@
 
 use rusqlite::{Connection, OptionalExtension, Row};
 
+use super::resolve::UnknownFilter;
 use super::sheet::{SpendKey, Sums, signed, tokens};
-use super::{AMOUNT_MAX, LedgerError, PartSpent, Reservation, Reserved, Rest, Sheet, Spent, day_of};
+use super::{AMOUNT_MAX, LedgerError, PartSpent, Reservation, Reserved, Sheet, Spent, day_of};
 use crate::file::{FileResult, Tx};
-use crate::money::MicroUsd;
+use crate::money::NanoUsd;
 
 /// How long a closed batch is remembered, so that telling its parts again changes nothing: longer than any provider keeps
 /// its results.
@@ -27,14 +28,14 @@ enum State {
 }
 
 /// A reservation, as the file has it.
-struct Held {
-    call: String,
-    fence: Option<i64>,
+pub(super) struct Held {
+    pub(super) call: String,
+    pub(super) fence: Option<i64>,
     state: State,
-    ceiling: Option<i64>,
-    requests: i64,
+    pub(super) ceiling: Option<i64>,
+    pub(super) requests: i64,
     scopes: String,
-    spend: SpendKey,
+    pub(super) spend: SpendKey,
 }
 
 /// The columns of a [`Held`], for the statements that answer with some.
@@ -118,7 +119,7 @@ impl Sums {
     }
 }
 
-fn amount(money: MicroUsd) -> i64 {
+fn amount(money: NanoUsd) -> i64 {
     i64::try_from(money.min(AMOUNT_MAX).0).unwrap_or(i64::MAX)
 }
 
@@ -183,7 +184,7 @@ fn fits(sheet: &Sheet, reservation: &Reservation, ids: &[i64]) -> Result<(), Led
                     return Err(LedgerError::OverBudget(Box::new(refusal)));
                 }
             }
-            (None, Some(cap)) if !reservation.allow_unpriced => {
+            (None, Some(cap)) if !sheet.allows_unpriced(*id) => {
                 let (scope, model) = (scope.clone(), reservation.model.clone());
                 return Err(LedgerError::Unpriced { scope, cap, model });
             }
@@ -338,7 +339,7 @@ pub(super) fn release(tx: &mut Tx<'_>, call: &str, now_ms: i64) -> FileResult<bo
     let has_parts = "SELECT EXISTS (SELECT 1 FROM parts WHERE call = ?1)";
     if tx.connection.prepare_cached(has_parts)?.query_row([call], |row| row.get(0))? {
         // Forgetting the parts would let them be booked again.
-        return Ok(close(tx, call, Rest::NotBilled, now_ms)?.unwrap_or(false));
+        return Ok(close(tx, call, now_ms)?.unwrap_or(false));
     }
     let Some(found) = take(tx.connection, call)? else { return Ok(false) };
     let before = found.standing();
@@ -372,7 +373,7 @@ pub(super) fn settle_parts(tx: &mut Tx<'_>, call: &str, parts: &[PartSpent]) -> 
     Ok(Ok(count))
 }
 
-pub(super) fn close(tx: &mut Tx<'_>, call: &str, rest: Rest, now_ms: i64) -> Answer<bool> {
+pub(super) fn close(tx: &mut Tx<'_>, call: &str, now_ms: i64) -> Answer<bool> {
     let Some(mut found) = find(tx.connection, call)? else {
         return Ok(Err(LedgerError::NotReserved(call.to_owned())));
     };
@@ -380,19 +381,61 @@ pub(super) fn close(tx: &mut Tx<'_>, call: &str, rest: Rest, now_ms: i64) -> Ans
         return Ok(Ok(false));
     }
     let before = found.standing();
-    let close = "UPDATE calls SET state = 2, ceiling = 0, requests = 0, changed_at = ?2 WHERE call = ?1";
-    tx.connection.prepare_cached(close)?.execute((call, now_ms))?;
-    delete_parts(tx.connection, call)?;
+    mark_closed(tx.connection, call, now_ms)?;
     let prune = "DELETE FROM calls WHERE call IN
                      (SELECT call FROM calls WHERE state = 2 AND changed_at < ?1 ORDER BY changed_at LIMIT ?2)";
     tx.connection.prepare_cached(prune)?.execute((now_ms - CLOSED_KEPT_MS, CLOSED_PRUNED_MAX))?;
-    found.state = match rest {
-        // What is left of a ceiling when all requests are settled was never needed.
-        Rest::Unknown if found.requests > 0 => State::Unknown,
-        Rest::Unknown | Rest::NotBilled => State::Closed,
-    };
+    found.state = State::Closed;
     found.book(&mut tx.sheet, &before, &Sums::default());
     Ok(Ok(true))
+}
+
+/// Leaves of a batch that it was closed.
+fn mark_closed(connection: &Connection, call: &str, now_ms: i64) -> FileResult<()> {
+    let close = "UPDATE calls SET state = 2, ceiling = 0, requests = 0, changed_at = ?2 WHERE call = ?1";
+    connection.prepare_cached(close)?.execute((call, now_ms))?;
+    delete_parts(connection, call)
+}
+
+/// Calls of unknown end that a filter is about, oldest first.
+pub(super) fn unknown(connection: &Connection, filter: &UnknownFilter, most: i64) -> FileResult<Vec<Held>> {
+    let scope: Option<i64> = match &filter.scope {
+        Some(scope) => {
+            let find = "SELECT id FROM scopes WHERE name = ?1";
+            let id =
+                connection.prepare_cached(find)?.query_row([scope.as_str()], |row| row.get(0)).optional()?;
+            // Of a scope that nobody has used there is nothing.
+            let Some(id) = id else { return Ok(Vec::new()) };
+            Some(id)
+        }
+        None => None,
+    };
+    // Few rows: only calls under way, of unknown end, and closed batches have one.
+    let sql = concat!(
+        "SELECT ",
+        held_columns!(),
+        " FROM calls WHERE state = 1 AND (?1 IS NULL OR ',' || scopes || ',' LIKE '%,' || ?1 || ',%')
+           AND (?2 IS NULL OR profile = ?2) AND (?3 IS NULL OR model = ?3) AND (?4 IS NULL OR day = ?4)
+           AND (?5 IS NULL OR call = ?5)
+         ORDER BY changed_at, call LIMIT ?6"
+    );
+    held(
+        connection,
+        sql,
+        rusqlite::params![scope, filter.profile, filter.model, filter.day, filter.call, most],
+    )
+}
+
+/// Books what was decided about a call of unknown end. A batch stays known as closed, so that late results book nothing.
+pub(super) fn decide(tx: &mut Tx<'_>, call: Held, spent: Option<&Spent>, now_ms: i64) -> FileResult<()> {
+    match call.fence {
+        Some(_) => drop(take(tx.connection, &call.call)?),
+        None => mark_closed(tx.connection, &call.call, now_ms)?,
+    }
+    let (before, requests) = (call.standing(), call.requests);
+    let spent = spent.map_or_else(Sums::default, |spent| Sums::of_spent(spent, requests));
+    Held { state: State::Closed, ..call }.book(&mut tx.sheet, &before, &spent);
+    Ok(())
 }
 
 pub(super) fn forget(tx: &mut Tx<'_>, scope: &str) -> FileResult<bool> {
@@ -400,8 +443,9 @@ pub(super) fn forget(tx: &mut Tx<'_>, scope: &str) -> FileResult<bool> {
     let id: Option<i64> =
         tx.connection.prepare_cached(delete)?.query_row([scope], |row| row.get(0)).optional()?;
     let Some(id) = id else { return Ok(false) };
-    // Few rows: only calls under way, of unknown end, and closed batches have one.
-    let ended = concat!("SELECT ", held_columns!(), " FROM calls WHERE state > 0");
+    // What may have been billed stays, since other scopes count it until somebody decides. Few rows: only calls under way, of
+    // unknown end, and closed batches have one.
+    let ended = concat!("SELECT ", held_columns!(), " FROM calls WHERE state = 2");
     for call in held(tx.connection, ended, [])? {
         if call.ids().any(|of| of == id) {
             tx.connection.prepare_cached("DELETE FROM calls WHERE call = ?1")?.execute([&call.call])?;

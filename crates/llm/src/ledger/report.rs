@@ -4,10 +4,10 @@ use rusqlite::{OptionalExtension, Row};
 use serde::Serialize;
 use tracing::debug;
 
-use super::sheet::micros;
+use super::sheet::nanos;
 use super::{Ledger, Scope};
 use crate::file::{FileError, FileResult};
-use crate::money::MicroUsd;
+use crate::money::{CostRange, NanoUsd};
 use crate::types::Usage;
 
 /// Rows that one report gives.
@@ -25,17 +25,23 @@ pub struct Totals {
     /// Tokens.
     pub usage: Usage,
     /// Money spent, of what has a price.
-    pub cost: MicroUsd,
+    #[serde(rename = "cost_usd")]
+    pub cost: NanoUsd,
+    /// The same with all requests of unknown end at the most they can have cost: the bill is between the two.
+    #[serde(rename = "cost_max_usd")]
+    pub cost_max: NanoUsd,
     /// Booked requests that have no price.
     pub unpriced_calls: u64,
     /// Requests under way.
     pub open_calls: u64,
     /// The most they can cost.
-    pub open_ceiling: MicroUsd,
+    #[serde(rename = "open_ceiling_usd")]
+    pub open_ceiling: NanoUsd,
     /// Requests whose end nobody saw; they may have been billed.
     pub unknown_calls: u64,
     /// The most they can have cost.
-    pub unknown_ceiling: MicroUsd,
+    #[serde(rename = "unknown_ceiling_usd")]
+    pub unknown_ceiling: NanoUsd,
     /// Times that a provider said 429.
     pub throttled: u64,
     /// Calls made again after an error.
@@ -45,18 +51,18 @@ pub struct Totals {
 }
 
 /// A scope with its cap and sums.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScopeTotals {
     /// Which.
     pub scope: Scope,
     /// Its cap.
-    pub cap: Option<MicroUsd>,
+    pub cap: Option<NanoUsd>,
     /// Its sums.
     pub totals: Totals,
 }
 
 /// What a model cost on a day.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spend {
     /// The day when it was reserved, in UTC: `2026-11-15`.
     pub day: String,
@@ -71,13 +77,31 @@ pub struct Spend {
     /// Tokens.
     pub usage: Usage,
     /// Money spent, of what has a price.
-    pub cost: MicroUsd,
+    pub cost: NanoUsd,
     /// Booked requests that have no price.
     pub unpriced_calls: u64,
     /// Requests that may have been billed.
     pub unknown_calls: u64,
     /// The most they can have cost.
-    pub unknown_ceiling: MicroUsd,
+    pub unknown_ceiling: NanoUsd,
+}
+
+impl Totals {
+    /// What was spent, with what may have been.
+    pub fn cost_range(&self) -> CostRange {
+        CostRange { low: self.cost, high: self.cost_max }
+    }
+
+    /// What was spent, for people: a range where calls of unknown end may have been billed.
+    pub fn spent(&self) -> String {
+        let range = self.cost_range();
+        match self.unpriced_calls {
+            0 => range.to_string(),
+            _ if range == CostRange::default() => "unpriced".to_owned(),
+            1 => format!("{range} and 1 unpriced call"),
+            calls => format!("{range} and {calls} unpriced calls"),
+        }
+    }
 }
 
 const SCOPE: &str = "SELECT name, cap, calls, answers, cached, fresh_in, cache_write, cache_read, out, reasoning, cost,
@@ -158,18 +182,19 @@ fn key(spend: &Spend) -> (&str, &str, &str) {
 fn read_scope(row: &Row<'_>) -> rusqlite::Result<ScopeTotals> {
     Ok(ScopeTotals {
         scope: Scope::stored(row.get(0)?),
-        cap: row.get::<_, Option<i64>>(1)?.map(micros),
+        cap: row.get::<_, Option<i64>>(1)?.map(nanos),
         totals: Totals {
             calls: count(row, 2)?,
             answers: count(row, 3)?,
             cached: count(row, 4)?,
             usage: usage(row, 5)?,
-            cost: micros(row.get(10)?),
+            cost: nanos(row.get(10)?),
+            cost_max: nanos(row.get(10)?).saturating_add(nanos(row.get(15)?)),
             unpriced_calls: count(row, 11)?,
             open_calls: count(row, 12)?,
-            open_ceiling: micros(row.get(13)?),
+            open_ceiling: nanos(row.get(13)?),
             unknown_calls: count(row, 14)?,
-            unknown_ceiling: micros(row.get(15)?),
+            unknown_ceiling: nanos(row.get(15)?),
             throttled: count(row, 16)?,
             retried: count(row, 17)?,
             repaired: count(row, 18)?,
@@ -185,10 +210,10 @@ fn read_spend(row: &Row<'_>) -> rusqlite::Result<Spend> {
         calls: count(row, 3)?,
         answers: count(row, 4)?,
         usage: usage(row, 5)?,
-        cost: micros(row.get(10)?),
+        cost: nanos(row.get(10)?),
         unpriced_calls: count(row, 11)?,
         unknown_calls: count(row, 12)?,
-        unknown_ceiling: micros(row.get(13)?),
+        unknown_ceiling: nanos(row.get(13)?),
     })
 }
 

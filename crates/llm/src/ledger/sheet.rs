@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::{Event, OverBudget, Scope};
 use crate::file::FileResult;
-use crate::money::MicroUsd;
+use crate::money::NanoUsd;
 use crate::types::Usage;
 
 /// Changes of what is summed.
@@ -65,6 +65,7 @@ impl std::ops::AddAssign<&Sums> for Sums {
 #[derive(Debug, Clone, Copy, Default)]
 struct Balance {
     cap: Option<i64>,
+    allow_unpriced: bool,
     cost: i64,
     open: i64,
     unknown: i64,
@@ -93,12 +94,18 @@ impl Sheet {
         if let Some(id) = self.ids.get(name) {
             return Ok(*id);
         }
-        let find = "SELECT id, cap, cost, open_ceiling, unknown_ceiling FROM scopes WHERE name = ?1";
+        let find =
+            "SELECT id, cap, cost, open_ceiling, unknown_ceiling, allow_unpriced FROM scopes WHERE name = ?1";
         let found = connection
             .prepare_cached(find)?
             .query_row([name], |row| {
-                let balance =
-                    Balance { cap: row.get(1)?, cost: row.get(2)?, open: row.get(3)?, unknown: row.get(4)? };
+                let balance = Balance {
+                    cap: row.get(1)?,
+                    cost: row.get(2)?,
+                    open: row.get(3)?,
+                    unknown: row.get(4)?,
+                    allow_unpriced: row.get(5)?,
+                };
                 Ok((row.get(0)?, balance))
             })
             .optional()?;
@@ -115,18 +122,23 @@ impl Sheet {
     }
 
     /// The cap of a scope that was looked up.
-    pub(super) fn cap(&self, id: i64) -> Option<MicroUsd> {
-        self.lines.get(&id).and_then(|line| line.balance.cap).map(micros)
+    pub(super) fn cap(&self, id: i64) -> Option<NanoUsd> {
+        self.lines.get(&id).and_then(|line| line.balance.cap).map(nanos)
+    }
+
+    /// Whether calls without a price pass under the cap of a scope that was looked up.
+    pub(super) fn allows_unpriced(&self, id: i64) -> bool {
+        self.lines.get(&id).is_some_and(|line| line.balance.allow_unpriced)
     }
 
     /// Why an amount does not fit under the cap of a scope that was looked up.
-    pub(super) fn refusal(&self, id: i64, scope: &Scope, ceiling: MicroUsd) -> Option<OverBudget> {
+    pub(super) fn refusal(&self, id: i64, scope: &Scope, ceiling: NanoUsd) -> Option<OverBudget> {
         let Line { balance, change } = self.lines.get(&id)?;
-        let cap = micros(balance.cap?);
-        let spent = micros(balance.cost + change.cost);
-        let open = micros(balance.open + change.open_ceiling);
-        let unknown = micros(balance.unknown + change.unknown_ceiling);
-        let sum = [spent, open, unknown, ceiling].into_iter().sum::<MicroUsd>();
+        let cap = nanos(balance.cap?);
+        let spent = nanos(balance.cost + change.cost);
+        let open = nanos(balance.open + change.open_ceiling);
+        let unknown = nanos(balance.unknown + change.unknown_ceiling);
+        let sum = [spent, open, unknown, ceiling].into_iter().sum::<NanoUsd>();
         (sum > cap).then(|| OverBudget { scope: scope.clone(), cap, spent, open, unknown, ceiling })
     }
 
@@ -150,12 +162,25 @@ impl Sheet {
         &mut self,
         connection: &Connection,
         name: &str,
-        cap: Option<MicroUsd>,
+        cap: Option<NanoUsd>,
     ) -> FileResult<()> {
         let id = self.scope(connection, name)?;
         let cap = cap.map(|cap| i64::try_from(cap.0).unwrap_or(i64::MAX));
         connection.prepare_cached("UPDATE scopes SET cap = ?2 WHERE id = ?1")?.execute((id, cap))?;
         self.lines.entry(id).or_default().balance.cap = cap;
+        Ok(())
+    }
+
+    pub(super) fn allow_unpriced(
+        &mut self,
+        connection: &Connection,
+        name: &str,
+        allow: bool,
+    ) -> FileResult<()> {
+        let id = self.scope(connection, name)?;
+        let set = "UPDATE scopes SET allow_unpriced = ?2 WHERE id = ?1";
+        connection.prepare_cached(set)?.execute((id, allow))?;
+        self.lines.entry(id).or_default().balance.allow_unpriced = allow;
         Ok(())
     }
 
@@ -202,8 +227,8 @@ impl Sheet {
 }
 
 /// An amount out of the file. Sums of what was added are never negative.
-pub(super) fn micros(amount: i64) -> MicroUsd {
-    MicroUsd(u64::try_from(amount).unwrap_or(0))
+pub(super) fn nanos(amount: i64) -> NanoUsd {
+    NanoUsd(u64::try_from(amount).unwrap_or(0))
 }
 
 fn write_scope(connection: &Connection, id: i64, change: &Sums) -> FileResult<()> {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::money::CostRange;
 
 const NOW: i64 = 1_763_190_000_000; // 2025-11-15
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
@@ -15,18 +16,17 @@ fn scopes() -> Vec<Scope> {
     vec![run(), Scope::day(NOW), Scope::all()]
 }
 
-/// A reservation of so many micro-dollars by the run `fence` of job `j`.
+/// A reservation of so many nano-dollars by the run `fence` of job `j`.
 fn call(name: &str, fence: u64, ceiling: u64) -> Reservation {
     Reservation {
         call: name.into(),
         job: "j".into(),
         fence: Some(fence),
         scopes: scopes(),
-        ceiling: Some(MicroUsd(ceiling)),
+        ceiling: Some(NanoUsd(ceiling)),
         requests: 1,
         profile: "p".into(),
         model: "m".into(),
-        allow_unpriced: false,
     }
 }
 
@@ -36,11 +36,11 @@ fn batch(name: &str, requests: u64, ceiling: u64) -> Reservation {
 
 fn spent(cost: u64) -> Spent {
     let usage = Usage { fresh_in: 10, out: 5, ..Usage::default() };
-    Spent { usage, cost: Some(MicroUsd(cost)), answers: 1 }
+    Spent { usage, cost: Some(NanoUsd(cost)), answers: 1 }
 }
 
 fn part(name: &str, cost: u64, share: u64) -> PartSpent {
-    PartSpent { part: name.into(), spent: spent(cost), ceiling_share: Some(MicroUsd(share)) }
+    PartSpent { part: name.into(), spent: spent(cost), ceiling_share: Some(NanoUsd(share)) }
 }
 
 /// Calls, cost, open calls and ceiling, unknown calls and ceiling: of all scopes alike.
@@ -123,7 +123,7 @@ async fn what_a_dead_run_left_open_is_unknown_until_somebody_knows() {
 #[tokio::test]
 async fn a_cap_counts_what_is_spent_open_and_unknown() {
     let ledger = ledger();
-    ledger.set_cap(&run(), Some(MicroUsd(100))).await.expect("it is set");
+    ledger.set_cap(&run(), Some(NanoUsd(100))).await.expect("it is set");
     reserved(&ledger, call("spent", 1, 30)).await;
     ledger.settle("spent", spent(20)).await.expect("it is open");
     reserved(&ledger, call("unknown", 1, 30)).await;
@@ -132,10 +132,10 @@ async fn a_cap_counts_what_is_spent_open_and_unknown() {
         Err(LedgerError::OverBudget(refusal)) => *refusal,
         other => panic!("{other:?}"),
     };
-    let [cap, spent, unknown, open, ceiling] = [100, 20, 30, 40, 11].map(MicroUsd);
+    let [cap, spent, unknown, open, ceiling] = [100, 20, 30, 40, 11].map(NanoUsd);
     assert_eq!(refusal, OverBudget { scope: run(), cap, spent, open, unknown, ceiling });
     assert!(
-        refusal.may_fit_later() && refusal.to_string().contains("run:1 has a cap of $0.0001"),
+        refusal.may_fit_later() && refusal.to_string().contains("run:1 has a cap of $0.0000001"),
         "{refusal}"
     );
     check(&ledger, [1, 20, 1, 40, 1, 30]).await;
@@ -146,7 +146,7 @@ async fn a_cap_counts_what_is_spent_open_and_unknown() {
     reserved(&ledger, call("free", 2, 0)).await;
     ledger.set_cap(&run(), None).await.expect("it is lifted");
     reserved(&ledger, call("one", 2, 1_000)).await;
-    ledger.set_cap(&Scope::all(), Some(MicroUsd(5))).await.expect("it is set");
+    ledger.set_cap(&Scope::all(), Some(NanoUsd(5))).await.expect("it is set");
     match reserve(&ledger, call("two", 2, 1)).await {
         Err(LedgerError::OverBudget(refusal)) => {
             assert!(refusal.scope == Scope::all() && !refusal.may_fit_later());
@@ -159,7 +159,7 @@ async fn a_cap_counts_what_is_spent_open_and_unknown() {
 async fn a_refused_run_still_tells_of_the_one_before() {
     let ledger = ledger();
     reserved(&ledger, call("a", 1, 60)).await;
-    ledger.set_cap(&run(), Some(MicroUsd(100))).await.expect("it is set");
+    ledger.set_cap(&run(), Some(NanoUsd(100))).await.expect("it is set");
     match reserve(&ledger, call("b", 2, 60)).await {
         Err(LedgerError::OverBudget(refusal)) => {
             assert_eq!((refusal.open.0, refusal.unknown.0, refusal.may_fit_later()), (0, 60, false));
@@ -170,22 +170,23 @@ async fn a_refused_run_still_tells_of_the_one_before() {
 }
 
 #[tokio::test]
-async fn a_cap_is_not_kept_without_a_price() {
+async fn a_cap_is_not_kept_without_a_price_unless_somebody_allows_that() {
     let ledger = ledger();
-    let unpriced =
-        |name: &str, allow_unpriced| Reservation { ceiling: None, allow_unpriced, ..call(name, 1, 0) };
-    reserved(&ledger, unpriced("a", false)).await;
+    let unpriced = |name: &str| Reservation { ceiling: None, ..call(name, 1, 0) };
+    reserved(&ledger, unpriced("a")).await;
     ledger.settle("a", Spent { cost: None, ..spent(0) }).await.expect("it is open");
-    ledger.set_cap(&Scope::all(), Some(MicroUsd::dollars(5))).await.expect("it is set");
-    let error = reserve(&ledger, unpriced("b", false)).await.expect_err("there is a cap");
-    assert_eq!(
-        error.to_string(),
-        "all has a cap of $5.00, but m has no price, so the cap cannot be kept; add a price for it, or lift the \
-         cap"
-    );
-    reserved(&ledger, unpriced("b", true)).await;
+    ledger.set_cap(&Scope::all(), Some(NanoUsd::dollars(5))).await.expect("it is set");
+    let error = reserve(&ledger, unpriced("b")).await.expect_err("there is a cap").to_string();
+    for words in
+        ["all has a cap of $5.00, but m has no price", "llm.prices", "local = true", "--allow-unpriced"]
+    {
+        assert!(error.contains(words), "{error}");
+    }
+    ledger.allow_unpriced(&Scope::all(), true).await.expect("it is set");
+    reserved(&ledger, unpriced("b")).await;
     check(&ledger, [1, 0, 1, 0, 0, 0]).await;
-    assert_eq!(ledger.totals(&run()).await.expect("it answers").unpriced_calls, 1);
+    let totals = ledger.totals(&run()).await.expect("it answers");
+    assert_eq!((totals.unpriced_calls, totals.spent().as_str()), (1, "unpriced"));
 }
 
 #[tokio::test]
@@ -203,13 +204,13 @@ async fn a_batch_is_settled_piece_by_piece_and_each_piece_once() {
     let again = vec![part("1", 60, 100), part("2", 70, 100), part("2", 70, 100)];
     assert_eq!(ledger.settle_parts("b", again).await.expect("it is open"), 1);
     check(&ledger, [2, 130, 2, 200, 0, 0]).await;
-    assert!(ledger.close("b", Rest::NotBilled, NOW).await.expect("it is open"));
+    assert!(ledger.close("b", NOW).await.expect("it is open"));
     check(&ledger, [2, 130, 0, 0, 0, 0]).await;
     // The job died before it could say so, and does it all again.
     for name in ["1", "2", "3"] {
         assert!(!ledger.settle_part("b", part(name, 60, 100)).await.expect("it is closed"));
     }
-    assert!(!ledger.close("b", Rest::Unknown, NOW).await.expect("it is closed"));
+    assert!(!ledger.close("b", NOW).await.expect("it is closed"));
     assert!(matches!(reserve(&ledger, batch("b", 4, 400)).await, Err(LedgerError::Closed(_))));
     assert!(matches!(ledger.settle("b", spent(1)).await, Err(LedgerError::Closed(_))));
     check(&ledger, [2, 130, 0, 0, 0, 0]).await;
@@ -226,12 +227,12 @@ async fn the_rest_of_a_batch_may_be_unknown() {
     assert_eq!(reserve(&ledger, batch("b", 3, 300)).await.expect("it is found again"), Reserved::Again);
     check(&ledger, [0, 0, 3, 300, 0, 0]).await;
     ledger.settle_part("b", part("1", 10, 100)).await.expect("it is open");
-    assert!(ledger.close("b", Rest::Unknown, NOW).await.expect("it is open"));
+    assert!(ledger.mark_unknown("b", NOW).await.expect("it answers"));
     check(&ledger, [1, 10, 0, 0, 2, 200]).await;
-    // Shares that leave a little over: nothing is unknown when all is settled.
+    // Shares that leave a little over are freed with the last part.
     reserved(&ledger, batch("c", 1, 100)).await;
     ledger.settle_part("c", part("1", 10, 99)).await.expect("it is open");
-    assert!(ledger.close("c", Rest::Unknown, NOW).await.expect("it is open"));
+    assert!(ledger.close("c", NOW).await.expect("it is open"));
     check(&ledger, [2, 20, 0, 0, 2, 200]).await;
     // One that was never made can be tried again by its name; one with results cannot lose them.
     reserved(&ledger, batch("d", 2, 50)).await;
@@ -243,7 +244,7 @@ async fn the_rest_of_a_batch_may_be_unknown() {
     check(&ledger, [3, 21, 0, 0, 2, 200]).await;
     // Closed ones are forgotten in the end.
     reserved(&ledger, batch("e", 1, 1)).await;
-    ledger.close("e", Rest::NotBilled, NOW + 90 * DAY_MS).await.expect("it is open");
+    ledger.close("e", NOW + 90 * DAY_MS).await.expect("it is open");
     let gone = ledger.settle_part("d", part("1", 1, 25)).await.expect_err("it is long ago");
     assert!(matches!(gone, LedgerError::NotReserved(_)));
 }
@@ -266,14 +267,14 @@ async fn events_are_counted_and_seen_at_once_by_who_counted() {
 #[tokio::test]
 async fn forgetting_a_run_leaves_the_day_and_nothing_of_the_run() {
     let ledger = ledger();
-    ledger.set_cap(&run(), Some(MicroUsd(1_000))).await.expect("it is set");
+    ledger.set_cap(&run(), Some(NanoUsd(1_000))).await.expect("it is set");
     for name in ["settled", "unknown", "open"] {
         reserved(&ledger, call(name, 1, 100)).await;
     }
     ledger.settle("settled", spent(60)).await.expect("it is open");
     ledger.mark_unknown("unknown", NOW).await.expect("it answers");
     reserved(&ledger, batch("batch", 2, 10)).await;
-    ledger.close("batch", Rest::NotBilled, NOW).await.expect("it is open");
+    ledger.close("batch", NOW).await.expect("it is open");
     ledger.count(&run(), Event::Cached);
     assert!(ledger.forget(&run()).await.expect("it answers"));
     assert!(!ledger.forget(&run()).await.expect("it answers"));
@@ -285,6 +286,14 @@ async fn forgetting_a_run_leaves_the_day_and_nothing_of_the_run() {
     let rows = |connection: &rusqlite::Connection| {
         Ok(connection.query_row("SELECT count(*) FROM calls", [], |row| row.get::<_, i64>(0))?)
     };
+    assert_eq!(
+        ledger.file.read(rows).await.expect("it answers"),
+        1,
+        "what may have been billed waits for a decision"
+    );
+    let all = UnknownFilter::default();
+    ledger.resolve(all, Verdict::NotBilled, ("me", "all"), NOW).await.expect("it answers");
+    assert_eq!(ledger.totals(&Scope::day(NOW)).await.expect("it answers").unknown_calls, 0);
     assert_eq!(ledger.file.read(rows).await.expect("it answers"), 0);
     // A run of the same name later is another run.
     reserved(&ledger, call("new", 1, 1)).await;
@@ -342,7 +351,7 @@ async fn nonsense_is_refused_or_bounded() {
     let usage = Usage { fresh_in: u64::MAX, out: u64::MAX, ..Usage::default() };
     for name in ["a", "b", "c"] {
         reserved(&ledger, call(name, 1, AMOUNT_MAX.0)).await;
-        let senseless = Spent { usage, cost: Some(MicroUsd(u64::MAX)), answers: u64::MAX };
+        let senseless = Spent { usage, cost: Some(NanoUsd(u64::MAX)), answers: u64::MAX };
         ledger.settle(name, senseless).await.expect("it is open");
     }
     check(&ledger, [3, 3 * AMOUNT_MAX.0, 0, 0, 0, 0]).await;
@@ -391,4 +400,81 @@ async fn any_order_of_entries_keeps_the_sums() {
     let sum = |list: &[(String, u64)]| (list.len() as u64, list.iter().map(|(_, ceiling)| ceiling).sum());
     let ((open_calls, open), (unknown_calls, unknown)) = (sum(&open), sum(&unknown));
     check(&ledger, [calls, cost, open_calls, open, unknown_calls, unknown]).await;
+}
+
+/// Three calls and the rest of a batch, of which nobody knows how they ended.
+async fn with_unknown() -> Ledger {
+    let ledger = ledger();
+    for (name, ceiling) in [("a", 100), ("b", 300), ("c", 600)] {
+        reserved(&ledger, call(name, 1, ceiling)).await;
+        ledger.mark_unknown(name, NOW).await.expect("it answers");
+    }
+    reserved(&ledger, batch("batch", 4, 400)).await;
+    ledger.settle_part("batch", part("1", 60, 100)).await.expect("it is open");
+    ledger.mark_unknown("batch", NOW).await.expect("it answers");
+    check(&ledger, [1, 60, 0, 0, 6, 1_300]).await;
+    ledger
+}
+
+#[tokio::test]
+async fn the_cost_is_a_range_until_calls_of_unknown_end_are_decided() {
+    let ledger = with_unknown().await;
+    let totals = ledger.totals(&run()).await.expect("it answers");
+    assert_eq!(totals.cost_range(), CostRange { low: NanoUsd(60), high: NanoUsd(1_360) });
+    assert_eq!(totals.spent(), "$0.000000060 to $0.000002");
+    let calls = ledger.unknown(UnknownFilter::default()).await.expect("it answers");
+    let told: Vec<_> = calls.iter().map(|call| (call.call.as_str(), call.requests, call.batch)).collect();
+    assert_eq!(told, [("a", 1, false), ("b", 1, false), ("batch", 3, true), ("c", 1, false)]);
+    let other = UnknownFilter { model: Some("other".into()), ..UnknownFilter::default() };
+    assert_eq!(ledger.unknown(other.clone()).await.expect("it answers"), []);
+    let nothing = ledger.resolve(other, Verdict::NotBilled, ("me", "other"), NOW).await.expect("it answers");
+    assert_eq!((nothing, ledger.decisions().await.expect("it answers").len()), (Resolved::default(), 0));
+}
+
+#[tokio::test]
+async fn a_decision_books_what_it_says_frees_the_rest_and_is_written_down() {
+    let one = UnknownFilter { call: Some("a".into()), ..UnknownFilter::default() };
+    let ours =
+        UnknownFilter { scope: Some(run()), day: Some("2025-11-15".into()), ..UnknownFilter::default() };
+    let sum = |calls, ceiling, cost| Resolved { calls, ceiling: NanoUsd(ceiling), cost: NanoUsd(cost) };
+    let table = [
+        (one.clone(), Verdict::NotBilled, sum(1, 100, 0), [1, 60, 0, 0, 5, 1_200]),
+        (one, Verdict::Billed(None), sum(1, 100, 100), [2, 160, 0, 0, 5, 1_200]),
+        (ours.clone(), Verdict::NotBilled, sum(6, 1_300, 0), [1, 60, 0, 0, 0, 0]),
+        (ours.clone(), Verdict::Billed(Some(NanoUsd(101))), sum(6, 1_300, 101), [7, 161, 0, 0, 0, 0]),
+        (ours, Verdict::Billed(None), sum(6, 1_300, 1_300), [7, 1_360, 0, 0, 0, 0]),
+    ];
+    for (filter, verdict, resolved, sums) in table {
+        let ledger = with_unknown().await;
+        ledger.set_cap(&run(), Some(NanoUsd(1_360))).await.expect("it is set");
+        assert!(reserve(&ledger, call("next", 1, 1)).await.is_err(), "unknown calls count at their ceiling");
+        let who = ("ann", "run 1");
+        assert_eq!(
+            ledger.resolve(filter, verdict, who, NOW).await.expect("it answers"),
+            resolved,
+            "{verdict:?}"
+        );
+        check(&ledger, sums).await;
+        let room = 1_360 - sums[1] - sums[5];
+        assert_eq!(reserve(&ledger, call("next", 1, 1)).await.is_ok(), room > 0, "{verdict:?}");
+        let decisions = ledger.decisions().await.expect("it answers");
+        let decision = Decision {
+            decided_at: NOW,
+            decided_by: "ann".into(),
+            verdict: verdict.as_str().into(),
+            about: "run 1".into(),
+            resolved,
+        };
+        assert_eq!(decisions, [decision]);
+        // Results that come after the decision change nothing.
+        if sums[5] == 0 {
+            assert!(!ledger.settle_part("batch", part("2", 60, 100)).await.expect("it is closed"));
+        }
+    }
+    let ledger = with_unknown().await;
+    let more = Verdict::Billed(Some(NanoUsd(1_301)));
+    let error =
+        ledger.resolve(UnknownFilter::default(), more, ("me", "all"), NOW).await.expect_err("too much");
+    assert!(error.to_string().contains("more than those calls can have cost"), "{error}");
+    check(&ledger, [1, 60, 0, 0, 6, 1_300]).await;
 }

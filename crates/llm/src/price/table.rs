@@ -6,7 +6,7 @@ use jiff::civil::Date;
 use serde::Deserialize;
 
 use super::{Entry, Layer, Price, Rates, WHOLE};
-use crate::money::{MicroUsd, decimal};
+use crate::money::{NanoUsd, decimal};
 
 /// A price file is a few kilobytes; more is some other file.
 const FILE_BYTES_MAX: usize = 1024 * 1024;
@@ -74,7 +74,7 @@ enum Decimal {
 }
 
 impl Decimal {
-    fn millionths(&self) -> Result<u64, String> {
+    fn billionths(&self) -> Result<u64, String> {
         let text = match self {
             Self::Text(text) => text.trim().trim_start_matches('$').to_owned(),
             Self::Whole(number) => number.to_string(),
@@ -135,7 +135,7 @@ fn price(model: &Model, batch: Option<&Decimal>, as_of: Date) -> Result<Price, S
     };
     // Without a word about batches they cost what calls cost: a discount is never assumed.
     let batch_share = match model.batch.as_ref().or(batch) {
-        Some(share) => share.millionths().map_err(|error| format!("batch: {error}"))?,
+        Some(share) => share.billionths().map_err(|error| format!("batch: {error}"))?,
         None => WHOLE,
     };
     if batch_share > WHOLE {
@@ -146,7 +146,7 @@ fn price(model: &Model, batch: Option<&Decimal>, as_of: Date) -> Result<Price, S
 
 fn rates([input, output]: [&Decimal; 2], [write, read]: [&Option<Decimal>; 2]) -> Result<Rates, String> {
     let rate = |name: &str, text: &Decimal| {
-        text.millionths().map(MicroUsd).map_err(|error| format!("{name}: {error}"))
+        text.billionths().map(NanoUsd).map_err(|error| format!("{name}: {error}"))
     };
     let input = rate("input", input)?;
     let or_input = |name: &str, text: &Option<Decimal>| match text {

@@ -47,48 +47,56 @@ fn every_built_in_price_is_plausible() {
     for Entry { provider, model, price } in &prices.layers[0].entries {
         let Rates { input, output, cache_write, cache_read } = price.rates;
         let name = format!("{provider} {model}");
-        assert!(input > MicroUsd::ZERO && input < MicroUsd::dollars(100), "{name}");
+        assert!(input > NanoUsd::ZERO && input < NanoUsd::dollars(100), "{name}");
         assert!(output >= input || model.contains("embed"), "{name}");
         assert!(cache_read <= input && cache_write >= input, "{name}");
         assert!(price.long.is_none_or(|(_, long)| long.input > input && long.output > output), "{name}");
-        assert_eq!(price.batch_share, 500_000, "{name}");
+        assert_eq!(price.batch_share, WHOLE / 2, "{name}");
     }
 }
 
 #[test]
-fn costs_are_exact_and_round_up_once() {
+fn costs_are_exact_to_the_nano_dollar() {
     let prices = built_in();
     let mini = price(&prices, "openai", "gpt-4o-mini");
+    let embed = price(&prices, "openai", "text-embedding-3-small");
     let sonnet = price(&prices, "anthropic", "claude-sonnet-4-5");
     let all = Usage { fresh_in: 1_000, cache_write: 2_000, cache_read: 3_000, out: 400, reasoning: 100 };
     // 1,000 x 3.00 + 2,000 x 3.75 + 3,000 x 0.30 + 500 x 15.00 micro-dollars.
     let table = [
         (&mini, usage(0, 0), false, 0),
-        (&mini, usage(1, 0), false, 1),
-        (&mini, usage(1, 1), false, 1),
-        (&mini, usage(20, 0), false, 3),
-        (&mini, usage(21, 0), false, 4),
-        (&mini, usage(1_000_000, 1_000_000), false, 750_000),
-        (&mini, usage(1_000_000, 1_000_000), true, 375_000),
-        (&sonnet, all, false, 18_900),
-        (&sonnet, all, true, 9_450),
-        (&sonnet, usage(200_000, 0), false, 600_000),
-        (&sonnet, usage(200_001, 1_000), false, 1_200_006 + 22_500),
-        (&sonnet, usage(u64::MAX, 0), false, MicroUsd::MAX.0),
+        (&mini, usage(1, 0), false, 150),
+        (&mini, usage(1, 1), false, 750),
+        (&mini, usage(21, 0), true, 1_575),
+        (&embed, usage(3, 0), false, 60),
+        (&embed, usage(3, 0), true, 30),
+        (&mini, usage(1_000_000, 1_000_000), false, 750_000_000),
+        (&mini, usage(1_000_000, 1_000_000), true, 375_000_000),
+        (&sonnet, all, false, 18_900_000),
+        (&sonnet, all, true, 9_450_000),
+        (&sonnet, usage(200_000, 0), false, 600_000_000),
+        (&sonnet, usage(200_001, 1_000), false, 1_200_006_000 + 22_500_000),
+        (&sonnet, usage(u64::MAX, 0), false, NanoUsd::MAX.0),
     ];
-    for (price, usage, batch, micros) in table {
-        assert_eq!(price.cost(&usage, batch), MicroUsd(micros), "{usage:?} {batch}");
+    for (price, usage, batch, nanos) in table {
+        assert_eq!(price.cost(&usage, batch), NanoUsd(nanos), "{usage:?} {batch}");
     }
+    let one = embed.cost(&usage(3, 0), false);
+    assert_eq!(
+        one.saturating_mul(500),
+        embed.cost(&usage(1_500, 0), false),
+        "many small calls cost what one costs"
+    );
 }
 
 #[test]
 fn a_ceiling_is_never_less_than_the_cost() {
     let prices = built_in();
     let haiku = price(&prices, "anthropic", "claude-haiku-4-5");
-    assert_eq!(haiku.ceiling(1_000, Some(100), 1, false), MicroUsd(1_250 + 500));
-    assert_eq!(haiku.ceiling(1_000, Some(100), 1, true), MicroUsd(875));
-    assert_eq!(haiku.ceiling(0, None, 1, false), MicroUsd(64_000 * 5), "it may answer as long as it can");
-    assert_eq!(haiku.ceiling(1_000, Some(100), 3, false), MicroUsd(1_250 + 3 * 500), "three answers");
+    assert_eq!(haiku.ceiling(1_000, Some(100), 1, false), NanoUsd(1_750_000));
+    assert_eq!(haiku.ceiling(1_000, Some(100), 1, true), NanoUsd(875_000));
+    assert_eq!(haiku.ceiling(0, None, 1, false), NanoUsd(64_000 * 5_000), "it may answer as long as it can");
+    assert_eq!(haiku.ceiling(1_000, Some(100), 3, false), NanoUsd(1_250_000 + 3 * 500_000), "three answers");
     let mut random = fastrand::Rng::with_seed(7);
     for Entry { price, .. } in &prices.layers[0].entries {
         for _ in 0..50 {
@@ -121,14 +129,14 @@ fn a_users_file_wins_where_it_speaks() {
     "#;
     let prices = built_in().overlay(file).expect("the file is sound");
     let input = |provider, model| price(&prices, provider, model).rates.input.0;
-    assert_eq!(input("openai", "gpt-4o"), 1_000_000, "a user's pattern wins over a built-in name");
-    assert_eq!(input("openai", "gpt-4o-mini"), 1_000_000);
-    assert_eq!(price(&prices, "openai", "gpt-4o").rates.output, MicroUsd(500_000));
+    assert_eq!(input("openai", "gpt-4o"), 1_000_000_000, "a user's pattern wins over a built-in name");
+    assert_eq!(input("openai", "gpt-4o-mini"), 1_000_000_000);
+    assert_eq!(price(&prices, "openai", "gpt-4o").rates.output, NanoUsd(500_000_000));
     assert_eq!(price(&prices, "openai", "gpt-4o").batch_share, WHOLE, "no discount is assumed");
-    assert_eq!(input("openai", "gpt-5"), 1_250_000, "the rest stands");
+    assert_eq!(input("openai", "gpt-5"), 1_250_000_000, "the rest stands");
     assert_eq!(input("anything", "llama-3"), 0, "free because somebody said so");
-    assert_eq!(input("anything", "llama-big"), 900_000);
-    assert_eq!(price(&prices, "anything", "llama-big").batch_share, 750_000);
+    assert_eq!(input("anything", "llama-big"), 900_000_000);
+    assert_eq!(price(&prices, "anything", "llama-big").batch_share, 750_000_000);
     let today: Date = "2026-11-15".parse().expect("a date");
     assert_eq!(prices.age_days(today), 14);
     assert_eq!(built_in().age_days(today), 99);
@@ -145,8 +153,8 @@ fn a_wrong_file_says_where() {
         ("".to_owned(), "as_of"),
         ("as_of = \"soon\"".to_owned(), "2026-08-31"),
         (one("input = \"-1\""), "provider p, model m: input: \"-1\": it is negative"),
-        (one("input = \"0.0000001\""), "finer"),
-        (one("input = 1e-9"), "finer"),
+        (one("input = \"0.0000000001\""), "finer"),
+        (one("input = 1e-10"), "finer"),
         (one("input = true"), "a price such as"),
         (one("input = \"1\", cache_raed = \"1\""), "cache_raed"),
         (one("input = \"1\", batch = \"1.5\""), "at most 1"),

@@ -4,8 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use longhaul_llm::ledger::{LedgerError, PartSpent, Reservation, Reserved, Rest, Spent};
-use longhaul_llm::{Ledger, LlmFile, MicroUsd, Scope, Usage};
+use longhaul_llm::ledger::{LedgerError, PartSpent, Reservation, Reserved, Spent};
+use longhaul_llm::{Ledger, LlmFile, NanoUsd, Scope, Usage};
 
 use crate::child;
 
@@ -21,20 +21,19 @@ fn call(name: &str, job: &str, fence: u64, ceiling: u64) -> Reservation {
         job: job.into(),
         fence: Some(fence),
         scopes: vec![Scope::run("1"), Scope::all()],
-        ceiling: Some(MicroUsd(ceiling)),
+        ceiling: Some(NanoUsd(ceiling)),
         requests: 1,
         profile: "p".into(),
         model: "m".into(),
-        allow_unpriced: false,
     }
 }
 
 fn spent(cost: u64) -> Spent {
-    Spent { usage: Usage { out: 1, ..Usage::default() }, cost: Some(MicroUsd(cost)), answers: 1 }
+    Spent { usage: Usage { out: 1, ..Usage::default() }, cost: Some(NanoUsd(cost)), answers: 1 }
 }
 
 fn part(number: u64) -> PartSpent {
-    PartSpent { part: number.to_string(), spent: spent(7), ceiling_share: Some(MicroUsd(10)) }
+    PartSpent { part: number.to_string(), spent: spent(7), ceiling_share: Some(NanoUsd(10)) }
 }
 
 fn start(name: &str, role: &str, folder: &Path) -> Command {
@@ -143,7 +142,7 @@ async fn a_batch_whose_worker_is_killed_while_storing_is_booked_once() {
     assert_eq!(before.open_ceiling.0, (PARTS - before.calls) * 10);
     let all = (0..PARTS).map(part).collect();
     assert_eq!(ledger.settle_parts("batch", all).await.expect("it is open"), PARTS - before.calls);
-    ledger.close("batch", Rest::Unknown, NOW).await.expect("it is open");
+    ledger.close("batch", NOW).await.expect("it is open");
     let totals = ledger.totals(&Scope::all()).await.expect("it answers");
     assert_eq!((totals.calls, totals.cost.0), (PARTS, PARTS * 7));
     assert_eq!((totals.open_calls, totals.open_ceiling.0, totals.unknown_calls), (0, 0, 0));
@@ -180,7 +179,7 @@ async fn spend_all(ledger: Ledger, name: String, seed: u64) -> (u64, u64) {
 async fn a_cap_holds_for_many_callers_on_two_handles() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let handles = [open(folder.path()), open(folder.path())];
-    let cap = MicroUsd(30_000);
+    let cap = NanoUsd(30_000);
     handles[0].set_cap(&Scope::run("1"), Some(cap)).await.expect("it is set");
     let tasks: Vec<_> = (0..64)
         .map(|number| spend_all(handles[number % 2].clone(), format!("c{number}"), number as u64))
@@ -215,7 +214,7 @@ async fn a_cap_holds_over_processes() {
         return;
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let cap = MicroUsd(10_000);
+    let cap = NanoUsd(10_000);
     open(folder.path()).set_cap(&Scope::all(), Some(cap)).await.expect("it is set");
     let children: Vec<Child> = (1..=3)
         .map(|seed| {

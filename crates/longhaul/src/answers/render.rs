@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, Result};
-use longhaul_llm::Endpoint;
 use longhaul_llm::wire::openai;
+use longhaul_llm::{Endpoint, NanoUsd};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -16,8 +16,6 @@ const ANSWER: &str = "answer";
 const EMBEDDING: &str = "embedding";
 /// The column that says why there is no answer.
 const ERROR: &str = "error";
-/// Millionths in a dollar.
-const MICROS: f64 = 1_000_000.0;
 
 /// A line of our own form.
 pub(super) fn jsonl(item: &Item, outcome: &Outcome) -> Result<String> {
@@ -34,7 +32,7 @@ pub(super) fn jsonl(item: &Item, outcome: &Outcome) -> Result<String> {
         stop: &'a str,
         model: &'a str,
         usage: &'a Value,
-        cost_usd: Option<f64>,
+        cost_usd: Option<NanoUsd>,
         cached: bool,
     }
     #[derive(Serialize)]
@@ -45,7 +43,7 @@ pub(super) fn jsonl(item: &Item, outcome: &Outcome) -> Result<String> {
         embeddings: Option<Value>,
         model: &'a str,
         usage: &'a Value,
-        cost_usd: Option<f64>,
+        cost_usd: Option<NanoUsd>,
         cached: bool,
     }
     #[derive(Serialize)]
@@ -56,7 +54,7 @@ pub(super) fn jsonl(item: &Item, outcome: &Outcome) -> Result<String> {
     let line = match outcome {
         Outcome::Answer(answer) => {
             let Answer { stop, model, usage, cached, vectors, .. } = &**answer;
-            let (cost_usd, cached) = (answer.cost_micros.map(|micros| micros as f64 / MICROS), *cached);
+            let (cost_usd, cached) = (answer.cost_usd, *cached);
             let value = value_of(answer);
             if vectors.is_empty() {
                 let rest = Good { answer: value, stop, model, usage, cost_usd, cached };

@@ -12,9 +12,9 @@ use super::*;
 fn outcomes() -> Vec<(Item, Outcome)> {
     let usage = json!({"fresh_in": 5, "cache_write": 1, "cache_read": 4, "out": 2, "reasoning": 3});
     let values = [
-        json!({"text": "one,\n\"two\" \\", "stop": "end", "model": "m", "usage": usage, "cost_micros": 1250, "cached": false}),
+        json!({"text": "one,\n\"two\" \\", "stop": "end", "model": "m", "usage": usage, "cost_usd": 0.00125, "cached": false}),
         json!({"text": "{\"a\":1}", "json": {"a": 1, "b": [true]}, "stop": "length", "model": "m", "usage": usage,
-            "cost_micros": null, "cached": true, "created": 7}),
+            "cost_usd": null, "cached": true, "created": 7}),
         json!({"class": "throttled", "message": "the provider answered 429"}),
     ];
     let outcomes = values.map(|value| serde_json::from_value(value).expect("an outcome"));
@@ -129,7 +129,7 @@ fn vectors_are_written_in_every_form() {
     let place = Place::new();
     let usage = json!({"fresh_in": 3});
     // 0.1 and -2.5; the second answers two texts, and its caller wants the compact form.
-    let one = json!({"text": "", "vectors": ["zczMPQAAIMA="], "stop": "end", "model": "e", "usage": usage, "cost_micros": 2});
+    let one = json!({"text": "", "vectors": ["zczMPQAAIMA="], "stop": "end", "model": "e", "usage": usage, "cost_usd": 0.000002});
     let two = json!({"text": "", "vectors": ["zczMPQAAIMA=", "AAAAPw=="], "stop": "end", "model": "e", "usage": usage,
         "encoding_format": "base64", "cached": true});
     let error = json!({"class": "throttled", "message": "429"});

@@ -81,6 +81,9 @@ pub(crate) struct RunArgs {
     /// Stop before more than this is spent, in dollars.
     #[arg(long, value_name = "USD")]
     pub(crate) max_cost: Option<String>,
+    /// Let calls without a price pass under --max-cost, which does not count them.
+    #[arg(long, requires = "max_cost")]
+    pub(crate) allow_unpriced: bool,
     /// Use of known answers: auto, off, or only those.
     #[arg(long, value_name = "USE", default_value = "auto")]
     pub(crate) cache: CacheUse,
@@ -108,9 +111,23 @@ pub(crate) struct RunArgs {
     /// Say what would be done and what it would cost, and do nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Ask only this many prompts, spread over the file, and say what all of them would cost.
+    #[arg(long, value_name = "N", value_parser = parse::positive::<u64>)]
+    pub(crate) sample: Option<u64>,
     /// Delete the run once its answers are written.
     #[arg(long)]
     pub(crate) consume: bool,
+}
+
+/// `estimate`.
+#[derive(Debug, Args)]
+pub(crate) struct EstimateArgs {
+    /// What would be asked.
+    #[command(flatten)]
+    pub(crate) prompts: PromptArgs,
+    /// In provider batches only.
+    #[arg(long)]
+    pub(crate) batch: bool,
 }
 
 /// Use of the response cache.
@@ -122,6 +139,77 @@ pub(crate) enum CacheUse {
     Off,
     /// Look up answers, and never ask.
     Only,
+}
+
+/// Examples of `costs`.
+pub(super) const COSTS_EXAMPLES: &str = "\
+Examples:
+  longhaul costs
+  longhaul costs unknown --run run-515f03f2db19
+  longhaul costs resolve --not-billed --profile openai --day 2026-11-15
+  longhaul costs resolve --bill 4.20 --profile openai --day 2026-11-15";
+
+/// `costs`.
+#[derive(Debug, Args)]
+pub(crate) struct CostsArgs {
+    /// What about them.
+    #[command(subcommand)]
+    pub(crate) command: Option<CostsCommand>,
+}
+
+/// `costs …`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CostsCommand {
+    /// Lists calls whose end nobody saw; until somebody decides they count at the most they can have cost.
+    Unknown {
+        /// Which of them.
+        #[command(flatten)]
+        which: WhichCalls,
+    },
+    /// Books what you or the provider know of them, and frees the rest for budgets.
+    Resolve {
+        /// Which of them.
+        #[command(flatten)]
+        which: WhichCalls,
+        /// What became of them.
+        #[command(flatten)]
+        verdict: BillVerdict,
+    },
+    /// Lists what was decided, by whom and when.
+    Decisions,
+}
+
+/// Which calls; all where nothing is named.
+#[derive(Debug, Args)]
+pub(crate) struct WhichCalls {
+    /// Those of a run or sheet.
+    #[arg(long, value_name = "ID")]
+    pub(crate) run: Option<String>,
+    /// Those to a model.
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+    /// Those of a day, in UTC, such as 2026-11-15.
+    #[arg(long, value_name = "DAY")]
+    pub(crate) day: Option<String>,
+}
+
+/// What became of calls of unknown end.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct BillVerdict {
+    /// The provider did not bill them.
+    #[arg(long)]
+    pub(crate) not_billed: bool,
+    /// The provider billed them; they are booked at the most they can have cost.
+    #[arg(long)]
+    pub(crate) billed: bool,
+    /// What the provider's own usage page says of these days, profiles or models in all; the difference to what is booked is
+    /// what they cost.
+    #[arg(long, value_name = "USD")]
+    pub(crate) bill: Option<String>,
+    /// Ask the provider: results of batches tell what each request cost.
+    #[arg(long)]
+    pub(crate) ask: bool,
 }
 
 /// `runs …`.

@@ -160,6 +160,9 @@ pub(crate) struct SheetScoreArgs {
     /// Stop before more than this is spent, in dollars.
     #[arg(long, value_name = "USD")]
     pub(crate) max_cost: Option<String>,
+    /// Let calls without a price pass under --max-cost, which does not count them.
+    #[arg(long, requires = "max_cost")]
+    pub(crate) allow_unpriced: bool,
     /// Use of known answers: auto, off, or only those.
     #[arg(long, value_name = "USE", default_value = "auto")]
     pub(crate) cache: CacheUse,

@@ -34,11 +34,10 @@ pub(crate) async fn run(app: &App) -> Result<Code> {
     let listed = llm.route(&profile, "").await?.provider().models().await;
     for model in listed.map_err(|error| failed(&profile, &error))? {
         let route = llm.route(&profile, &model.id).await?;
-        let dollars = |micros: u64| micros as f64 / 1e6;
         lines.push(Line {
             profile: profile.clone(),
-            input_usd_per_million: route.price().map(|price| dollars(price.rates.input.0)),
-            output_usd_per_million: route.price().map(|price| dollars(price.rates.output.0)),
+            input_usd_per_million: route.price().map(|price| price.rates.input.as_dollars()),
+            output_usd_per_million: route.price().map(|price| price.rates.output.as_dollars()),
             batches: route.caps().batches.is_some(),
             model: model.id,
         });

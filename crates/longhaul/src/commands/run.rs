@@ -15,7 +15,7 @@ use crate::args::RunArgs;
 use crate::config::concurrency;
 use crate::exit::{Code, Failure};
 use crate::output::counted;
-use crate::prompts::Prompts;
+use crate::prompts::{Pick, Prompts};
 use crate::{answers, models, outputs, parse};
 
 pub(crate) mod estimate;
@@ -37,26 +37,31 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
     let prompts = open(app, args)?;
     let summary = prompts.check()?;
     answers::check_places(&places)?;
+    let pick = Pick { prompts: summary.prompts, limit: args.prompts.limit, sample: args.sample };
+    let prompts = prompts.picking(pick);
     let max_cost =
         args.max_cost.as_deref().map(parse::money).transpose().map_err(|problem| usage(&problem))?;
     let models = models::Setup::new(app, args.prompts.base_url.as_deref())?;
     let bulk = Bulk::new(app.queue_or_new().await?, models.llm(app)?).with_trace(app.trace.traceparent());
     let sharing = models::open_books(app, bulk.queue(), bulk.llm()).await?;
-    let wanted = settings::of(app, args, &models, &bulk, (&prompts, &summary)).await?;
+    let wanted = settings::of(app, args, &models, &bulk, (&prompts, &summary, pick)).await?;
     let id = RunId::of(&wanted);
     if !args.force {
         outputs::refuse_foreign(bulk.queue(), id.as_str(), &places).await?;
     }
     if args.dry_run {
-        return settings::describe(app, &wanted, max_cost);
+        let simulated = bulk.llm().is_simulated(&wanted.profile, &wanted.model);
+        return settings::describe(app, &wanted, max_cost, simulated);
     }
     if max_cost.is_some() {
         let scope = longhaul_llm::Scope::run(id.as_str());
         bulk.llm().ledger().set_cap(&scope, max_cost).await?;
+        bulk.llm().ledger().allow_unpriced(&scope, args.allow_unpriced).await?;
     }
     drop(reading);
     let submission = Submission::begin(&bulk, wanted).await?;
-    settings::introduce(app, &submission, max_cost);
+    let (profile, model) = (&submission.settings().profile, &submission.settings().model);
+    settings::introduce(app, &submission, max_cost, bulk.llm().is_simulated(profile, model));
     let resumed = submission.is_resumed();
     if resumed {
         let again = manage::go_on(&bulk, &id).await?;
@@ -70,7 +75,7 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
         false => Some(work(app, args, &bulk, &id)?),
     };
     tokio::select! {
-        stored = submit(&prompts, args, submission) => stored?,
+        stored = submit(&prompts, submission) => stored?,
         () = interrupts.next() => {
             if let Some(working) = &mut working {
                 interrupts.drain(app, working).await;
@@ -89,7 +94,12 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
     match ended? {
         Shown::Ended(progress) => {
             let took = Took { time: started.elapsed(), all: !resumed };
-            finish::finish(app, args, &bulk, (&run, &prompts), &progress, took).await
+            let code = finish::finish(app, args, &bulk, (&run, &prompts), &progress, took).await?;
+            if args.sample.is_some() && !args.consume {
+                let all = prompts.picking(Pick { sample: None, ..pick });
+                estimate::of_all(app, &bulk, &run, &all).await?;
+            }
+            Ok(code)
         }
         Shown::NeverReached => {
             let route = bulk.llm().route(&run.settings.profile, &run.settings.model).await?;
@@ -122,12 +132,11 @@ fn usage(problem: &str) -> Failure {
 }
 
 /// Stores the requests. What is stored already is left alone, so this is also how an interrupted submission goes on.
-async fn submit(prompts: &Prompts, args: &RunArgs, mut submission: Submission) -> Result<()> {
+async fn submit(prompts: &Prompts, mut submission: Submission) -> Result<()> {
     if submission.is_complete().await? {
         return Ok(());
     }
-    let limit = args.prompts.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-    for prompt in prompts.lines()?.take(limit) {
+    for prompt in prompts.lines()? {
         let prompt = prompt?;
         let request = NewRequest { custom_id: prompt.custom_id, body: prompt.body, ..NewRequest::default() };
         submission

@@ -15,13 +15,15 @@ use super::workers::SILENT_AFTER;
 use crate::app::App;
 use crate::args::{Decision, RunsCommand};
 use crate::exit::{Code, Failure};
-use crate::output::{Cell, Table, counted, dollars, grouped};
+use crate::output::{Cell, Table, counted, grouped};
 use crate::prompts::Form;
 use crate::{answers, models, parse};
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, command: &RunsCommand) -> Result<Code> {
     let bulk = Bulk::new(app.queue().await?, models::Setup::new(app, None)?.llm(app)?);
+    // What a killed process left under way may have been billed, and is part of what a run cost.
+    bulk.llm().ledger().abandon_dead(app.now().as_millis()).await?;
     match command {
         RunsCommand::Ls { limit } => ls(app, &bulk, *limit).await,
         RunsCommand::Show { id } => show_one(app, &bulk, &found(&bulk, id).await?).await,
@@ -196,12 +198,8 @@ fn status_word(progress: &Progress, served: bool) -> String {
 }
 
 fn cost(progress: &Progress) -> String {
-    let spent = &progress.spent;
-    match (spent.unpriced_calls, spent.cost.0) {
-        (1.., 0) => "unpriced".to_owned(),
-        (1.., micros) => format!("{} + unpriced", dollars(micros)),
-        (0, micros) => dollars(micros),
-    }
+    let simulated = if progress.simulated { " (simulated)" } else { "" };
+    format!("{}{simulated}", progress.spent.spent())
 }
 
 async fn show_one(app: &App, bulk: &Bulk, run: &Run) -> Result<Code> {

@@ -52,7 +52,7 @@ impl<'a> Input<'a> {
         if self.name == "-" {
             let source = Source::spool("stdin", self.content)?;
             let shape = detect::shape(Path::new("-"), &source, &options)?;
-            return Ok(Prompts { source, shape, options });
+            return Ok(Prompts { source, shape, options, pick: Pick::default() });
         }
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join(self.name);

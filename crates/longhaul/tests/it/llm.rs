@@ -13,6 +13,7 @@ mod inputs;
 mod keys;
 mod local;
 mod money;
+mod money_table;
 mod outage;
 mod runs;
 mod submission;

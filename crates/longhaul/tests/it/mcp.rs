@@ -131,10 +131,10 @@ fn a_client_that_only_looks_sees_everything_and_changes_nothing() {
     let kinds = client.done("list_job_kinds", &json!({}));
     let echo = json!({"kind": "echo", "queues": ["default"], "states": {"succeeded": 1}, "workers": 0});
     assert_eq!(kinds["kinds"], json!([echo]), "{kinds}");
-    assert_eq!(client.done("cost_report", &json!({"days": 1}))["cost_micros"], 0);
+    assert_eq!(client.done("cost_report", &json!({"days": 1}))["cost_usd"], 0.0);
     let cost =
         client.done("estimate_cost", &json!({"model": "sim-small", "prompts": ["Hello?", "And you?"]}));
-    assert!(cost["requests"] == 2 && cost["cost_micros"].as_u64() > Some(0), "{cost}");
+    assert!(cost["requests"] == 2 && cost["cost_usd"].as_f64() > Some(0.0), "{cost}");
 
     for tool in ["enqueue_job", "submit_batch", "cancel_job", "retry_job"] {
         client.fails(tool, &json!({"id": id}), "--allow-write");

@@ -15,9 +15,11 @@ use tracing::{info, warn};
 use super::gate::{Held, Holding};
 use super::{Bulk, LiveRun, Result, RunId, harvest};
 
+mod parts;
 mod sending;
 mod troubles;
 
+pub use parts::Kept;
 pub use troubles::{Missing, REFUSALS_MAX, Refused};
 
 use troubles::Stored;
@@ -44,8 +46,16 @@ pub struct BatchPayload {
     pub chunk: u64,
     /// How often the chunk was sent before.
     pub round: u32,
+    /// Requests of the chunk before those of this batch: more than none where a budget had no room for all at once.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub part: u64,
     /// Requests by their number, in inclusive ranges.
     pub members: Vec<(u64, u64)>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl BatchPayload {
@@ -71,7 +81,7 @@ impl BatchPayload {
 
     /// What the job waits for between two looks.
     pub fn poll_key(&self) -> String {
-        format!("{}/poll-{}-{}", self.run, self.chunk, self.round)
+        format!("{}/poll-{}-{}-{}", self.run, self.chunk, self.round, self.part)
     }
 }
 
@@ -197,6 +207,8 @@ pub(super) struct Life<'a> {
     refused: Refused,
     /// Calls in a row until now that were not answered.
     unanswered: u32,
+    /// That another batch sends its last requests.
+    kept: Kept,
     /// The batch's name at the provider and in the ledger.
     pub(super) tag: String,
     /// What the names of its requests there begin with.
@@ -230,7 +242,7 @@ pub(super) fn options() -> KindOptions {
 pub(super) fn new_job(payload: &BatchPayload) -> Result<NewJob> {
     let run = payload.run_id();
     let mut job = NewJob::new(KIND, Json::of(payload)?)
-        .id(job_id(&run, payload.chunk, payload.round))
+        .id(job_id(&run, payload))
         .queue(run.as_str())
         .process(run.process())
         .retention(Retention::DeleteOnSuccess)
@@ -242,14 +254,21 @@ pub(super) fn new_job(payload: &BatchPayload) -> Result<NewJob> {
     Ok(job)
 }
 
-/// The job of a chunk's `round`th batch.
-pub fn job_id(run: &RunId, chunk: u64, round: u32) -> JobId {
-    run.batch(chunk + (u64::from(round) << 32))
+/// Bits of a batch's number for its chunk and its round; the others are for its part.
+const CHUNK_BITS: u32 = 24;
+const ROUND_BITS: u32 = 3;
+
+/// The job of a batch. Its number is told by what it sends, so that a batch that is enqueued again is stored once.
+pub fn job_id(run: &RunId, payload: &BatchPayload) -> JobId {
+    let BatchPayload { chunk, round, part, .. } = payload;
+    run.batch(chunk + (u64::from(*round) << CHUNK_BITS) + (part << (CHUNK_BITS + ROUND_BITS)))
 }
 
 /// Runs a batch's job until it has to wait for the provider.
 pub(super) async fn run(bulk: Bulk, context: JobContext, payload: BatchPayload) -> Result<Outcome> {
     let live = bulk.live(&payload.run_id()).await?;
+    let kept: Kept = context.data()?.unwrap_or_default();
+    let payload = payload.kept(kept);
     let tag = sending::tag(&payload, context.job().created_at);
     let id_prefix = sending::id_prefix(&tag);
     let mut refused: Refused = context.data()?.unwrap_or_default();
@@ -262,6 +281,7 @@ pub(super) async fn run(bulk: Bulk, context: JobContext, payload: BatchPayload) 
         payload: &payload,
         refused,
         unanswered,
+        kept,
         tag,
         id_prefix,
     };
@@ -401,7 +421,7 @@ impl Life<'_> {
 
     /// What is kept of the job when it is at `step`.
     fn stored<'a>(&'a self, step: &'a Step) -> Stored<'a> {
-        Stored { step, refused: &self.refused }
+        Stored { step, refused: &self.refused, kept: self.kept }
     }
 
     async fn save(&self, step: &Step) -> Result<()> {

@@ -109,7 +109,7 @@ impl Draft {
             cache: self.cache,
             tags: self.tags,
             source: self.source,
-            estimate_micros: None,
+            expected: None,
         };
         settings.check(route)?;
         Ok(settings)
@@ -129,6 +129,7 @@ impl Source {
         Self {
             name: name.unwrap_or_else(|| form.to_owned()),
             sha256: hex(&digest.finalize()),
+            content: String::new(),
             requests: requests.len() as u64,
             form: form.to_owned(),
         }

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use longhaul_llm::ledger::{LedgerError, Rest};
+use longhaul_llm::ledger::LedgerError;
 use longhaul_llm::provider::{BatchLine, BatchState, LineOutcome};
-use longhaul_llm::{Answer, Billing, Class, Error as LlmError, PartSpent, Spent, Usage, genai};
+use longhaul_llm::{Answer, Billing, Class, Error as LlmError, NanoUsd, PartSpent, Spent, Usage, genai};
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::state::{JobError, Reason};
 use longhaul_queue::store::Signal;
@@ -39,8 +39,8 @@ pub(super) async fn all(
 ) -> Result<Next> {
     let span = life.live.route.results_span(id);
     let (seen, not_run) = traced(&span, count_lines(life, id)).await?;
-    let (usage, cost_micros) = traced(&span, tell_lines(life, id, &seen)).await?;
-    genai::record_usage(&span, &usage, cost_micros);
+    let (usage, cost_usd) = traced(&span, tell_lines(life, id, &seen)).await?;
+    genai::record_usage(&span, &usage, cost_usd);
     drop(span); // All is read; what is told from here on concerns the queue alone.
     let (missing, not_run) = tell_the_rest(life, state, ending, &seen, not_run).await?;
     if let Some(waiting) = not_told_yet(life, &not_run).await? {
@@ -49,7 +49,7 @@ pub(super) async fn all(
         return life.wait(&step, NOT_PARKED_WAIT);
     }
     let now = life.now().as_millis();
-    match life.bulk.llm().ledger().close(&life.tag, Rest::NotBilled, now).await {
+    match life.bulk.llm().ledger().close(&life.tag, now).await {
         Ok(_) | Err(LedgerError::NotReserved(_)) => {}
         Err(error) => return Err(LlmError::from(error).into()),
     }
@@ -98,7 +98,7 @@ fn index_of(life: &Life<'_>, line: &BatchLine) -> Option<u64> {
 }
 
 /// What the lines of a batch used, and what they cost where there is a price.
-type Bill = (Usage, Option<u64>);
+type Bill = (Usage, Option<NanoUsd>);
 
 /// Books and hands out each line whose member has one line only.
 async fn tell_lines(life: &Life<'_>, id: &str, seen: &HashMap<u64, Seen>) -> Result<Bill> {
@@ -114,8 +114,8 @@ async fn tell_lines(life: &Life<'_>, id: &str, seen: &HashMap<u64, Seen>) -> Res
             }
             (_, LineOutcome::NotRun) => return Ok(usage),
             (_, outcome) => {
-                let cost_micros = book(life, index, &outcome).await?;
-                told_of(outcome, cost_micros)
+                let cost_usd = book(life, index, &outcome).await?;
+                told_of(outcome, cost_usd)
             }
         };
         let mut value = Json::of(&told)?;
@@ -134,12 +134,12 @@ async fn tell_lines(life: &Life<'_>, id: &str, seen: &HashMap<u64, Seen>) -> Res
     });
     let mut told = told.buffer_unordered(TELLERS);
     let mut usage = Usage::default();
-    let mut cost = life.live.route.price().map(|_| 0);
+    let mut cost = life.live.route.price().map(|_| NanoUsd::ZERO);
     while let Some(told) = told.next().await {
         let told: Result<Usage> = told;
         let own = told?;
         usage += own;
-        cost = cost.zip(life.live.route.cost(&own, Billing::Batch)).map(|(sum, own)| sum + own.0);
+        cost = cost.zip(life.live.route.cost(&own, Billing::Batch)).map(|(sum, own)| sum.saturating_add(own));
     }
     Ok((usage, cost))
 }
@@ -154,26 +154,26 @@ fn answer_of(outcome: &LineOutcome) -> Option<&Answer> {
 }
 
 /// Writes down what a line cost. A part is booked once, however often it is read.
-async fn book(life: &Life<'_>, index: u64, outcome: &LineOutcome) -> Result<Option<u64>> {
+async fn book(life: &Life<'_>, index: u64, outcome: &LineOutcome) -> Result<Option<NanoUsd>> {
     let Some(answer) = answer_of(outcome) else { return Ok(None) };
     let cost = life.live.route.cost(&answer.usage, Billing::Batch);
     let spent = Spent { usage: answer.usage, cost, answers: 1 };
     // What the batch reserved beyond its cost is freed when it is closed.
     let part = PartSpent { part: index.to_string(), spent, ceiling_share: cost };
     match life.bulk.llm().ledger().settle_part(&life.tag, part).await {
-        Ok(_) => Ok(cost.map(|cost| cost.0)),
+        Ok(_) => Ok(cost),
         // It was sent by a process with another file of spending: the answer is worth more than the entry.
         Err(LedgerError::NotReserved(call)) => {
             warn!(call, "what a batch cost is not booked here: it was reserved in another file");
-            Ok(cost.map(|cost| cost.0))
+            Ok(cost)
         }
         Err(error) => Err(LlmError::from(error).into()),
     }
 }
 
-fn told_of(outcome: LineOutcome, cost_micros: Option<u64>) -> Told {
+fn told_of(outcome: LineOutcome, cost_usd: Option<NanoUsd>) -> Told {
     match outcome {
-        LineOutcome::Answered(answer) => Told::Answer { answer, cost_micros },
+        LineOutcome::Answered(answer) => Told::Answer { answer, cost_usd },
         LineOutcome::NotRun => Told::Sync,
         LineOutcome::Failed(error) => match error.class {
             // What time heals is asked again on its own.

@@ -234,8 +234,9 @@ async fn batches_in(bulk: &Bulk, run: &RunId, states: Vec<State>) -> Result<Vec<
         bulk.queue().list(ListRequest { filter, newest_first: false, cursor: None, limit: PAGE_MAX }).await?;
     let details = bulk.queue().store().get(page.items.iter().map(|job| job.id).collect()).await?;
     let with_payload = |detail: JobDetail| {
-        let payload = detail.payload.to()?;
-        Ok((detail, payload))
+        let payload: BatchPayload = detail.payload.to()?;
+        let kept = detail.data.as_ref().and_then(|data| data.to().ok()).unwrap_or_default();
+        Ok((detail, payload.kept(kept)))
     };
     details.into_iter().map(with_payload).collect()
 }

@@ -40,11 +40,11 @@ pub mod run;
 pub mod submit;
 
 pub use draft::{Defaults, Draft};
-pub use estimate::Estimate;
+pub use estimate::{Basis, Estimate};
 pub use gate::HeldRun;
 use gate::Openings;
 pub use progress::Progress;
-pub use run::{Mode, Run, RunId, RunSettings, Source};
+pub use run::{Expected, Mode, Run, RunId, RunSettings, Source};
 pub use submit::{NewRequest, Submission};
 
 /// What can go wrong before a job can say so itself.

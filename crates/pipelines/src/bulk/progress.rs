@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use longhaul_llm::{Error as LlmError, Scope, Totals};
+use longhaul_llm::{CostRange, Error as LlmError, NanoUsd, Scope, Totals};
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::store::{Filter, ListRequest};
 use longhaul_queue::{State, Timestamp};
@@ -46,11 +46,16 @@ pub struct Progress {
     /// What the provider said of the batches that are waited for, once one was looked at.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_provider: Option<AtProvider>,
-    /// What was expected to be spent, in millionths of a dollar.
+    /// What was expected to be spent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub estimated_micros: Option<u64>,
+    pub estimated_usd: Option<NanoUsd>,
+    /// The upper end of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimated_max_usd: Option<NanoUsd>,
     /// What was spent, and what may have been.
     pub spent: Totals,
+    /// Answers and prices are made up.
+    pub simulated: bool,
 }
 
 /// Batches of a run at their provider.
@@ -172,8 +177,10 @@ impl Progress {
             running,
             parked,
             at_provider,
-            estimated_micros: settings.estimate_micros,
+            estimated_usd: settings.expected.and_then(|expected| expected.cost_usd),
+            estimated_max_usd: settings.expected.and_then(|expected| expected.cost_max_usd),
             spent,
+            simulated: bulk.llm().is_simulated(&settings.profile, &settings.model),
         })
     }
 
@@ -181,6 +188,11 @@ impl Progress {
     pub fn is_over(&self) -> bool {
         let waits = |held: Held| !held.ends_by_itself();
         self.status.is_end() || (self.status == Status::Held && self.held.is_none_or(waits))
+    }
+
+    /// What it was expected to cost.
+    pub fn estimated(&self) -> Option<CostRange> {
+        Some(CostRange { low: self.estimated_usd?, high: self.estimated_max_usd? })
     }
 
     /// Requests that have ended.
@@ -199,12 +211,11 @@ impl Progress {
     }
 
     /// What the whole run will cost if it goes on as so far.
-    pub fn projected_micros(&self) -> Option<u64> {
+    pub fn projected(&self) -> Option<NanoUsd> {
         if self.completed == 0 || self.spent.unpriced_calls > 0 {
             return None;
         }
-        let spent = u128::from(self.spent.cost.0);
-        u64::try_from(spent * u128::from(self.total) / u128::from(self.completed)).ok()
+        Some(self.spent.cost.scaled(self.total as f64 / self.completed as f64))
     }
 }
 
@@ -330,8 +341,10 @@ mod tests {
             running: 0,
             parked: 0,
             at_provider: None,
-            estimated_micros: None,
+            estimated_usd: None,
+            estimated_max_usd: None,
             spent: Totals::default(),
+            simulated: false,
         }
     }
 

@@ -9,8 +9,7 @@ use longhaul_llm::types::Dialect;
 use longhaul_llm::wire::openai::{self, VectorForm};
 use longhaul_llm::wire::{anthropic, gemini};
 use longhaul_llm::{
-    Answer, Answered, Ask, Billing, Call, ChatRequest, Class, Endpoint, Message, MicroUsd, Request, Role,
-    Stop,
+    Answer, Answered, Ask, Billing, Call, ChatRequest, Class, Endpoint, Message, NanoUsd, Request, Role, Stop,
 };
 use longhaul_queue::job::Wake;
 use longhaul_queue::limits::Limits;
@@ -89,9 +88,9 @@ pub struct RequestResult {
     /// How the caller wants vectors written.
     #[serde(default, skip_serializing_if = "is_float")]
     pub encoding_format: VectorForm,
-    /// In millionths of a dollar; absent when the model has no price.
+    /// What it cost; absent when the model has no price.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cost_micros: Option<u64>,
+    pub cost_usd: Option<NanoUsd>,
     /// It came from the response cache and cost nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cached: bool,
@@ -109,7 +108,7 @@ pub(super) enum Told {
         /// The answer.
         answer: Box<Answer>,
         /// Its cost.
-        cost_micros: Option<u64>,
+        cost_usd: Option<NanoUsd>,
     },
     /// The provider could not run it.
     Failed {
@@ -144,7 +143,7 @@ struct Tries {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Said {
     answer: Box<Answer>,
-    cost_micros: Option<u64>,
+    cost_usd: Option<NanoUsd>,
 }
 
 /// Limits of the kind. Each class of errors has its own budget here, so the queue's own is out of the way.
@@ -181,7 +180,7 @@ pub(super) async fn run(bulk: Bulk, context: JobContext, payload: RequestPayload
             None => return Ok(wait_for_batch(&live.id, chunk)),
             Some(Told::Failed { class, message }) => return Ok(fail(class, &message)),
             Some(Told::Sync) => {}
-            Some(Told::Answer { answer, cost_micros }) => tries.said = Some(Said { answer, cost_micros }),
+            Some(Told::Answer { answer, cost_usd }) => tries.said = Some(Said { answer, cost_usd }),
         }
         tries.alone = true;
     }
@@ -190,9 +189,7 @@ pub(super) async fn run(bulk: Bulk, context: JobContext, payload: RequestPayload
     // It gives up only while it waits its turn: what has been sent is paid for, and its answer is kept.
     let stop = context.cancelled();
     let answered = match tries.said.take() {
-        Some(Said { answer, cost_micros }) => {
-            bulk.llm().judge(ask, *answer, cost_micros.map(MicroUsd), stop).await
-        }
+        Some(Said { answer, cost_usd }) => bulk.llm().judge(ask, *answer, cost_usd, stop).await,
         None => bulk.llm().ask(ask, stop).await,
     };
     if answered.as_ref().is_ok_and(|answered| !answered.cached) {
@@ -279,8 +276,8 @@ fn outcome(
         Err(error) => error,
     };
     debug!(class = %error.class, status = error.status, "request not answered");
-    let cost = |answer: &Answer| live.route.cost(&answer.usage, Billing::Sync).map(|cost| cost.0);
-    tries.said = error.answer.clone().map(|answer| Said { cost_micros: cost(&answer), answer });
+    let cost = |answer: &Answer| live.route.cost(&answer.usage, Billing::Sync);
+    tries.said = error.answer.clone().map(|answer| Said { cost_usd: cost(&answer), answer });
     let retry = |reason, after, tries: &Tries| {
         let error = JobError::new(reason, &error);
         Ok(Outcome::Retry { error, after, data: Some(Json::of(tries)?) })
@@ -357,7 +354,7 @@ fn result(payload: &RequestPayload, live: &LiveRun, answered: Answered) -> Reque
         answer: answered.answer,
         json: answered.json,
         encoding_format: encoding_format(&payload.body),
-        cost_micros: answered.cost.map(|cost| cost.0),
+        cost_usd: answered.cost,
         cached: answered.cached,
         simulated: live.route.is_simulated(),
     }

@@ -5,7 +5,7 @@
 use std::fmt;
 
 use longhaul_llm::cache::CacheMode;
-use longhaul_llm::{Class, Endpoint, Route};
+use longhaul_llm::{Class, CostRange, Endpoint, NanoUsd, Route};
 use longhaul_queue::store::{Filter, ListRequest, Page};
 use longhaul_queue::{Job, JobId, Json, NewJob, ProcessId, Queue, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -63,9 +63,31 @@ pub struct RunSettings {
     pub tags: Vec<String>,
     /// Where the requests came from.
     pub source: Source,
-    /// What the requests were expected to cost, in millionths of a dollar.
+    /// What the requests were expected to use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub estimate_micros: Option<u64>,
+    pub expected: Option<Expected>,
+}
+
+/// What the requests of a run were expected to use, before it began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Expected {
+    /// The lower end; absent without a price.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_usd: Option<NanoUsd>,
+    /// The upper end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_max_usd: Option<NanoUsd>,
+    /// Input tokens, by their bytes.
+    pub input_tokens: u64,
+    /// Requests that were not in the cache.
+    pub requests: u64,
+}
+
+impl Expected {
+    /// What it was expected to cost.
+    pub fn cost(&self) -> Option<CostRange> {
+        Some(CostRange { low: self.cost_usd?, high: self.cost_max_usd? })
+    }
 }
 
 /// Runs that were stored before there was anything else are of chats, and have the names they had.
@@ -127,6 +149,9 @@ pub struct Source {
     pub name: String,
     /// SHA-256 of the content and of how it is read.
     pub sha256: String,
+    /// The same whichever part of the content is asked: by it a sample is known again. Empty where nobody says.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub content: String,
     /// How many requests it holds.
     pub requests: u64,
     /// The form it has, which answers have too unless told otherwise; the caller's word.

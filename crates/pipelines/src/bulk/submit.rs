@@ -187,6 +187,7 @@ impl Submission {
                 run: self.id.as_str().to_owned(),
                 chunk: self.batches,
                 round: 0,
+                part: 0,
                 members: vec![(self.next - count, self.next - 1)],
             };
             jobs.push(batch::new_job(&payload)?);

@@ -2,7 +2,7 @@
 //! answer of this shape looks like. Where a sheet was asked the same before, such as a sample, what that one really cost
 //! corrects both.
 
-use longhaul_llm::{Billing, Error as LlmError, Request, Scope, Usage, tokens};
+use longhaul_llm::{Billing, Error as LlmError, NanoUsd, Request, Scope, Usage, tokens};
 use serde::Serialize;
 
 use super::layout::Plan;
@@ -48,10 +48,10 @@ pub struct Estimate {
     /// Output tokens, assumed.
     pub output_tokens: u64,
     /// Expected; absent without a price.
-    pub cost_micros: Option<u64>,
+    pub cost_usd: Option<NanoUsd>,
     /// The same before what was measured corrected it.
     #[serde(skip)]
-    pub raw_cost_micros: Option<u64>,
+    pub raw_cost_usd: Option<NanoUsd>,
     /// Calls of an earlier sheet whose cost corrects the estimate; 0 for none.
     pub measured_calls: u64,
     /// Day of the price.
@@ -70,7 +70,7 @@ pub async fn estimate(scoring: &Scoring, settings: &SheetSettings) -> Result<Est
     let prompt = Prompt::of(&sheet);
     let mut estimate = Estimate {
         model: route.model().to_owned(),
-        cost_micros: route.price().map(|_| 0),
+        cost_usd: route.price().map(|_| NanoUsd::ZERO),
         price_as_of: route.price().filter(|_| !route.is_free()).map(|price| price.as_of.to_string()),
         free: route.is_free(),
         simulated: route.is_simulated(),
@@ -102,14 +102,15 @@ pub async fn estimate(scoring: &Scoring, settings: &SheetSettings) -> Result<Est
             estimate.cells += sheet.targets(block).filter(blank).count() as u64;
             estimate.input_tokens += usage.fresh_in;
             estimate.output_tokens += usage.out;
-            let cost = route.cost(&usage, Billing::Sync).map_or(0, |cost| cost.0);
-            estimate.cost_micros = estimate.cost_micros.map(|sum| sum.saturating_add(cost));
+            let cost = route.cost(&usage, Billing::Sync).unwrap_or(NanoUsd::ZERO);
+            estimate.cost_usd = estimate.cost_usd.map(|sum| sum.saturating_add(cost));
         }
     }
-    estimate.raw_cost_micros = estimate.cost_micros;
-    if let (Some(raw @ 1..), Some((part, calls))) = (estimate.cost_micros, measured(scoring, settings).await?)
+    estimate.raw_cost_usd = estimate.cost_usd;
+    if let (Some(raw @ NanoUsd(1..)), Some((part, calls))) =
+        (estimate.cost_usd, measured(scoring, settings).await?)
     {
-        estimate.cost_micros = Some((raw as f64 * part).round() as u64);
+        estimate.cost_usd = Some(raw.scaled(part));
         estimate.measured_calls = calls;
     }
     Ok(estimate)
@@ -134,8 +135,8 @@ async fn measured(scoring: &Scoring, settings: &SheetSettings) -> Result<Option<
         let spent =
             scoring.inner.llm.ledger().totals(&Scope::run(&sheet.id)).await.map_err(LlmError::from)?;
         let whole = totals.units > 0 && totals.cached == 0 && totals.written == totals.units;
-        if let (true, 0, Some(estimated @ 1..)) =
-            (whole, spent.unpriced_calls, sheet.settings.raw_estimate_micros)
+        if let (true, 0, Some(NanoUsd(estimated @ 1..))) =
+            (whole, spent.unpriced_calls, sheet.settings.raw_estimate_usd)
             && spent.calls >= CALLS_MIN
         {
             return Ok(Some((spent.cost.0 as f64 / estimated as f64, spent.calls)));

@@ -1,5 +1,6 @@
 //! What a user asks for when a sheet is scored. Written once, with the sheet.
 
+use longhaul_llm::NanoUsd;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
@@ -63,12 +64,12 @@ pub struct SheetSettings {
     /// Labels; spending is counted by them too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// What it was expected to cost, in millionths of a dollar.
+    /// What it was expected to cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub estimate_micros: Option<u64>,
+    pub estimate_usd: Option<NanoUsd>,
     /// The same by the count of tokens alone, without what earlier sheets have cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub raw_estimate_micros: Option<u64>,
+    pub raw_estimate_usd: Option<NanoUsd>,
 }
 
 /// How the work is cut and repeated. All limits count repetitions: 3 means four runs at most.

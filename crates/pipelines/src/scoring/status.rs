@@ -1,7 +1,7 @@
 //! Where a sheet stands: units, money, what holds it. One event for bars, pages and logs, read from the store and the
 //! ledger, so every process tells the same.
 
-use longhaul_llm::{Error as LlmError, Scope, Totals};
+use longhaul_llm::{Error as LlmError, NanoUsd, Scope, Totals};
 use longhaul_queue::State;
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::store::{Filter, ListRequest};
@@ -36,9 +36,11 @@ pub struct Status {
     /// chunk is at work: then every other answer is counted with its unit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_calls: Option<u64>,
-    /// What was expected to be spent, in millionths of a dollar.
+    /// What was expected to be spent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub estimated_micros: Option<u64>,
+    pub estimated_usd: Option<NanoUsd>,
+    /// Answers and prices are made up.
+    pub simulated: bool,
     /// What its file came to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exported: Option<Exported>,
@@ -205,7 +207,8 @@ impl Status {
             },
             lost_calls: (!at_work).then(|| spent.calls.saturating_sub(totals.asked)),
             spent,
-            estimated_micros: sheet.settings.estimate_micros,
+            estimated_usd: sheet.settings.estimate_usd,
+            simulated: inner.llm.is_simulated(&sheet.settings.model.profile, &sheet.settings.model.model),
             exported: sheet.exported,
         })
     }
@@ -222,13 +225,12 @@ impl Status {
     }
 
     /// What the whole sheet will cost if it goes on as so far.
-    pub fn projected_micros(&self) -> Option<u64> {
+    pub fn projected(&self) -> Option<NanoUsd> {
         let answered = self.units.answered();
         if answered == 0 || self.spent.unpriced_calls > 0 {
             return None;
         }
-        let spent = u128::from(self.spent.cost.0);
-        u64::try_from(spent * u128::from(self.units.total) / u128::from(answered)).ok()
+        Some(self.spent.cost.scaled(self.units.total as f64 / answered as f64))
     }
 }
 

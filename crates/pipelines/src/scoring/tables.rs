@@ -18,7 +18,7 @@ mod units;
 pub use cache::{CACHE_ENTRIES_MAX, CACHE_TTL, CacheKey, Cached};
 pub use units::{OpenUnit, ScoredUnit, UnitEnd, UnitRow, UnitState};
 
-const MIGRATIONS: [&str; 1] = [include_str!("tables.sql")];
+const MIGRATIONS: [&str; 2] = [include_str!("tables.sql"), include_str!("tables_2.sql")];
 /// Rows deleted in one transaction.
 const REMOVE_ROWS: usize = 5_000;
 

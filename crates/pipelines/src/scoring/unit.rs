@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use longhaul_llm::{Answer, MicroUsd};
+use longhaul_llm::{Answer, NanoUsd};
 use serde_json::Value;
 
 use super::tables::{CacheKey, ScoredUnit, UnitEnd, UnitRow};
@@ -27,7 +27,7 @@ pub(super) struct Unit {
     /// Calls that brought an answer.
     pub(super) asked: u64,
     /// What they cost; `None` once one of them has no price.
-    pub(super) cost: Option<MicroUsd>,
+    pub(super) cost: Option<NanoUsd>,
     /// What went wrong, newest last.
     pub(super) trail: Vec<String>,
 }
@@ -48,7 +48,7 @@ impl Unit {
             all_tries: 0,
             rest: false,
             asked: 0,
-            cost: Some(MicroUsd::ZERO),
+            cost: Some(NanoUsd::ZERO),
             trail: Vec::new(),
         }
     }
@@ -60,7 +60,7 @@ impl Unit {
     }
 
     /// Notes a call that was paid for.
-    pub(super) fn paid(&mut self, cost: Option<MicroUsd>) {
+    pub(super) fn paid(&mut self, cost: Option<NanoUsd>) {
         self.asked += 1;
         self.cost = self.cost.zip(cost).map(|(sum, cost)| sum.saturating_add(cost));
     }
@@ -117,15 +117,9 @@ impl Settled {
     pub(super) fn row(self, written: bool) -> Option<UnitRow> {
         let Unit { chunk, row, block, asked, cost, trail, .. } = self.unit;
         let end = match self.end {
-            End::Scored { cells, model, cached, key } => UnitEnd::Scored(ScoredUnit {
-                cells,
-                model,
-                cost_micros: cost.map(|cost| cost.0),
-                cached,
-                asked,
-                key,
-                written,
-            }),
+            End::Scored { cells, model, cached, key } => {
+                UnitEnd::Scored(ScoredUnit { cells, model, cost, cached, asked, key, written })
+            }
             End::Failed => UnitEnd::Failed { reason: trail.join("; "), asked },
             End::Dropped if asked == 0 => return None,
             End::Dropped => UnitEnd::Dropped { asked },

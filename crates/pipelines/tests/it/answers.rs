@@ -43,7 +43,8 @@ async fn known_answers_cost_nothing_and_say_so() {
         let settings = cached(second, "second");
         let again = run(&stage, &settings, &requests).await;
         stage.all_right(&again, &settings, &requests).await;
-        let cached = |answer: &RequestResult| answer.cached && answer.cost_micros == Some(0);
+        let cached =
+            |answer: &RequestResult| answer.cached && answer.cost_usd == Some(longhaul_llm::NanoUsd::ZERO);
         assert!(stage.answers(&again).await.iter().all(cached));
         assert_eq!(stage.stats().executed, executed);
         let spent = stage.spent(&again).await;

@@ -42,8 +42,7 @@ async fn a_batch_brings_every_answer_at_half_the_price() {
     worker.drain().await;
     let alone = stage.spent(&run).await;
     assert_eq!(alone.usage, spent.usage);
-    // Each is rounded up to a micro-dollar.
-    assert!(spent.cost.0 * 2 <= alone.cost.0 + 2 * REQUESTS as u64, "{spent:?} {alone:?}");
+    assert_eq!(spent.cost.0 * 2, alone.cost.0, "{spent:?} {alone:?}");
 }
 
 /// Lives through a run whose worker dies at `halt`; true when it was reached.

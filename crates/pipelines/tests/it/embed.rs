@@ -77,7 +77,7 @@ async fn only_input_is_reserved_and_a_known_text_costs_nothing() {
     let composed = compose(requests[0].body.clone(), Dialect::OpenAi, &settings).unwrap();
     // Under a cap that leaves no room for any output.
     let ceiling = route.ceiling(&composed, Billing::Sync).unwrap().0;
-    assert!(ceiling <= 2, "{ceiling}");
+    assert!(ceiling <= 2_000, "{ceiling}");
     stage.cap(&RunId::of(&settings), 5 * ceiling).await;
     run(&stage, &settings, &requests).await;
     assert_eq!(stage.stats().executed, 5);
@@ -96,7 +96,7 @@ async fn only_input_is_reserved_and_a_known_text_costs_nothing() {
     assert_eq!(stage.stats().executed, 5, "all were in the cache");
     for (answer, request) in stage.answers(&second).await.iter().zip(&requests) {
         assert_right(answer, request);
-        assert_eq!((answer.cached, answer.cost_micros), (true, Some(0)));
+        assert_eq!((answer.cached, answer.cost_usd), (true, Some(longhaul_llm::NanoUsd::ZERO)));
         assert_eq!(answer.encoding_format, VectorForm::Base64);
     }
 }

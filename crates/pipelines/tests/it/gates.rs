@@ -23,19 +23,17 @@ async fn a_run_stops_before_its_cap_is_exceeded_and_goes_on_when_it_is_raised() 
         let stage = Stage::new(SimOptions::default());
         let (settings, requests) = (settings(mode, "capped"), prompts(60));
         let run = RunId::of(&settings);
-        let cap = 1_000;
+        let cap = 1_000_000;
         stage.cap(&run, cap).await;
         stage.submit(&settings, &requests).await;
         let worker = stage.work(&[&run]);
         let progress = held(&stage, &run, Held::Budget).await;
         let spent = stage.spent(&run).await;
         assert!(spent.cost.0 + spent.open_ceiling.0 <= cap && spent.open_calls == 0, "{spent:?}");
-        match mode {
-            Mode::Sync => assert!(progress.completed > 0, "{progress:?}"),
-            Mode::Batch => assert_eq!((progress.completed, stage.stats().batches_created), (0, 0)),
-        }
-        assert!(progress.message.is_some_and(|message| message.contains("raise the cap")));
-        stage.cap(&run, 1_000_000).await;
+        assert!(progress.completed > 0, "{progress:?}");
+        let message = progress.message.expect("a reason");
+        assert!(message.contains("raise the cap") && message.contains("--max-tokens"), "{message}");
+        stage.cap(&run, 1_000_000_000).await;
         assert!(manage::resume(&stage.bulk, &run).await.unwrap() > 0);
         stage.ended(&run).await;
         worker.drain().await;
@@ -56,12 +54,35 @@ async fn a_cap_that_calls_under_way_have_reserved_is_waited_for() {
     }
     let run = RunId::of(&settings);
     let ceiling = stage.ceiling(&settings, &requests[0]).await;
-    stage.cap(&run, 3 * ceiling + 1_000).await;
+    stage.cap(&run, 3 * ceiling + 1_000_000).await;
     stage.submit(&settings, &requests).await;
     let worker = stage.work(&[&run]);
     stage.ended(&run).await;
     worker.drain().await;
     stage.all_right(&run, &settings, &requests).await;
+}
+
+/// Each part is booked at its ceiling, and the next goes when it has turned out cheaper.
+#[tokio::test(start_paused = true)]
+async fn a_batch_is_split_to_fit_its_cap_and_the_parts_go_one_after_the_other() {
+    let stage = Stage::new(SimOptions::default());
+    let (settings, requests) = (settings(Mode::Batch, "split"), prompts(60));
+    let run = RunId::of(&settings);
+    let route = stage.bulk.llm().route(&settings.profile, &settings.model).await.unwrap();
+    let request = longhaul_pipelines::bulk::request::compose(requests[0].body.clone(), longhaul_llm::types::Dialect::OpenAi, &settings).unwrap();
+    let ceiling = route.ceiling(&request, longhaul_llm::Billing::Batch).unwrap().0;
+    // Room for about twenty ceilings, and for all of what the requests really cost.
+    let cap = 20 * ceiling;
+    stage.cap(&run, cap).await;
+    stage.submit(&settings, &requests).await;
+    let worker = stage.work(&[&run]);
+    stage.ended(&run).await;
+    worker.drain().await;
+    stage.all_right(&run, &settings, &requests).await;
+    let (spent, stats) = (stage.spent(&run).await, stage.stats());
+    assert!(spent.cost.0 <= cap && spent.open_calls + spent.unknown_calls == 0, "{spent:?}");
+    assert!((3..=6).contains(&stats.batches_created), "{stats:?}");
+    assert_eq!((stats.executed, stats.paid_twice, stats.calls), (60, 0, 0), "{stats:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -75,7 +96,7 @@ async fn batches_that_wait_for_each_others_money_do_not_block_the_worker() {
         ids.push(stage.submit(settings, &requests).await);
     }
     // Room for the ceiling of one batch at a time.
-    let cap = longhaul_llm::MicroUsd(1_300);
+    let cap = longhaul_llm::NanoUsd(1_400_000);
     stage.bulk.llm().ledger().set_cap(&longhaul_llm::Scope::tag("shared"), Some(cap)).await.unwrap();
     let worker =
         work(&stage.bulk, &ids.iter().collect::<Vec<_>>(), WorkerOptions { concurrency: 1, ..options() });
@@ -144,11 +165,14 @@ async fn a_model_without_a_price_is_not_let_pass_under_a_cap() {
         let stage = Stage::new(SimOptions::default());
         let settings = RunSettings { model: "nameless".to_owned(), ..settings(mode, "unpriced") };
         let run = stage.submit(&settings, &prompts(5)).await;
-        stage.cap(&run, 1_000_000).await;
+        stage.cap(&run, 1_000_000_000).await;
         let worker = stage.work(&[&run]);
         let progress = held(&stage, &run, Held::Budget).await;
         let message = progress.message.expect("a reason");
-        assert!(message.contains("nameless has no price"), "{message}");
+        assert!(
+            message.contains("nameless has no price") && message.contains("--allow-unpriced"),
+            "{message}"
+        );
         assert_eq!((stage.stats().calls, stage.stats().batches_created), (0, 0));
         worker.drain().await;
     }

@@ -1,7 +1,7 @@
 //! Batches that do not answer everything: expired, with lines that are missing, strange or failed, or refused as a whole.
 
 use longhaul_llm::sim::{BatchOptions, SimOptions};
-use longhaul_pipelines::bulk::batch::{BatchTold, REFUSALS_MAX, ROUNDS_MAX, Refused, job_id};
+use longhaul_pipelines::bulk::batch::{BatchPayload, BatchTold, REFUSALS_MAX, ROUNDS_MAX, Refused, job_id};
 use longhaul_pipelines::bulk::gate::Held;
 use longhaul_pipelines::bulk::progress::Status;
 use longhaul_pipelines::bulk::{Mode, RunSettings, Submission, manage};
@@ -214,7 +214,8 @@ async fn a_batch_whose_deadline_has_passed_is_not_sent() {
     worker.drain().await;
     stage.all_right(&run, &settings, &requests).await;
     assert_eq!((stage.stats().batches_created, stage.stats().calls), (0, 5));
-    assert!(stage.store.get(vec![job_id(&run, 0, 0)]).await.unwrap().is_empty(), "it is done");
+    let first = BatchPayload { run: run.to_string(), chunk: 0, round: 0, part: 0, members: Vec::new() };
+    assert!(stage.store.get(vec![job_id(&run, &first)]).await.unwrap().is_empty(), "it is done");
 }
 
 /// The first chunk's batch is over and deleted, its requests ask alone, and only then does the submission go on.

@@ -304,8 +304,8 @@ pub(crate) fn settings() -> SheetSettings {
         work: Work { chunk_rows: 50, ..Work::default() },
         cache: CacheMode::Auto,
         tags: Vec::new(),
-        estimate_micros: None,
-        raw_estimate_micros: None,
+        estimate_usd: None,
+        raw_estimate_usd: None,
     }
 }
 
@@ -390,14 +390,11 @@ async fn an_estimate_is_within_a_tenth_and_after_a_sample_within_a_hundredth() {
     for limit in [Some(20), None] {
         let mut settings = sampled(limit);
         let estimate = estimate::estimate(&desk.scoring, &settings).await.unwrap();
-        (settings.estimate_micros, settings.raw_estimate_micros) =
-            (estimate.cost_micros, estimate.raw_cost_micros);
+        (settings.estimate_usd, settings.raw_estimate_usd) = (estimate.cost_usd, estimate.raw_cost_usd);
         let (id, status) = desk.score(&settings).await;
         assert_eq!((estimate.units, status.state), (status.units.total, SheetState::Completed));
-        before.push((
-            estimate.measured_calls,
-            off(estimate.cost_micros.unwrap(), desk.spent(&id).await.cost.0),
-        ));
+        before
+            .push((estimate.measured_calls, off(estimate.cost_usd.unwrap().0, desk.spent(&id).await.cost.0)));
     }
     assert!(before[0].0 == 0 && before[0].1 < 0.1, "{before:?}");
     assert!(before[1].0 == 40 && before[1].1 < 0.01, "{before:?}");

@@ -359,7 +359,7 @@ async fn the_cache_forgets_after_a_day_and_holds_ten_thousand() {
         end: UnitEnd::Scored(ScoredUnit {
             cells: vec![json!(0.5)],
             model: "m".to_owned(),
-            cost_micros: None,
+            cost: None,
             cached: false,
             asked: 1,
             key: Some(key(number)),

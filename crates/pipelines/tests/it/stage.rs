@@ -15,7 +15,7 @@ use longhaul_llm::rate::RouteLimits;
 use longhaul_llm::sim::{Door, SimCore, SimOptions, Stats, answer_key};
 use longhaul_llm::types::Dialect;
 use longhaul_llm::{
-    Endpoint, Llm, LlmFile, LlmOptions, MicroUsd, Profile, ProfileSetup, Provider, Scope, Totals,
+    Endpoint, Llm, LlmFile, LlmOptions, NanoUsd, Profile, ProfileSetup, Provider, Scope, Totals,
 };
 use longhaul_pipelines::bulk::request::{RequestResult, compose};
 use longhaul_pipelines::bulk::{
@@ -223,8 +223,8 @@ impl Stage {
         self.bulk.llm().ledger().totals(&Scope::run(run.as_str())).await.unwrap()
     }
 
-    pub(crate) async fn cap(&self, run: &RunId, micros: u64) {
-        self.bulk.llm().ledger().set_cap(&Scope::run(run.as_str()), Some(MicroUsd(micros))).await.unwrap();
+    pub(crate) async fn cap(&self, run: &RunId, nanos: u64) {
+        self.bulk.llm().ledger().set_cap(&Scope::run(run.as_str()), Some(NanoUsd(nanos))).await.unwrap();
     }
 
     /// The most that a request can cost.
@@ -379,8 +379,8 @@ pub(crate) fn settings(mode: Mode, name: &str) -> RunSettings {
         switch_at: None,
         cache: CacheMode::Off,
         tags: Vec::new(),
-        source: Source { name: name.to_owned(), sha256: name.to_owned(), requests: 0, form: String::new() },
-        estimate_micros: None,
+        source: Source { name: name.to_owned(), sha256: name.to_owned(), ..Source::default() },
+        expected: None,
     }
 }
 

@@ -5,10 +5,10 @@ use axum::Extension;
 use axum::Json as Answer;
 use axum::extract::{Path, State as Shared};
 use axum::http::StatusCode;
-use longhaul_llm::Scope;
+use longhaul_llm::{NanoUsd, Scope};
 use longhaul_pipelines::bulk::batch::{BatchTold, Step};
 use longhaul_pipelines::bulk::run::RUN_PREFIX;
-use longhaul_pipelines::bulk::{self, Progress, Run, RunId, RunSettings, Submission, manage};
+use longhaul_pipelines::bulk::{self, Basis, Progress, Run, RunId, RunSettings, Submission, manage};
 use longhaul_queue::{JobId, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -24,7 +24,7 @@ use crate::problem::Problem;
 pub(super) mod input;
 pub(super) mod results;
 
-use input::{RunIn, Wanted, micros};
+use input::{RunIn, Wanted, amount};
 
 /// Runs on one page: each is read with its counts and money.
 const RUNS_MAX: usize = 100;
@@ -38,7 +38,7 @@ pub(super) struct RunOut {
     /// Profile, model, mode, source and what else its requests have in common.
     #[schema(value_type = Object)]
     settings: RunSettings,
-    /// Status, counts by state, and what was spent, in millionths of a dollar.
+    /// Status, counts by state, and what was spent, in dollars.
     #[schema(value_type = Object)]
     progress: Progress,
     /// When it was handed in.
@@ -108,6 +108,9 @@ pub(super) async fn list_runs(
 #[utoipa::path(get, path = "/api/v1/runs/{id}", tag = "runs", params(("id" = String, Path)), responses((status = 200, body = RunOut)))]
 pub(super) async fn show_run(Shared(ctx): Shared<Ctx>, Path(id): Path<String>) -> ApiResult<Answer<RunOut>> {
     let run = find(&ctx, &id).await?;
+    // What a killed process left under way may have been billed, and is part of what a run cost.
+    let now = ctx.queue().clock().now().as_millis();
+    ctx.llm().ledger().abandon_dead(now).await.map_err(longhaul_llm::Error::from)?;
     let batches = manage::batches(&ctx.bulk, &run.id).await?;
     let batches = batches.into_iter().map(|(detail, payload)| BatchOut {
         job_id: detail.job.id,
@@ -133,8 +136,12 @@ pub(super) struct Submitted {
     mode: String,
     /// Why it is not the mode that was asked for.
     mode_note: Option<String>,
-    /// What it is expected to cost, in millionths of a dollar; absent without a price.
-    estimate_micros: Option<u64>,
+    /// What it is expected to cost, in dollars; absent without a price.
+    #[schema(value_type = Option<f64>)]
+    estimate_usd: Option<NanoUsd>,
+    /// The upper end of it.
+    #[schema(value_type = Option<f64>)]
+    estimate_max_usd: Option<NanoUsd>,
 }
 
 /// Hands in a run. The same call again is the same run: nothing is sent or paid for twice, and a call that was cut off goes on.
@@ -144,12 +151,12 @@ pub(super) async fn submit_run(
     Extension(caller): Extension<Caller>,
     ApiJson(asked): ApiJson<RunIn>,
 ) -> ApiResult<(StatusCode, Answer<Submitted>)> {
-    let max_cost = asked.max_cost_usd.map(|dollars| micros("max_cost_usd", dollars)).transpose()?;
+    let max_cost = asked.max_cost_usd.map(|dollars| amount("max_cost_usd", dollars)).transpose()?;
     let mut wanted = Wanted::new(&ctx, &caller, asked).await?;
     let id = RunId::of(&wanted.settings);
     if Run::find(ctx.queue(), &id).await?.is_none() {
         let estimate = wanted.estimate(&ctx).await?;
-        wanted.settings.estimate_micros = estimate.for_mode(wanted.settings.mode);
+        wanted.settings.expected = Some(estimate.expected(wanted.settings.mode));
     }
     if max_cost.is_some() {
         let set = ctx.llm().ledger().set_cap(&Scope::run(id.as_str()), max_cost).await;
@@ -175,7 +182,8 @@ pub(super) async fn submit_run(
         requests: settings.source.requests,
         mode: settings.mode.to_string(),
         mode_note: settings.mode_note,
-        estimate_micros: settings.estimate_micros,
+        estimate_usd: settings.expected.and_then(|expected| expected.cost_usd),
+        estimate_max_usd: settings.expected.and_then(|expected| expected.cost_max_usd),
     };
     Ok((status, Answer(submitted)))
 }
@@ -190,14 +198,32 @@ pub(super) struct EstimateOut {
     requests: u64,
     /// Input tokens, estimated from the bytes.
     input_tokens: u64,
-    /// Output tokens, assumed.
-    output_tokens_assumed: u64,
-    /// Expected, one by one, in millionths of a dollar; absent without a price.
-    cost_micros: Option<u64>,
-    /// Expected in provider batches; absent without a price or batches.
-    batch_cost_micros: Option<u64>,
+    /// Requests that were answered before and are in the cache.
+    answered: u64,
+    /// Output tokens, at least.
+    output_tokens: u64,
+    /// Output tokens, at most as expected.
+    output_tokens_max: u64,
+    /// By what that is told: `sample`, `schema`, `past`, `assumed` or `none`.
+    #[schema(value_type = String)]
+    basis: Basis,
+    /// Answers behind that.
+    measured_calls: u64,
+    /// Expected, one by one, in dollars: the lower end; absent without a price.
+    #[schema(value_type = Option<f64>)]
+    cost_usd: Option<NanoUsd>,
+    /// The upper end.
+    #[schema(value_type = Option<f64>)]
+    cost_max_usd: Option<NanoUsd>,
+    /// Expected in provider batches: the lower end; absent without a price or batches.
+    #[schema(value_type = Option<f64>)]
+    batch_cost_usd: Option<NanoUsd>,
+    /// The upper end.
+    #[schema(value_type = Option<f64>)]
+    batch_cost_max_usd: Option<NanoUsd>,
     /// The most it can be, one by one.
-    ceiling_micros: Option<u64>,
+    #[schema(value_type = Option<f64>)]
+    ceiling_usd: Option<NanoUsd>,
     /// Day of the price.
     price_as_of: Option<String>,
     /// It runs on a machine of one's own and costs nothing.
@@ -218,10 +244,16 @@ pub(super) async fn estimate_run(
         model: estimate.model,
         requests: estimate.requests,
         input_tokens: estimate.input_tokens,
-        output_tokens_assumed: estimate.output_tokens_assumed,
-        cost_micros: estimate.cost_micros,
-        batch_cost_micros: estimate.batch_cost_micros,
-        ceiling_micros: estimate.ceiling_micros,
+        answered: estimate.answered,
+        output_tokens: estimate.output_tokens,
+        output_tokens_max: estimate.output_tokens_max,
+        basis: estimate.basis,
+        measured_calls: estimate.measured_calls,
+        cost_usd: estimate.cost_usd,
+        cost_max_usd: estimate.cost_max_usd,
+        batch_cost_usd: estimate.batch_cost_usd,
+        batch_cost_max_usd: estimate.batch_cost_max_usd,
+        ceiling_usd: estimate.ceiling_usd,
         price_as_of: estimate.price_as_of,
         free: estimate.free,
         simulated: estimate.simulated,
@@ -263,7 +295,7 @@ pub(super) async fn resume_run(
 ) -> ApiResult<Answer<Number>> {
     let run = find(&ctx, &id).await?;
     if let Some(dollars) = how.unwrap_or_default().max_cost_usd {
-        let cap = Some(micros("max_cost_usd", dollars)?);
+        let cap = Some(amount("max_cost_usd", dollars)?);
         let set = ctx.llm().ledger().set_cap(&Scope::run(run.id.as_str()), cap).await;
         set.map_err(longhaul_llm::Error::from)?;
     }

@@ -8,7 +8,7 @@ use axum::Extension;
 use axum::Json as Answer;
 use axum::extract::{Path, State as Shared};
 use axum::http::StatusCode;
-use longhaul_llm::Scope;
+use longhaul_llm::{NanoUsd, Scope};
 use longhaul_pipelines::scoring::settings::{SheetSettings, Target};
 use longhaul_pipelines::scoring::sheet::SHEET_PREFIX;
 use longhaul_pipelines::scoring::tables::StoredSheet;
@@ -23,7 +23,7 @@ use super::extract::{ApiJson, ApiQuery};
 use super::idempotency::Keyed;
 use super::jobs::WaitQuery;
 use super::page::{Listed, PageQuery, cursor_of, limit, seq_of};
-use super::runs::input::micros;
+use super::runs::input::amount;
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 use crate::problem::Problem;
@@ -58,8 +58,9 @@ pub(super) struct SheetOut {
     /// was spent.
     #[schema(value_type = Object)]
     status: Status,
-    /// What the whole of it will cost if it goes on as so far, in millionths of a dollar.
-    projected_micros: Option<u64>,
+    /// What the whole of it will cost if it goes on as so far, in dollars.
+    #[schema(value_type = Option<f64>)]
+    projected_usd: Option<NanoUsd>,
     /// When it was handed in.
     #[schema(value_type = i64)]
     created_at: Timestamp,
@@ -75,7 +76,7 @@ impl SheetOut {
             id: sheet.id.clone(),
             settings: shown(&sheet.settings)?,
             columns: sheet.plan.targets.iter().map(|target| target.name.clone()).collect(),
-            projected_micros: status.projected_micros(),
+            projected_usd: status.projected(),
             status,
             created_at: sheet.made_at,
         })
@@ -152,8 +153,9 @@ pub(super) struct SubmittedOut {
     chunks: u64,
     /// The columns that are filled.
     columns: Vec<String>,
-    /// What it is expected to cost, in millionths of a dollar; absent without a price.
-    estimate_micros: Option<u64>,
+    /// What it is expected to cost, in dollars; absent without a price.
+    #[schema(value_type = Option<f64>)]
+    estimate_usd: Option<NanoUsd>,
 }
 
 /// Hands in a table to be scored. The same call again is the same sheet: nothing is sent or paid for twice, and a call that was cut off goes
@@ -166,7 +168,7 @@ pub(super) async fn score_sheet(
     ApiJson(asked): ApiJson<SheetIn>,
 ) -> ApiResult<(StatusCode, Answer<SubmittedOut>)> {
     let scoring = scoring(&ctx)?;
-    let max_cost = asked.max_cost_usd.map(|dollars| micros("max_cost_usd", dollars)).transpose()?;
+    let max_cost = asked.max_cost_usd.map(|dollars| amount("max_cost_usd", dollars)).transpose()?;
     let _turn = ctx.tables.acquire().await.map_err(Problem::unavailable)?;
     let mut wanted = Wanted::new(&ctx, &caller, asked).await?;
     let id = wanted.id()?;
@@ -174,8 +176,8 @@ pub(super) async fn score_sheet(
     if known.as_ref().is_none_or(|sheet| !sheet.read_whole) {
         let estimate = estimate::estimate(scoring, &wanted.settings).await;
         let estimate = estimate.map_err(|error| wanted.problem(error))?;
-        wanted.settings.estimate_micros = estimate.cost_micros;
-        wanted.settings.raw_estimate_micros = estimate.raw_cost_micros;
+        wanted.settings.estimate_usd = estimate.cost_usd;
+        wanted.settings.raw_estimate_usd = estimate.raw_cost_usd;
     }
     if max_cost.is_some() {
         let set = ctx.llm().ledger().set_cap(&Scope::run(id.as_str()), max_cost).await;
@@ -192,7 +194,7 @@ pub(super) async fn score_sheet(
         units: totals.units,
         chunks: totals.chunk,
         columns: sheet.plan.targets.into_iter().map(|target| target.name).collect(),
-        estimate_micros: sheet.settings.estimate_micros,
+        estimate_usd: sheet.settings.estimate_usd,
     };
     Ok((status, Answer(submitted)))
 }
@@ -237,8 +239,9 @@ pub(super) struct EstimateOut {
     input_tokens: u64,
     /// Output tokens, assumed.
     output_tokens_assumed: u64,
-    /// Expected, in millionths of a dollar; absent without a price.
-    cost_micros: Option<u64>,
+    /// Expected, in dollars; absent without a price.
+    #[schema(value_type = Option<f64>)]
+    cost_usd: Option<NanoUsd>,
     /// Day of the price.
     price_as_of: Option<String>,
     /// It runs on a machine of one's own and costs nothing.
@@ -268,7 +271,7 @@ pub(super) async fn estimate_sheet(
         filled: estimate.filled,
         input_tokens: estimate.input_tokens,
         output_tokens_assumed: estimate.output_tokens,
-        cost_micros: estimate.cost_micros,
+        cost_usd: estimate.cost_usd,
         price_as_of: estimate.price_as_of,
         free: estimate.free,
         simulated: estimate.simulated,

@@ -184,6 +184,7 @@ async fn settings(
             name: filename.to_owned(),
             sha256: id.to_string(),
             requests: summary.requests,
+            content: String::new(),
             form: payload.form.tag().to_owned(),
         },
         ..Draft::default()

@@ -1,10 +1,10 @@
 //! Prompts to a model: what they would cost, and a run of them.
 
-use longhaul_llm::{MicroUsd, Route, Scope};
+use longhaul_llm::{NanoUsd, Route, Scope};
 use longhaul_pipelines::bulk::gate::{self, Held};
 use longhaul_pipelines::bulk::plan::Strategy;
 use longhaul_pipelines::bulk::{
-    Defaults, Draft, Estimate, NewRequest, Run, RunId, RunSettings, Source, Submission,
+    Defaults, Draft, Estimate, Mode, NewRequest, Run, RunId, RunSettings, Source, Submission,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value, json};
@@ -79,7 +79,7 @@ pub(super) async fn estimate(ctx: &Ctx, asked: EstimateArguments) -> Result<Valu
         },
     )
     .await?;
-    let estimate = wanted.estimate()?;
+    let estimate = wanted.estimate(ctx).await?;
     let mut shown = serde_json::to_value(&estimate).map_err(Problem::internal)?;
     shown["summary"] = summary(&estimate).into();
     Ok(shown)
@@ -88,19 +88,19 @@ pub(super) async fn estimate(ctx: &Ctx, asked: EstimateArguments) -> Result<Valu
 /// What it comes to, in a sentence.
 fn summary(estimate: &Estimate) -> String {
     let Estimate { requests, model, .. } = estimate;
-    let (Some(cost), Some(ceiling)) = (estimate.cost_micros, estimate.ceiling_micros) else {
+    let (Some(cost), Some(ceiling)) = (estimate.cost(Mode::Sync), estimate.ceiling_usd) else {
         return match estimate.free {
             true => format!("{requests} requests to {model} cost nothing: it runs on a machine of one's own"),
             false => format!("{requests} requests to {model}: its price is not known here"),
         };
     };
-    let batch =
-        estimate.batch_cost_micros.map(|micros| format!(", in provider batches about {}", MicroUsd(micros)));
+    let batch = estimate.cost(Mode::Batch).map(|cost| format!(", in provider batches {cost}"));
     let made_up = if estimate.simulated { "; the price is made up, for the simulator" } else { "" };
     format!(
-        "{requests} requests to {model} cost about {} one by one, at most {}{}{made_up}",
-        MicroUsd(cost),
-        MicroUsd(ceiling),
+        "{requests} requests to {model} cost {} one by one ({}), at most {}{}{made_up}",
+        cost,
+        estimate.basis_text(),
+        ceiling,
         batch.unwrap_or_default()
     )
 }
@@ -111,7 +111,7 @@ pub(super) async fn submit(ctx: &Ctx, asked: SubmitArguments) -> Result<Value, P
     let mut wanted = Wanted::new(ctx, asked).await?;
     let id = RunId::of(&wanted.settings);
     // All of it is checked before anything is stored.
-    wanted.settings.estimate_micros = wanted.estimate()?.for_mode(wanted.settings.mode);
+    wanted.settings.expected = Some(wanted.estimate(ctx).await?.expected(wanted.settings.mode));
     let known = Run::find(ctx.queue(), &id).await?.is_some();
     if cap.is_some() {
         let set = ctx.llm().ledger().set_cap(&Scope::run(id.as_str()), cap).await;
@@ -136,7 +136,8 @@ pub(super) async fn submit(ctx: &Ctx, asked: SubmitArguments) -> Result<Value, P
         "profile": settings.profile,
         "mode": settings.mode,
         "mode_note": settings.mode_note,
-        "estimate_micros": settings.estimate_micros,
+        "estimate_usd": settings.expected.and_then(|expected| expected.cost_usd),
+        "estimate_max_usd": settings.expected.and_then(|expected| expected.cost_max_usd),
         "existed_before": known,
         "next": format!("wait_job {}, then get_results", json!({ "id": id.as_str() })),
     });
@@ -146,8 +147,8 @@ pub(super) async fn submit(ctx: &Ctx, asked: SubmitArguments) -> Result<Value, P
     Ok(shown)
 }
 
-/// Dollars, to the millionth.
-fn money(dollars: &Number) -> Result<MicroUsd, Problem> {
+/// Dollars, to the billionth.
+fn money(dollars: &Number) -> Result<NanoUsd, Problem> {
     dollars.to_string().parse().map_err(|error| Problem::invalid(error).at("max_cost_usd"))
 }
 
@@ -184,8 +185,8 @@ impl Wanted {
     }
 
     /// What it would cost; a request that the provider cannot take is named by its place.
-    fn estimate(&self) -> Result<Estimate, Problem> {
-        let mut estimate = Estimate::new(&self.route, self.settings.endpoint);
+    async fn estimate(&self, ctx: &Ctx) -> Result<Estimate, Problem> {
+        let mut estimate = Estimate::new(Some(ctx.queue()), ctx.llm(), &self.route, &self.settings).await?;
         for (place, request) in self.requests.iter().enumerate() {
             estimate.add(request.body.clone(), &self.settings, &self.route).map_err(|error| {
                 let problem = Problem::from(error);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_llm::ledger::day_of;
-use longhaul_llm::{MicroUsd, Scope, Totals};
+use longhaul_llm::{CostRange, Scope, Totals};
 use longhaul_queue::State;
 use longhaul_queue::limits::WORKER_SILENT_AFTER;
 use longhaul_queue::store::{QueueInfo, WorkerInfo};
@@ -167,32 +167,35 @@ async fn sums(ctx: &Ctx, scope: &Scope, mut shown: Value) -> Result<Value, Probl
     let found = ctx.llm().ledger().scope(scope).await.map_err(longhaul_llm::Error::from)?;
     let (totals, cap) = found.map_or((Totals::default(), None), |found| (found.totals, found.cap));
     shown["totals"] = json!(totals);
-    shown["cost"] = totals.cost.to_string().into();
+    shown["cost"] = totals.spent().into();
     shown["cap"] = json!(cap.map(|cap| cap.to_string()));
-    shown["amounts"] = "in millionths of a US dollar".into();
     Ok(shown)
 }
 
 async fn by_day(ctx: &Ctx, days: i64) -> Result<Value, Problem> {
     let now = ctx.queue().clock().now().as_millis();
     let mut rows = Costs::of(ctx.llm(), days, now).await?.items;
-    rows.sort_by(|one, other| other.day.cmp(&one.day).then_with(|| other.cost_micros.cmp(&one.cost_micros)));
+    rows.sort_by(|one, other| other.day.cmp(&one.day).then_with(|| other.cost_usd.cmp(&one.cost_usd)));
     let real = || rows.iter().filter(|row| !row.simulated);
-    let total = MicroUsd(real().filter_map(|row| row.cost_micros).sum());
-    let unknown = MicroUsd(real().map(|row| row.unknown_ceiling_micros).sum());
+    let total = CostRange {
+        low: real().filter_map(|row| row.cost_usd).sum(),
+        high: real().filter_map(|row| row.cost_max_usd).sum(),
+    };
     let all = rows.len();
     let lines = rows.iter().take(LINES_MAX).map(line).collect::<Result<Vec<Value>, Problem>>()?;
     let mut answer = json!({
         "from": day_of(now - (days - 1) * DAY_MS),
         "to": day_of(now),
         "lines": lines,
-        "cost_micros": total,
+        "cost_usd": total.low,
+        "cost_max_usd": total.high,
         "cost": total.to_string(),
         "note": "days are UTC; simulated calls are listed, and not in the sum",
     });
-    if unknown > MicroUsd::ZERO {
+    if !total.is_exact() {
         answer["unknown"] =
-            format!("some calls never came to an end that we saw, and may have been billed: up to {unknown}")
+            "some calls never came to an end that we saw and may have been billed; a person can \
+                             decide with longhaul costs resolve"
                 .into();
     }
     if all > LINES_MAX {
@@ -204,7 +207,6 @@ async fn by_day(ctx: &Ctx, days: i64) -> Result<Value, Problem> {
 
 fn line(row: &CostLine) -> Result<Value, Problem> {
     let mut shown = serde_json::to_value(row).map_err(Problem::internal)?;
-    let cost = row.cost_micros.map_or_else(|| "unpriced".to_owned(), |micros| MicroUsd(micros).to_string());
-    shown["cost"] = cost.into();
+    shown["cost"] = row.cost().into();
     Ok(shown)
 }

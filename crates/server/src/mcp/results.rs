@@ -213,8 +213,8 @@ fn answer(shown: &mut Value, result: &Json) -> Result<Json, Problem> {
     if result.answer.stop != Stop::End {
         shown["stop"] = json!(result.answer.stop);
     }
-    if let Some(micros) = result.cost_micros {
-        shown["cost_micros"] = micros.into();
+    if let Some(cost) = result.cost_usd {
+        shown["cost_usd"] = json!(cost);
     }
     if result.cached {
         shown["cached"] = true.into();

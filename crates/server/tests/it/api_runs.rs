@@ -35,7 +35,7 @@ async fn a_run_is_handed_in_answered_read_and_deleted() {
         (StatusCode::CREATED, &json!(false), &json!("sync")),
         "{run}"
     );
-    assert_eq!(run["estimate_micros"], estimate["cost_micros"]);
+    assert_eq!(run["estimate_usd"], estimate["cost_usd"]);
     let id = run["id"].as_str().expect("a name");
     let (status, again) = stage.send(Method::POST, "/api/v1/runs", Some(prompts(5))).await;
     assert_eq!((status, &again["id"], &again["resumed"]), (StatusCode::OK, &json!(id), &json!(true)));

@@ -44,14 +44,38 @@ async fn each_engine_is_known_by_its_own_routes() {
 
     let vllm = engine(&[
         ("/version", || json!({ "version": "0.32.0" })),
-        ("/v1/models", || json!({ "object": "list", "data": [{ "id": "qwen" }] })),
+        ("/v1/models", || json!({ "object": "list", "data": [{ "id": "qwen", "owned_by": "vllm" }] })),
     ])
     .await;
     let found = detect(&vllm.url).await.unwrap().unwrap();
     assert_eq!((found.kind, found.models.as_slice()), (EngineKind::Vllm, &["qwen".to_owned()][..]));
 
-    let other = engine(&[("/v1/models", || json!({ "object": "list", "data": [] }))]).await;
-    assert_eq!(detect(&other.url).await.unwrap().unwrap().kind, EngineKind::Compatible);
+    let studio = engine(&[
+        (
+            "/api/v0/models",
+            || json!({ "data": [{ "id": "gemma", "quantization": "Q4_K_M", "state": "loaded" }] }),
+        ),
+        ("/v1/models", || json!({ "data": [{ "id": "gemma", "owned_by": "organization_owner" }] })),
+    ])
+    .await;
+    assert_eq!(detect(&studio.url).await.unwrap().unwrap().kind, EngineKind::LmStudio);
+}
+
+/// It may pass calls on to a provider that bills them.
+#[tokio::test]
+async fn a_gateway_on_this_machine_is_not_taken_for_an_engine() {
+    let empty = engine(&[("/v1/models", || json!({ "object": "list", "data": [] }))]).await;
+    let gateway = engine(&[
+        ("/version", || json!({ "version": "1.81.0" })),
+        ("/api/version", || json!({ "version": "0.6.5" })),
+        ("/health", || json!({ "status": "ok" })),
+        ("/v1/models", || json!({ "data": [{ "id": "gpt-5", "owned_by": "openai" }] })),
+    ])
+    .await;
+    for other in [empty, gateway] {
+        let found = detect(&other.url).await.unwrap().unwrap();
+        assert!(found.kind == EngineKind::Compatible && !found.kind.runs_models(), "{found:?}");
+    }
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 //! against the simulator's books. Nothing is assumed.
 
 use anyhow::{Context as _, Result};
+use longhaul_llm::NanoUsd;
 use longhaul_llm::sim::{self, Stats};
 use longhaul_llm::types::Dialect;
 use longhaul_pipelines::bulk::{Progress, Run, request};
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::tally::Kill;
-use crate::output::{Cell, Table, dollars};
+use crate::output::{Cell, Table};
 
 /// The counts of the run.
 #[derive(Debug, Serialize)]
@@ -24,12 +25,12 @@ pub(super) struct Answered {
     throttled: u64,
     retried: u64,
     repaired: u64,
-    cost_micros: u64,
+    cost_usd: NanoUsd,
     /// Calls that the ledger booked with their cost.
     calls: u64,
     /// Calls whose end nobody saw.
     unknown_calls: u64,
-    unknown_ceiling_micros: u64,
+    unknown_ceiling_usd: NanoUsd,
     /// Calls that the simulator executed.
     executed: u64,
     /// Requests that the simulator executed more than once.
@@ -66,10 +67,10 @@ impl Answered {
             throttled: fault("throttled") + books.throttled,
             retried: fault("status_5xx"),
             repaired: progress.spent.repaired,
-            cost_micros: progress.spent.cost.0,
+            cost_usd: progress.spent.cost,
             calls: progress.spent.calls,
             unknown_calls: progress.spent.unknown_calls,
-            unknown_ceiling_micros: progress.spent.unknown_ceiling.0,
+            unknown_ceiling_usd: progress.spent.unknown_ceiling,
             executed: books.executed,
             paid_twice: books.paid_twice,
             kill,
@@ -113,14 +114,14 @@ impl Answered {
         row("throttled", self.throttled.to_string(), "429: all waited as told");
         row("tried again", self.retried.to_string(), "5xx");
         row("repaired", self.repaired.to_string(), "not the JSON that was asked for: asked again");
-        row("spent", dollars(self.cost_micros), &format!("simulated, {} calls", self.calls));
+        row("spent", self.cost_usd.short(), &format!("simulated, {} calls", self.calls));
         let booked = match self.kill {
             Some(_) => "what the kill cut off was asked again; each executed call is booked",
             None => "by the simulator's books",
         };
         row("paid twice", self.paid_twice.to_string(), booked);
         if self.unknown_calls > 0 {
-            let ceiling = dollars(self.unknown_ceiling_micros);
+            let ceiling = self.unknown_ceiling_usd.short();
             let text = format!("calls whose end the kill hid, booked at the most they can cost: {ceiling}");
             row("unknown", self.unknown_calls.to_string(), &text);
         }

@@ -1,26 +1,27 @@
 //! `estimate`: what prompts will cost, before anything is sent.
 
 use anyhow::{Context as _, Result};
-use longhaul_llm::Route;
-use longhaul_pipelines::bulk::{Estimate, RunSettings};
+use longhaul_llm::{CostRange, Llm, NanoUsd, Route};
+use longhaul_pipelines::bulk::plan::Strategy;
+use longhaul_pipelines::bulk::{Basis, Bulk, Draft, Estimate, Mode, Run, RunSettings};
+use longhaul_queue::Queue;
 
 use crate::app::App;
-use crate::args::PromptArgs;
+use crate::args::EstimateArgs;
 use crate::exit::Code;
 use crate::models;
-use crate::output::{dollars, grouped};
-use crate::prompts::Prompts;
+use crate::output::grouped;
+use crate::prompts::{Pick, Prompts};
 
 /// Reads all prompts and adds up.
-pub(crate) fn of(
+pub(crate) async fn of(
     prompts: &Prompts,
-    limit: Option<u64>,
-    settings: &RunSettings,
-    route: &Route,
+    queue: Option<&Queue>,
+    llm: &Llm,
+    (settings, route): (&RunSettings, &Route),
 ) -> Result<Estimate> {
-    let mut estimate = Estimate::new(route, settings.endpoint);
-    let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-    for prompt in prompts.lines()?.take(limit) {
+    let mut estimate = Estimate::new(queue, llm, route, settings).await?;
+    for prompt in prompts.lines()? {
         let prompt = prompt?;
         estimate
             .add(prompt.body, settings, route)
@@ -29,18 +30,53 @@ pub(crate) fn of(
     Ok(estimate)
 }
 
-fn text(estimate: &Estimate) -> String {
-    let unpriced = || "unpriced".to_owned();
-    let cost = |micros: Option<u64>| micros.map_or_else(unpriced, dollars);
+/// After a sample: what all prompts will cost.
+pub(super) async fn of_all(app: &App, bulk: &Bulk, sample: &Run, prompts: &Prompts) -> Result<()> {
+    let settings = &sample.settings;
+    let route = bulk.llm().route(&settings.profile, &settings.model).await?;
+    let estimate = of(prompts, Some(bulk.queue()), bulk.llm(), (settings, &route)).await?;
+    let Some(cost) = estimate.cost(settings.mode) else { return Ok(()) };
+    let prompts = match estimate.answered {
+        0 => format!("all {} prompts", grouped(estimate.requests)),
+        answered => {
+            format!(
+                "the other {} of {} prompts",
+                grouped(estimate.requests - answered),
+                grouped(estimate.requests)
+            )
+        }
+    };
+    let (cost, basis) = (about(cost), estimate.basis_text());
+    app.out.note(format_args!("{prompts} cost {cost}, {basis}: repeat the command without --sample"));
+    Ok(())
+}
+
+/// One amount is about right; a range says so itself.
+fn about(cost: CostRange) -> String {
+    if cost.is_exact() { format!("about {cost}") } else { cost.to_string() }
+}
+
+fn text(estimate: &Estimate, mode: Mode) -> String {
+    let cost = |mode: Mode| estimate.cost(mode).map_or_else(|| "unpriced".to_owned(), about);
+    let output = match (estimate.output_tokens, estimate.output_tokens_max) {
+        (low, high) if low == high => grouped(low),
+        (low, high) => format!("{} to {}", grouped(low), grouped(high)),
+    };
     let mut lines = vec![
         format!("model        {}", estimate.model),
         format!("requests     {}", grouped(estimate.requests)),
         format!("input        {} tokens, estimated", grouped(estimate.input_tokens)),
-        format!("output       {} tokens, assumed", grouped(estimate.output_tokens_assumed)),
-        format!("one by one   {}, at most {}", cost(estimate.cost_micros), cost(estimate.ceiling_micros)),
+        format!("output       {output} tokens, {}", estimate.basis_text()),
     ];
-    if let Some(batch) = estimate.batch_cost_micros {
-        lines.push(format!("in batches   {}", dollars(batch)));
+    if estimate.answered > 0 {
+        lines.push(format!("answered     {} before, which cost nothing", grouped(estimate.answered)));
+    }
+    if mode == Mode::Sync {
+        let most = estimate.ceiling_usd.map_or_else(|| "unpriced".to_owned(), NanoUsd::short);
+        lines.push(format!("one by one   {}, at most {most}", cost(Mode::Sync)));
+    }
+    if estimate.batch_cost_usd.is_some() {
+        lines.push(format!("in batches   {}", cost(Mode::Batch)));
     }
     match &estimate.price_as_of {
         Some(_) if estimate.simulated => lines.push("price        made up, for the simulator".to_owned()),
@@ -53,16 +89,32 @@ fn text(estimate: &Estimate) -> String {
     lines.join("\n")
 }
 
-/// Runs `estimate`.
-pub(crate) async fn run(app: &App, args: &PromptArgs) -> Result<Code> {
-    let prompts = super::settings::prompts(args, app.limits()?.value_bytes_max)?;
+/// Runs `estimate`. Nothing is sent, so no key is needed; what is stored is only looked at.
+pub(crate) async fn run(app: &App, args: &EstimateArgs) -> Result<Code> {
+    let prompts = super::settings::prompts(&args.prompts, app.limits()?.value_bytes_max)?;
     let summary = prompts.check()?;
-    let models = models::Setup::new(app, args.base_url.as_deref())?;
-    let llm = models.llm_in_memory(app)?;
-    let draft = super::settings::shape(args, &models, (&prompts, &summary))?;
+    let pick = Pick { prompts: summary.prompts, limit: args.prompts.limit, sample: None };
+    let prompts = prompts.picking(pick);
+    let mut models = models::Setup::new(app, args.prompts.base_url.as_deref())?;
+    let profile = models.to_estimate(app, args.prompts.model.as_deref())?;
+    let llm = models.llm_to_read(app)?;
+    let draft = Draft {
+        strategy: if args.batch { Strategy::Batch } else { Strategy::Sync },
+        ..super::settings::shape(&args.prompts, &models, profile, (&prompts, &summary, pick))?
+    };
     let route = llm.route(&draft.profile, &draft.model).await?;
     let settings = draft.settings(&route, app.now()).map_err(longhaul_llm::Error::from)?;
-    let estimate = of(&prompts, args.limit, &settings, &route)?;
-    app.out.one(&estimate, || text(&estimate))?;
+    // Without a store there are no samples.
+    let queue = app.queue().await.ok();
+    let estimate = of(&prompts, queue.as_ref(), &llm, (&settings, &route)).await?;
+    app.out.one(&estimate, || text(&estimate, settings.mode))?;
+    if let Some(note) = &settings.mode_note {
+        app.out.warn(note);
+    }
+    if estimate.basis != Basis::Sample && estimate.basis != Basis::None && !estimate.free {
+        app.out.hint(
+            "for one amount, ask a few of them first: longhaul run FILE --sample 20, with the same options",
+        );
+    }
     Ok(Code::Ok)
 }

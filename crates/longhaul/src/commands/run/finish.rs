@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use longhaul_llm::{Class, SIM_MODEL_PREFIX};
+use longhaul_llm::Class;
 use longhaul_pipelines::bulk::gate::Held;
 use longhaul_pipelines::bulk::{Bulk, Progress, Run, RunId, manage};
 use longhaul_queue::job::JobResult;
@@ -16,7 +16,7 @@ use crate::answers::{self, ErrorInfo, Item, Outcome};
 use crate::app::App;
 use crate::args::RunArgs;
 use crate::exit::Code;
-use crate::output::{counted, dollars, grouped, short_count};
+use crate::output::{counted, grouped, short_count};
 use crate::outputs;
 use crate::prompts::{Form, Prompts};
 
@@ -219,7 +219,7 @@ pub(crate) fn print_summary(app: &App, run: &Run, progress: &Progress, took: Opt
     for line in spending(progress) {
         app.out.note(line);
     }
-    if run.settings.model.starts_with(SIM_MODEL_PREFIX) {
+    if progress.simulated {
         app.out.note("answers and prices are made up: the simulator was asked");
     }
     match (progress.held, &progress.message) {
@@ -242,15 +242,9 @@ pub(crate) fn print_summary(app: &App, run: &Run, progress: &Progress, took: Opt
 /// Lines about money and tokens.
 pub(crate) fn spending(progress: &Progress) -> Vec<String> {
     let spent = &progress.spent;
-    let mut cost = match (spent.unpriced_calls, spent.cost.0) {
-        (1.., 0) => "unpriced".to_owned(),
-        (1.., micros) => {
-            format!("{}, and {} unpriced", dollars(micros), counted(spent.unpriced_calls, "call"))
-        }
-        (0, micros) => dollars(micros),
-    };
-    if let Some(estimated) = progress.estimated_micros {
-        cost += &format!(" (estimated {})", dollars(estimated));
+    let mut cost = spent.spent();
+    if let Some(estimated) = progress.estimated() {
+        cost += &format!(" (estimated {estimated})");
     }
     let usage = &spent.usage;
     let mut lines = vec![format!(
@@ -277,7 +271,7 @@ pub(crate) fn spending(progress: &Progress) -> Vec<String> {
         lines.push(format!(
             "unknown      {} never came to an end that we saw, and may have been billed: up to {}",
             counted(spent.unknown_calls, "call"),
-            dollars(spent.unknown_ceiling.0),
+            spent.unknown_ceiling.short(),
         ));
     }
     lines

@@ -11,7 +11,6 @@ use longhaul_queue::{Job, State, Timestamp, WorkerId};
 
 use crate::app::App;
 use crate::exit::Code;
-use crate::output::dollars;
 use crate::progress::{Fact, Progress, Rate, Status};
 
 use super::outage;
@@ -95,13 +94,7 @@ fn facts(progress: &RunProgress, rate: f64) -> Vec<Fact> {
     let mut facts = vec![fact("rate", format!("{rate:.1}"), format!("{rate:.0} req/s"))];
     let tokens = spent.usage.total();
     facts.push(fact("tokens", tokens.to_string(), format!("{} tokens", crate::output::short_count(tokens))));
-    let expected = progress.projected_micros().or(progress.estimated_micros);
-    let cost = match expected {
-        _ if spent.unpriced_calls > 0 => "unpriced".to_owned(),
-        Some(expected) => format!("{} of ~{}", dollars(spent.cost.0), dollars(expected)),
-        None => dollars(spent.cost.0),
-    };
-    facts.push(fact("cost_usd", crate::output::plain_dollars(spent.cost.0), cost));
+    facts.push(Fact::cost(spent, progress.estimated_max_usd, progress.projected()));
     for (name, count, text) in [
         ("throttled", spent.throttled, "429s"),
         ("cached", spent.cached, "cached"),

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use longhaul_llm::cache::CacheMode;
 use longhaul_llm::types::Dialect;
-use longhaul_llm::{Endpoint, MicroUsd, Route};
+use longhaul_llm::{Endpoint, NanoUsd, Route};
 use longhaul_pipelines::bulk::plan::Strategy;
 use longhaul_pipelines::bulk::{Bulk, Defaults, Draft, Run, RunId, RunSettings, Source, Submission};
 use sha2::{Digest as _, Sha256};
@@ -11,9 +11,9 @@ use sha2::{Digest as _, Sha256};
 use crate::app::App;
 use crate::args::{CacheUse, PromptArgs, RunArgs};
 use crate::exit::{Code, Failure};
-use crate::output::{counted, dollars};
+use crate::output::counted;
 use crate::outputs::Input;
-use crate::prompts::{Options, Prompts, Summary, Template};
+use crate::prompts::{Options, Pick, Prompts, Summary, Template};
 use crate::texts::{self, TextArg};
 use crate::{models, parse};
 
@@ -44,9 +44,9 @@ pub(super) fn inputs(args: &PromptArgs) -> Vec<Input> {
 pub(super) fn shape(
     args: &PromptArgs,
     models: &models::Setup,
-    (prompts, summary): (&Prompts, &Summary),
+    profile: String,
+    (prompts, summary, pick): (&Prompts, &Summary, Pick),
 ) -> Result<Draft> {
-    let profile = models.chosen()?;
     let name =
         args.file.file_name().map_or_else(|| "stdin".to_owned(), |name| name.to_string_lossy().into_owned());
     Ok(Draft {
@@ -62,8 +62,9 @@ pub(super) fn shape(
         schema: args.schema.as_deref().map(|path| texts::read_schema(path, SCHEMA_HINT)).transpose()?,
         source: Source {
             name,
-            sha256: digest(args.limit, prompts, summary),
-            requests: args.limit.map_or(summary.prompts, |limit| limit.min(summary.prompts)),
+            sha256: digest(prompts, summary, pick),
+            content: digest(prompts, summary, Pick::default()),
+            requests: pick.count(),
             form: summary.form.as_str().to_owned(),
         },
         ..Draft::default()
@@ -76,7 +77,7 @@ pub(super) async fn of(
     args: &RunArgs,
     models: &models::Setup,
     bulk: &Bulk,
-    (prompts, summary): (&Prompts, &Summary),
+    (prompts, summary, pick): (&Prompts, &Summary, Pick),
 ) -> Result<RunSettings> {
     let now = app.now();
     let by = args.by.as_deref().map(|text| parse::time(text, now)).transpose();
@@ -96,15 +97,15 @@ pub(super) async fn of(
             CacheUse::Only => CacheMode::Only,
         },
         tags: args.tags.clone(),
-        ..shape(&args.prompts, models, (prompts, summary))?
+        ..shape(&args.prompts, models, models.chosen()?, (prompts, summary, pick))?
     };
     let route = bulk.llm().route(&draft.profile, &draft.model).await?;
     note_left_out(app, summary, &route);
     let mut settings = draft.settings(&route, now).map_err(longhaul_llm::Error::from)?;
     // A run that is there already has its estimate, and reading a million prompts for another takes a while.
     if Run::find(bulk.queue(), &RunId::of(&settings)).await?.is_none() {
-        let estimate = estimate::of(prompts, args.prompts.limit, &settings, &route)?;
-        settings.estimate_micros = estimate.for_mode(settings.mode);
+        let estimate = estimate::of(prompts, Some(bulk.queue()), bulk.llm(), (&settings, &route)).await?;
+        settings.expected = Some(estimate.expected(settings.mode));
     }
     Ok(settings)
 }
@@ -124,19 +125,28 @@ fn note_left_out(app: &App, summary: &Summary, route: &Route) {
 }
 
 /// The content and how it is read: another template is another run.
-fn digest(limit: Option<u64>, prompts: &Prompts, summary: &Summary) -> String {
-    let how = (&summary.sha256, prompts.template().map(Template::as_str), summary.form, limit);
-    let text = serde_json::to_string(&how).unwrap_or_default();
+fn digest(prompts: &Prompts, summary: &Summary, pick: Pick) -> String {
+    let how = (&summary.sha256, prompts.template().map(Template::as_str), summary.form, pick.limit);
+    let mut text = serde_json::to_string(&how).unwrap_or_default();
+    if let Some(sample) = pick.sample {
+        text += &format!("sample {sample}");
+    }
     Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Says what would be done.
-pub(super) fn describe(app: &App, settings: &RunSettings, max_cost: Option<MicroUsd>) -> Result<Code> {
+pub(super) fn describe(
+    app: &App,
+    settings: &RunSettings,
+    max_cost: Option<NanoUsd>,
+    simulated: bool,
+) -> Result<Code> {
+    let simulated = if simulated { " (simulated)" } else { "" };
     let id = RunId::of(settings);
-    let cost = settings.estimate_micros.map_or_else(|| "unpriced".to_owned(), dollars);
+    let cost = cost_text(settings);
     app.out.one(&serde_json::json!({ "id": id.as_str(), "settings": settings }), || {
         let mut text = format!(
-            "{id}: {} to {} by profile {}, {}, about {cost}",
+            "{id}: {} to {}{simulated} by profile {}, {}, {cost}",
             counted(settings.source.requests, "request"),
             settings.model,
             settings.profile,
@@ -154,11 +164,19 @@ pub(super) fn describe(app: &App, settings: &RunSettings, max_cost: Option<Micro
     Ok(Code::Ok)
 }
 
+/// What it is expected to cost.
+fn cost_text(settings: &RunSettings) -> String {
+    match settings.expected.and_then(|expected| expected.cost()) {
+        None => "unpriced: no price is known for this model".to_owned(),
+        Some(cost) if cost.is_exact() => format!("about {cost}"),
+        Some(cost) => cost.to_string(),
+    }
+}
+
 /// What one wants to know before the first request is sent.
-pub(super) fn introduce(app: &App, submission: &Submission, max_cost: Option<MicroUsd>) {
+pub(super) fn introduce(app: &App, submission: &Submission, max_cost: Option<NanoUsd>, simulated: bool) {
     let settings = submission.settings();
-    let simulated =
-        if settings.model.starts_with(longhaul_llm::SIM_MODEL_PREFIX) { " (simulated)" } else { "" };
+    let simulated = if simulated { " (simulated)" } else { "" };
     let verb = if submission.is_resumed() { "going on with" } else { "starting" };
     app.out.note(format_args!(
         "{verb} {}: {} to {}{simulated} by profile {}, {}",
@@ -171,10 +189,7 @@ pub(super) fn introduce(app: &App, submission: &Submission, max_cost: Option<Mic
     if let Some(note) = &settings.mode_note {
         app.out.warn(note);
     }
-    let estimate = settings.estimate_micros.map_or_else(
-        || "unpriced: no price is known for this model".to_owned(),
-        |micros| format!("about {}", dollars(micros)),
-    );
+    let estimate = cost_text(settings);
     let limit = max_cost.map_or_else(String::new, |max| format!(", stops before {max}"));
     app.out.note(format_args!("cost {estimate}{limit}"));
 }

@@ -9,7 +9,7 @@ use longhaul_pipelines::scoring::{Scoring, SheetId, Status};
 
 use crate::app::App;
 use crate::commands::provider_outage::OutageNotice;
-use crate::output::{dollars, plain_dollars, short_count};
+use crate::output::short_count;
 use crate::progress::{Fact, Rate, Status as Shown};
 
 /// Least and greatest time between two looks.
@@ -50,13 +50,7 @@ fn facts(scoring: &Scoring, status: &Status, rate: f64) -> Vec<Fact> {
     let mut facts = vec![fact("rate", format!("{rate:.1}"), format!("{rate:.0} units/s"))];
     let tokens = spent.usage.total();
     facts.push(fact("tokens", tokens.to_string(), format!("{} tokens", short_count(tokens))));
-    let expected = status.projected_micros().or(status.estimated_micros);
-    let cost = match expected {
-        _ if spent.unpriced_calls > 0 => "unpriced".to_owned(),
-        Some(expected) => format!("{} of ~{}", dollars(spent.cost.0), dollars(expected)),
-        None => dollars(spent.cost.0),
-    };
-    facts.push(fact("cost_usd", plain_dollars(spent.cost.0), cost));
+    facts.push(Fact::cost(spent, status.estimated_usd, status.projected()));
     for (name, count, text) in [
         ("throttled", spent.throttled, "429s"),
         ("cached", status.units.cached, "cached"),

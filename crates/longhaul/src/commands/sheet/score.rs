@@ -2,7 +2,7 @@
 //! table; interrupted at any point, the same command goes on.
 
 use anyhow::Result;
-use longhaul_llm::{MicroUsd, Scope};
+use longhaul_llm::{NanoUsd, Scope};
 use longhaul_pipelines::scoring::estimate::{self, Estimate};
 use longhaul_pipelines::scoring::manage::Again;
 use longhaul_pipelines::scoring::settings::{Source, Target};
@@ -19,7 +19,7 @@ use crate::commands::interrupts::Interrupts;
 use crate::commands::provider_outage::{never_reached, unreached};
 use crate::commands::working::{self, Working};
 use crate::exit::{Code, Failure};
-use crate::output::{counted, dollars, grouped, plain};
+use crate::output::{counted, grouped, plain};
 use crate::store::Missing;
 use crate::{answers, models, outputs, parse, sheets};
 
@@ -54,8 +54,8 @@ pub(super) async fn run(app: &App, args: &SheetScoreArgs) -> Result<Code> {
     }
     if known.as_ref().is_none_or(|sheet| !sheet.read_whole) {
         let estimate = estimate::estimate(&scoring, &wanted).await?;
-        wanted.estimate_micros = estimate.cost_micros;
-        wanted.raw_estimate_micros = estimate.raw_cost_micros;
+        wanted.estimate_usd = estimate.cost_usd;
+        wanted.raw_estimate_usd = estimate.raw_cost_usd;
         if args.dry_run {
             return describe(app, &id, &estimate, max_cost);
         }
@@ -67,7 +67,9 @@ pub(super) async fn run(app: &App, args: &SheetScoreArgs) -> Result<Code> {
         app.out.note(format_args!("going on with {id}"));
     }
     if max_cost.is_some() {
-        scoring.llm().ledger().set_cap(&Scope::run(id.as_str()), max_cost).await?;
+        let scope = Scope::run(id.as_str());
+        scoring.llm().ledger().set_cap(&scope, max_cost).await?;
+        scoring.llm().ledger().allow_unpriced(&scope, args.allow_unpriced).await?;
     }
     let target = wanted.target.clone();
     make(app, &scoring, wanted).await?;
@@ -192,7 +194,7 @@ pub(super) async fn work_on(app: &App, scoring: &Scoring, id: &SheetId, detach: 
     Ok(summary::code_of(&status))
 }
 
-fn describe(app: &App, id: &SheetId, estimate: &Estimate, max_cost: Option<MicroUsd>) -> Result<Code> {
+fn describe(app: &App, id: &SheetId, estimate: &Estimate, max_cost: Option<NanoUsd>) -> Result<Code> {
     app.out.one(&json!({ "id": id.as_str(), "estimate": estimate }), || {
         let mut text = format!("{id}: {}", words(estimate));
         if let Some(max) = max_cost {
@@ -204,7 +206,7 @@ fn describe(app: &App, id: &SheetId, estimate: &Estimate, max_cost: Option<Micro
     Ok(Code::Ok)
 }
 
-fn introduce(app: &App, id: &SheetId, estimate: &Estimate, max_cost: Option<MicroUsd>) {
+fn introduce(app: &App, id: &SheetId, estimate: &Estimate, max_cost: Option<NanoUsd>) {
     app.out.note(format_args!("{id}: {}", words(estimate)));
     if let Some(max) = max_cost {
         app.out.note(format_args!("stops before {max}"));
@@ -212,16 +214,16 @@ fn introduce(app: &App, id: &SheetId, estimate: &Estimate, max_cost: Option<Micr
 }
 
 fn words(estimate: &Estimate) -> String {
-    let cost = match estimate.cost_micros {
+    let cost = match estimate.cost_usd {
         _ if estimate.free => "free on this machine".to_owned(),
-        Some(micros) if estimate.measured_calls > 0 => {
+        Some(cost) if estimate.measured_calls > 0 => {
             format!(
                 "about {}, by what {} cost before",
-                dollars(micros),
+                cost.short(),
                 counted(estimate.measured_calls, "call")
             )
         }
-        Some(micros) => format!("about {}", dollars(micros)),
+        Some(cost) => format!("about {}", cost.short()),
         None => "unpriced: no price is known for this model".to_owned(),
     };
     let simulated = if estimate.simulated { " (simulated)" } else { "" };

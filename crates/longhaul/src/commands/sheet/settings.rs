@@ -94,8 +94,8 @@ pub(super) async fn of(
             CacheUse::Only => CacheMode::Only,
         },
         tags: args.tags.clone(),
-        estimate_micros: None,
-        raw_estimate_micros: None,
+        estimate_usd: None,
+        raw_estimate_usd: None,
     })
 }
 

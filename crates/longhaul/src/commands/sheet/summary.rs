@@ -1,13 +1,13 @@
 //! What is said of a sheet: its state in a word, its end in a few lines.
 
-use longhaul_llm::{SIM_MODEL_PREFIX, Totals};
+use longhaul_llm::Totals;
 use longhaul_pipelines::scoring::Status;
 use longhaul_pipelines::scoring::settings::{Source, Target};
 use longhaul_pipelines::scoring::status::SheetState;
 use longhaul_pipelines::scoring::tables::StoredSheet;
 
 use crate::exit::Code;
-use crate::output::{counted, dollars, grouped, short_count};
+use crate::output::{counted, grouped, short_count};
 
 /// A table by its name.
 pub(super) fn source_of(sheet: &StoredSheet) -> String {
@@ -20,7 +20,7 @@ pub(super) fn source_of(sheet: &StoredSheet) -> String {
 }
 
 pub(super) fn cost_text(spent: &Totals) -> String {
-    if spent.unpriced_calls > 0 { "unpriced".to_owned() } else { dollars(spent.cost.0) }
+    spent.spent()
 }
 
 /// The exit code of a sheet that stands so.
@@ -38,8 +38,7 @@ pub(super) fn code_of(status: &Status) -> Code {
 /// A sheet in a few lines.
 pub(super) fn lines(sheet: &StoredSheet, status: &Status) -> String {
     let Status { units, chunks, spent, .. } = status;
-    let simulated =
-        if sheet.settings.model.model.starts_with(SIM_MODEL_PREFIX) { " (simulated)" } else { "" };
+    let simulated = if status.simulated { " (simulated)" } else { "" };
     let mut lines = vec![
         format!("{}  {}", status.id, status.state.as_str()),
         format!("table     {}", source_of(sheet)),
@@ -78,7 +77,7 @@ pub(super) fn lines(sheet: &StoredSheet, status: &Status) -> String {
         lines.push(format!(
             "unknown   {} cut off by a crash may have been billed, {} at most",
             counted(spent.unknown_calls, "call"),
-            dollars(spent.unknown_ceiling.0)
+            spent.unknown_ceiling.short()
         ));
     }
     if let Some(lost) = status.lost_calls.filter(|lost| *lost > 0) {
@@ -109,5 +108,5 @@ pub(super) fn lines(sheet: &StoredSheet, status: &Status) -> String {
 }
 
 fn estimated(status: &Status) -> String {
-    status.estimated_micros.map_or_else(String::new, |micros| format!(" (estimated {})", dollars(micros)))
+    status.estimated_usd.map_or_else(String::new, |cost| format!(" (estimated {})", cost.short()))
 }

@@ -1,11 +1,11 @@
 //! Limits on spending stop a run before they are exceeded, and what has no price is never called free.
 
-use super::sim::{Desk, Sim, all_answered};
+use super::sim::{Desk, Sim, all_answered, nanos};
 
 const RUN: [&str; 8] = ["run", "prompts.txt", "--sync", "--cache", "off", "--max-tokens", "200", "--out"];
-/// Of `sim-small`, in millionths of a dollar for a million tokens.
-const INPUT_PRICE: u64 = 200_000;
-const OUTPUT_PRICE: u64 = 800_000;
+/// Of `sim-small`, in nano-dollars a token.
+const INPUT_PRICE: u64 = 200;
+const OUTPUT_PRICE: u64 = 800;
 
 fn run(desk: &Desk, more: &[&str]) -> crate::place::Ran {
     desk.run(&[&RUN[..], &["answers.jsonl"], more].concat())
@@ -15,14 +15,14 @@ fn run(desk: &Desk, more: &[&str]) -> crate::place::Ran {
 fn booked(desk: &Desk) -> u64 {
     let costs = desk.json(&["costs"]);
     let lines = costs["items"].as_array().expect("a list");
-    lines.iter().map(|line| line["cost_micros"].as_u64().expect("a price")).sum()
+    lines.iter().map(|line| nanos(&line["cost_usd"])).sum()
 }
 
 /// What was spent by the provider's books.
 fn billed(sim: &Sim) -> u64 {
     let stats = sim.stats();
     let tokens = |name: &str| stats[name].as_u64().expect("a count");
-    (tokens("tokens_in") * INPUT_PRICE + tokens("tokens_out") * OUTPUT_PRICE) / 1_000_000
+    tokens("tokens_in") * INPUT_PRICE + tokens("tokens_out") * OUTPUT_PRICE
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn a_run_stops_before_its_limit_and_goes_on_when_more_is_allowed() {
     ran.fails(7, &["stops before $0.0012", "held (budget)", "runs resume", "--max-cost USD"]);
     assert!(!desk.place.path("answers.jsonl").exists());
     let (ours, theirs) = (booked(&desk), billed(&sim));
-    assert!(ours <= 1_200 && theirs <= 1_200, "booked {ours}, billed {theirs}");
+    assert!(ours <= 1_200_000 && theirs <= 1_200_000, "booked {ours}, billed {theirs}");
     assert!(sim.count("executed") > 5, "it stops close to the limit");
     let id = desk.run_id();
     desk.ok(&["runs", "resume", &id, "--max-cost", "1"]);
@@ -42,8 +42,7 @@ fn a_run_stops_before_its_limit_and_goes_on_when_more_is_allowed() {
     desk.ok(&["runs", "results", &id, "--out", "answers.jsonl"]);
     all_answered(&desk.answers("answers.jsonl"), 100);
     assert_eq!((sim.count("executed"), sim.count("paid_twice")), (100, 0));
-    // Our books round each call, by less than a millionth of a dollar.
-    assert!(booked(&desk).abs_diff(billed(&sim)) <= 100, "{} and {}", booked(&desk), billed(&sim));
+    assert_eq!(booked(&desk), billed(&sim), "exactly");
 }
 
 #[test]
@@ -58,7 +57,7 @@ fn budgets_of_a_day_and_of_tags_stop_a_run_too() {
         let ran = run(&desk, &["--tag", "team"]);
         ran.fails(7, &["held (budget)", named]);
         assert!(!ran.stderr.contains("--max-cost"), "it would not help: {ran:?}");
-        assert!(booked(&desk) <= 1_000 && billed(&sim) <= 1_000, "{setting}");
+        assert!(booked(&desk) <= 1_000_000 && billed(&sim) <= 1_000_000, "{setting}");
         desk.set(setting, &value.replace("0.001", "10"));
         let ran = run(&desk, &["--tag", "team"]);
         assert_eq!(ran.code, Some(0), "{setting}: {ran:?}");
@@ -66,13 +65,13 @@ fn budgets_of_a_day_and_of_tags_stop_a_run_too() {
     }
 }
 
-/// A batch is booked whole, so it is not sent at all.
+/// Of which not even one request fits at the most it can cost.
 #[test]
 fn a_batch_beyond_the_limit_is_not_sent() {
     let sim = Sim::start(&[]);
     let desk = Desk::at(&sim, 100);
     let args = ["run", "prompts.txt", "--batch", "--max-tokens", "200", "--out", "answers.jsonl"];
-    desk.run(&[&args[..], &["--max-cost", "0.0001"]].concat()).fails(7, &["held (budget)"]);
+    desk.run(&[&args[..], &["--max-cost", "0.00001"]].concat()).fails(7, &["held (budget)", "--max-tokens"]);
     assert_eq!((sim.count("batches_created"), sim.count("executed")), (0, 0));
     desk.ok(&[&args[..], &["--max-cost", "1"]].concat());
     all_answered(&desk.answers("answers.jsonl"), 100);
@@ -85,7 +84,8 @@ fn an_estimate_asks_nobody_and_stores_nothing() {
     let desk = Desk::at(&sim, 50);
     let estimate = desk.json(&["estimate", "prompts.txt"]);
     assert_eq!((&estimate["requests"], &estimate["simulated"]), (&50.into(), &true.into()), "{estimate}");
-    assert!(estimate["cost_micros"].as_u64() < estimate["ceiling_micros"].as_u64(), "{estimate}");
+    assert!(estimate["cost_usd"].as_f64() < estimate["cost_max_usd"].as_f64(), "{estimate}");
+    assert!(estimate["cost_max_usd"].as_f64() < estimate["ceiling_usd"].as_f64(), "{estimate}");
     let ran = desk.ok(&["run", "prompts.txt", "--dry-run", "--max-cost", "2"]);
     assert!(ran.stdout.contains("50 requests") && ran.stdout.contains("stops before $2.00"), "{ran:?}");
     assert!(ran.stderr.contains("nothing was sent"), "{ran:?}");
@@ -104,7 +104,7 @@ fn what_has_no_price_is_called_unpriced_and_has_no_limit() {
     assert!(ran.stderr.contains("unpriced"), "{ran:?}");
     assert!(desk.answers("answers.jsonl")[0]["cost_usd"].is_null());
     let costs = desk.json(&["costs"]);
-    assert!(costs["items"][0]["cost_micros"].is_null(), "{costs}");
+    assert!(costs["items"][0]["cost_usd"].is_null(), "{costs}");
     assert_eq!(costs["items"][0]["unpriced_calls"], 5, "{costs}");
     assert!(desk.ok(&["costs"]).stdout.contains("unpriced"));
     // A limit on what cannot be counted would be no limit.
@@ -113,4 +113,78 @@ fn what_has_no_price_is_called_unpriced_and_has_no_limit() {
     ran.fails(7, &["has no price", "llm.prices"]);
     assert!(!ran.stderr.contains("allow unpriced"), "there is no such option: {ran:?}");
     assert_eq!(sim.count("executed"), executed);
+}
+
+#[test]
+fn an_estimate_is_a_range_before_a_sample_and_within_a_tenth_after_it() {
+    let quick = r#"{"batch":{"queue_s":60,"run_s":200,"finalize_s":60,"time_scale":1000}}"#;
+    let shapes: [(&[&str], &[&str]); 4] = [
+        (&[], &[]),
+        (&["--schema", "schema.json"], &[]),
+        (&["--system", "Be brief.", "--max-tokens", "60"], &[]),
+        (&[], &["--batch"]),
+    ];
+    for (shape, mode) in shapes {
+        let sim = Sim::with(quick);
+        let desk = Desk::at(&sim, 300);
+        let estimate = || {
+            let told = desk.json(&[&["estimate", "prompts.txt"], shape, mode].concat());
+            let field = if mode.is_empty() {
+                ["cost_usd", "cost_max_usd"]
+            } else {
+                ["batch_cost_usd", "batch_cost_max_usd"]
+            };
+            (told["basis"].as_str().expect("a basis").to_owned(), field.map(|field| nanos(&told[field])))
+        };
+        let (basis, before) = estimate();
+        assert!(basis != "sample" && before[0] < before[1], "{basis} {before:?}");
+        let run = |more: &[&str]| {
+            let args = ["run", "prompts.txt", "--cache", "off"];
+            desk.ok(&[&args[..], shape, mode, more].concat())
+        };
+        let ran = run(&["--sample", "40", "--out", "sample.jsonl"]);
+        assert!(ran.stderr.contains("all 300 prompts cost about $"), "{ran:?}");
+        assert_eq!((sim.count("executed"), desk.answers("sample.jsonl").len()), (40, 40));
+        let (basis, after) = estimate();
+        assert_eq!((basis.as_str(), after[0]), ("sample", after[1]));
+        let sampled = booked(&desk);
+        let ran = run(&["--out", "answers.jsonl"]);
+        assert!(ran.stderr.contains("cost about $"), "{ran:?}");
+        let spent = booked(&desk) - sampled;
+        eprintln!("{shape:?} {mode:?}: {before:?} before, {} after, {spent} spent", after[0]);
+        assert!(
+            after[0].abs_diff(spent) * 10 <= spent,
+            "{shape:?} {mode:?}: {} instead of {spent}",
+            after[0]
+        );
+        assert!(
+            (before[0]..=before[1]).contains(&spent),
+            "{shape:?} {mode:?}: {before:?} instead of {spent}"
+        );
+    }
+}
+
+#[test]
+fn an_estimate_needs_no_key() {
+    let place = crate::place::Place::new();
+    place.write("prompts.txt", "one\ntwo\n");
+    let ran = place.run(&["estimate", "prompts.txt", "--model", "gpt-5-mini"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stdout.contains("one by one   $") && ran.stdout.contains("in batches   $"), "{ran:?}");
+    assert!(ran.stderr.contains("--sample"), "{ran:?}");
+    assert_eq!(place.run(&["estimate", "prompts.txt", "--model", "nobody-prices-this"]).code, Some(5));
+    assert!(!place.path(".longhaul").exists(), "nothing is made");
+}
+
+#[test]
+fn made_up_answers_are_told_whatever_their_model_is_called() {
+    let place = crate::place::Place::new();
+    place.write("prompts.txt", "one\ntwo\n");
+    let ran =
+        place.run(&["run", "prompts.txt", "--profile", "sim", "--model", "gpt-5", "--out", "answers.jsonl"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stderr.contains("gpt-5 (simulated)") && ran.stderr.contains("made up"), "{ran:?}");
+    let costs = place.run(&["costs"]);
+    assert!(costs.stdout.contains("(simulated)"), "{costs:?}");
+    assert!(place.run(&["runs", "ls"]).stdout.contains("(simulated)"));
 }

@@ -92,6 +92,11 @@ impl Sim {
     }
 }
 
+/// An amount in dollars, as nano-dollars: a double's shortest text loses none.
+pub(crate) fn nanos(dollars: &Value) -> u64 {
+    (dollars.as_f64().unwrap_or_else(|| panic!("{dollars} is not an amount")) * 1e9).round() as u64
+}
+
 /// The body of an answer. The simulator answers `Connection: close` with a length or to the end.
 fn http(address: &str, method: &str, path: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("the simulator listens");

@@ -1,6 +1,7 @@
 //! What a sheet costs: known before, limited, and paid once.
 
-use super::{SCORE, all_right, count, start, status, write_table};
+use super::{SCORE, all_right, start, status, write_table};
+use crate::llm::sim::nanos;
 
 const ROWS: usize = 100;
 const CATEGORIES: usize = 12;
@@ -20,7 +21,7 @@ fn a_sheet_stops_before_its_limit_and_goes_on_when_more_is_allowed() {
     assert!(ran.stdout.contains("held: budget"), "{ran:?}");
     let held = status(&desk);
     assert_eq!((&held["state"], &held["held"]), (&"held".into(), &"budget".into()), "{held}");
-    assert!(count(&held["spent"]["cost"]) <= 3_000, "{held}");
+    assert!(nanos(&held["spent"]["cost_usd"]) <= 3_000_000, "{held}");
     assert!(sim.count("executed") > UNITS / 10, "it stops close to the limit");
     assert!(!desk.place.path("scored.csv").exists());
     // The same command meets the same limit.
@@ -38,7 +39,7 @@ fn the_estimate_is_within_a_tenth_of_what_a_sheet_costs() {
         write_table(&desk, ROWS, CATEGORIES);
         desk.ok(&[&SCORE[..], more].concat());
         let status = status(&desk);
-        let [estimated, spent] = [&status["estimated_micros"], &status["spent"]["cost"]].map(count);
+        let [estimated, spent] = [&status["estimated_usd"], &status["spent"]["cost_usd"]].map(nanos);
         assert!(estimated.abs_diff(spent) * 10 <= spent, "{more:?}: {estimated} instead of {spent}");
     }
 }
@@ -54,7 +55,7 @@ fn after_a_sample_the_estimate_is_within_a_tenth_in_every_mode() {
         score(&["--sample", "20"]);
         score(&["--out", "scored.csv"]);
         let status = status(&desk);
-        let [estimated, spent] = [&status["estimated_micros"], &status["spent"]["cost"]].map(count);
+        let [estimated, spent] = [&status["estimated_usd"], &status["spent"]["cost_usd"]].map(nanos);
         eprintln!("{mode:?}: {estimated} estimated, {spent} spent");
         assert!(estimated.abs_diff(spent) * 10 <= spent, "{mode:?}: {estimated} instead of {spent}");
     }

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use longhaul_llm::provider::{BatchInput, BatchItem, BatchProbe, BatchState, FoundBatch};
-use longhaul_llm::{Billing, Class};
+use longhaul_llm::{Billing, Class, Room};
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::state::{OnTimeout, Park};
-use longhaul_queue::{JobId, Timestamp};
+use longhaul_queue::{JobId, Json, Outcome, Timestamp};
 use sha2::{Digest, Sha256};
 use tracing::{info, warn};
 
@@ -15,7 +15,8 @@ use super::super::gate::{Held, scopes};
 use super::super::request::RequestPayload;
 use super::super::run::hex;
 use super::super::{Result, RunId, harvest};
-use super::{BatchPayload, BatchTold, Ending, LastWord, Life, Next, Step, done, unsent};
+use super::troubles::Stored;
+use super::{BatchPayload, BatchTold, Ending, Kept, LastWord, Life, Next, Step, done, new_job, unsent};
 
 /// A list of batches may lag behind a creation: how often to look before believing that there is none, and how long
 /// to wait in between.
@@ -31,9 +32,13 @@ impl Life<'_> {
         if input.items.is_empty() {
             return Ok(Next::Wait(done()));
         }
-        if !self.reserve(&input).await? {
-            self.context.log("other batches and calls under way have reserved the rest of the budget");
-            return self.wait(&Step::Prepare, self.poll_wait(self.context.job().spent.parks));
+        match self.reserve(&input).await? {
+            Room::All => {}
+            Room::First(count) => return self.cut(&input, count),
+            Room::Later => {
+                self.context.log("other batches and calls under way have reserved the rest of the budget");
+                return self.wait(&Step::Prepare, self.poll_wait(self.context.job().spent.parks));
+            }
         }
         let file = self.live.route.upload_batch(&input).await?;
         Ok(Next::Step(Step::Uploaded { file }))
@@ -167,13 +172,30 @@ impl Life<'_> {
         Ok(BatchInput { tag: self.tag.clone(), items })
     }
 
-    /// Books the whole batch at its ceiling. False while what is under way leaves no room for it.
-    async fn reserve(&self, input: &BatchInput) -> Result<bool> {
+    /// Books the whole batch at its ceiling, or says how much of it fits.
+    async fn reserve(&self, input: &BatchInput) -> Result<Room> {
         let ceilings = input.items.iter().map(|item| self.live.route.ceiling(&item.request, Billing::Batch));
-        let ceiling = ceilings.sum::<Option<_>>();
-        let requests = input.items.len() as u64;
+        let ceilings: Vec<_> = ceilings.collect();
         let scopes = scopes(&self.live.id, &self.live.settings);
-        Ok(self.bulk.llm().reserve_batch(&self.tag, scopes, (ceiling, requests), &self.live.route).await?)
+        Ok(self.bulk.llm().reserve_batch(&self.tag, scopes, &ceilings, &self.live.route).await?)
+    }
+
+    /// Keeps as many requests as fit into the budget at their ceilings; another batch sends the others, once these have turned
+    /// out cheaper. Both are stored in one transaction.
+    fn cut(&self, input: &BatchInput, count: usize) -> Result<Next> {
+        let others = input.items.get(count).and_then(|item| self.index_of(&item.custom_id));
+        let kept = self.payload.indexes().take_while(|index| Some(*index) != others).count() as u64;
+        let rest = self.payload.after(kept);
+        info!(kept, rest = rest.len(), "the budget has room for a part of a batch at a time");
+        self.context.log(format!(
+            "the budget has room for {kept} of {} requests at a time, each booked at the most it can cost; \
+             --max-tokens bounds that",
+            self.payload.len()
+        ));
+        self.context.enqueue(new_job(&rest)?)?;
+        let kept = Kept { kept: Some(kept) };
+        let data = Json::of(&Stored { step: &Step::Prepare, refused: &self.refused, kept })?;
+        Ok(Next::Wait(Outcome::Continue { after: None, data: Some(data) }))
     }
 
     /// A request's name in the batch; told from those of other batches by the tag's digest.
@@ -190,7 +212,8 @@ impl Life<'_> {
 
 /// A batch's name at the provider: unique, also when the same run is submitted again after it was consumed.
 pub(super) fn tag(payload: &BatchPayload, created_at: Timestamp) -> String {
-    format!("{}-{}-{}-{:x}", payload.run, payload.chunk, payload.round, created_at.as_millis())
+    let BatchPayload { run, chunk, round, part, .. } = payload;
+    format!("{run}-{chunk}-{round}-{part}-{:x}", created_at.as_millis())
 }
 
 /// Tells the requests of a batch from those of others.

@@ -13,7 +13,7 @@ use tracing::warn;
 
 use super::super::Result;
 use super::super::gate::Held;
-use super::{BatchTold, Ending, KIND, LastWord, Life, Next, Step, sending, unsent};
+use super::{BatchTold, Ending, KIND, Kept, LastWord, Life, Next, Step, sending, unsent};
 
 /// How long, and how often at least, a provider must have said that there is no such batch before that is believed. A
 /// list or a cache of its own may lag behind.
@@ -68,6 +68,8 @@ pub(super) struct Stored<'a> {
     pub(super) step: &'a Step,
     #[serde(flatten)]
     pub(super) refused: &'a Refused,
+    #[serde(flatten)]
+    pub(super) kept: Kept,
 }
 
 impl Life<'_> {
@@ -158,7 +160,7 @@ impl Life<'_> {
             warn!(why, refusals, "the provider does not take a batch, the run is held");
             // Whoever resumes it wants it sent again, and so often once more.
             let anew = Refused { refusals: 0, alone: 0, ..refused };
-            let stored = Stored { step: &Step::Prepare, refused: &anew };
+            let stored = Stored { step: &Step::Prepare, refused: &anew, kept: self.kept };
             let text = format!(
                 "the provider refused a batch of {} requests {refusals} times: {why}",
                 self.payload.len()
@@ -170,7 +172,7 @@ impl Life<'_> {
             return Ok(Next::Wait(self.holding().hold_at(Held::BatchLimit, park, &text, &stored)?));
         }
         let wait = REFUSED_WAIT_FIRST.saturating_mul(1 << (refusals - 1).min(16)).min(REFUSED_WAIT_MAX);
-        let data = Json::of(&Stored { step: &Step::Prepare, refused: &refused })?;
+        let data = Json::of(&Stored { step: &Step::Prepare, refused: &refused, kept: self.kept })?;
         Ok(Next::Wait(self.park(data, wait.mul_f64(self.bulk.llm().poll_scale()))))
     }
 

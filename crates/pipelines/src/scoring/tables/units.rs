@@ -1,5 +1,6 @@
 //! What became of units: answers, blanks, and whether they are written. Counters of their chunks change with them.
 
+use longhaul_llm::NanoUsd;
 use longhaul_queue::Timestamp;
 use longhaul_stores::sqlite::{DbError, DbResult};
 use rusqlite::types::Value as Sql;
@@ -51,7 +52,7 @@ pub struct ScoredUnit {
     /// Who answered.
     pub model: String,
     /// What all calls cost; absent when the model has no price.
-    pub cost_micros: Option<u64>,
+    pub cost: Option<NanoUsd>,
     /// It came from the cache.
     pub cached: bool,
     /// Calls that brought an answer.
@@ -234,7 +235,7 @@ fn settle_one(connection: &Connection, sheet: i64, unit: &UnitRow, now: Timestam
     };
     connection
         .prepare_cached(
-            "INSERT OR REPLACE INTO score_units (sheet, row, block, state, cells, model, cost_micros, reason)
+            "INSERT OR REPLACE INTO score_units (sheet, row, block, state, cells, model, cost_nanos, reason)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
         )?
         .execute(params![
@@ -244,7 +245,7 @@ fn settle_one(connection: &Connection, sheet: i64, unit: &UnitRow, now: Timestam
             state as i64,
             cells,
             scored.map(|scored| &scored.model),
-            scored.and_then(|scored| scored.cost_micros),
+            scored.and_then(|scored| scored.cost).map(|cost| cost.0.cast_signed()),
             reason
         ])?;
     if let Some(scored) = scored {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use axum::http::StatusCode;
 use longhaul_llm::cache::CacheMode;
-use longhaul_llm::{Endpoint, MicroUsd};
+use longhaul_llm::{Endpoint, NanoUsd};
 use longhaul_pipelines::bulk::plan::Strategy;
 use longhaul_pipelines::bulk::{Defaults, Draft, Estimate, NewRequest, RunSettings, Source};
 use serde::de::value::MapAccessDeserializer;
@@ -222,7 +222,7 @@ impl Wanted {
     /// What it would cost.
     pub(in crate::api) async fn estimate(&self, ctx: &Ctx) -> Result<Estimate, Problem> {
         let route = ctx.llm().route(&self.settings.profile, &self.settings.model).await?;
-        let mut estimate = Estimate::new(&route, self.settings.endpoint);
+        let mut estimate = Estimate::new(Some(ctx.queue()), ctx.llm(), &route, &self.settings).await?;
         let mut requests = self.requests(ctx);
         while let Some(request) = requests.next().await? {
             let place = estimate.requests;
@@ -301,6 +301,7 @@ async fn from_file(
         name: record.filename,
         sha256,
         requests: summary.requests,
+        content: String::new(),
         form: Form::OpenAi.tag().to_owned(),
     };
     Ok((Prompts::File(path), summary.chosen, source))
@@ -323,12 +324,9 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// Dollars as they are counted.
-pub(in crate::api) fn micros(field: &str, dollars: f64) -> Result<MicroUsd, Problem> {
-    let micros = (dollars * 1e6).round();
-    match micros.is_finite() && (0.0..=1e15).contains(&micros) {
-        true => Ok(MicroUsd(micros as u64)),
-        false => Err(wrong(field, format!("{field} is {dollars}: an amount in dollars, such as 2.5"))),
-    }
+pub(in crate::api) fn amount(field: &str, dollars: f64) -> Result<NanoUsd, Problem> {
+    NanoUsd::from_dollars(dollars)
+        .ok_or_else(|| wrong(field, format!("{field} is {dollars}: an amount in dollars, such as 2.5")))
 }
 
 fn wrong(field: &str, text: impl fmt::Display) -> Problem {

@@ -177,8 +177,8 @@ impl Wanted {
             work,
             cache: asked.cache,
             tags: asked.tags,
-            estimate_micros: None,
-            raw_estimate_micros: None,
+            estimate_usd: None,
+            raw_estimate_usd: None,
         };
         let wanted = Self { settings, file };
         wanted.settings.check().map_err(|error| wanted.problem(error))?;

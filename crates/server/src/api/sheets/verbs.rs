@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use super::super::ApiResult;
 use super::super::extract::ApiJson;
 use super::super::processes::Number;
-use super::super::runs::input::micros;
+use super::super::runs::input::amount;
 use super::{find, id_of};
 use crate::ctx::Ctx;
 use crate::problem::Problem;
@@ -100,7 +100,7 @@ pub(in crate::api) async fn resume_sheet(
     let scoring = slice(&ctx)?;
     let sheet = find(scoring, &id).await?;
     if let Some(dollars) = how.unwrap_or_default().max_cost_usd {
-        let cap = Some(micros("max_cost_usd", dollars)?);
+        let cap = Some(amount("max_cost_usd", dollars)?);
         let set = ctx.llm().ledger().set_cap(&Scope::run(&sheet.id), cap).await;
         set.map_err(longhaul_llm::Error::from)?;
     }
