@@ -1,6 +1,7 @@
 //! Asking a model, whatever it takes: cache, rate control, money, the call, the check of what came back, the repair.
 //! [`Llm::ask`] is the life of one request.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::pin::Pin;
@@ -22,7 +23,7 @@ use crate::money::NanoUsd;
 use crate::price::{Price, Prices, provider_of};
 use crate::profile::{self, Profile, ProviderKind};
 use crate::provider::{ModelInfo, Provider};
-use crate::rate::{Controller, Engine, RouteLimits, Urgency};
+use crate::rate::{AdaptiveConcurrency, Controller, Engine, Learnt, RouteLimits, Urgency};
 use crate::route::{Route, RouteNames, SIM_MODEL_PREFIX};
 use crate::schema::Compiled;
 use crate::types::{Answer, Request};
@@ -81,6 +82,11 @@ impl ProfileSetup {
         let free = found.is_some_and(|found| found.kind.runs_models());
         Self { profile, limits: RouteLimits { engine, ..RouteLimits::default() }, free }
     }
+}
+
+/// The name of a route, by which is kept what was learnt of it.
+fn identity(profile: &Profile, model: &str) -> String {
+    format!("{}|{model}", profile.route_identity())
 }
 
 /// The limits of a profile; a local engine is asked how much it does at once.
@@ -237,18 +243,11 @@ impl Llm {
     }
 
     async fn new_route(&self, name: &str, model: &str) -> Result<Route> {
-        let at_address = match name.contains("://") {
-            true => Some(ProfileSetup::at(name).await),
-            false => None,
-        };
-        let setup = at_address.as_ref().map_or_else(|| self.setup(name), Ok)?;
+        let setup = &*self.setup_or_address(name).await?;
         let provider = self.provider(name, setup)?;
-        let identity = format!("{}|{model}", setup.profile.route_identity());
+        let identity = identity(&setup.profile, model);
         let limits = limits_of(setup).await;
-        // What was learnt is a help, not a need.
-        let learnt = self.inner.options.file.get_learnt(&identity).await.ok().flatten();
-        let learnt = learnt.and_then(|value| serde_json::from_value(value).ok());
-        let controller = match learnt {
+        let controller = match self.kept(&identity).await {
             Some(learnt) => Controller::resume(limits, &learnt, self.now_ms()),
             None => Controller::new(limits),
         };
@@ -262,6 +261,14 @@ impl Llm {
             identity,
         };
         Ok(Route::new(names, provider, controller, self.price_of(setup, model)))
+    }
+
+    /// A profile, or the server at an address.
+    async fn setup_or_address(&self, name: &str) -> Result<Cow<'_, ProfileSetup>> {
+        if name.contains("://") {
+            return Ok(Cow::Owned(ProfileSetup::at(name).await));
+        }
+        self.setup(name).map(Cow::Borrowed)
     }
 
     fn setup(&self, name: &str) -> Result<&ProfileSetup> {
@@ -304,6 +311,24 @@ impl Llm {
             provider_of(setup.profile.provider.as_str(), &setup.profile.base_url)
         };
         self.inner.options.prices.find(list.unwrap_or_default(), model).cloned()
+    }
+
+    /// Adaptive concurrency of a model on which calls were refused, as this process or the last one knows it.
+    pub async fn adaptive_concurrency(&self, profile: &str, model: &str) -> Option<AdaptiveConcurrency> {
+        let key = (profile.to_owned(), model.to_owned());
+        let known = self.known_routes().get(&key).map(|route| route.controller().learnt(self.now_ms()));
+        match known {
+            Some(learnt) => learnt.adaptive,
+            None => {
+                self.kept(&identity(&self.setup_or_address(profile).await.ok()?.profile, model)).await?.adaptive
+            }
+        }
+    }
+
+    /// What was learnt of a route before. It is a help, not a need.
+    async fn kept(&self, identity: &str) -> Option<Learnt> {
+        let learnt = self.inner.options.file.get_learnt(identity).await.ok().flatten()?;
+        serde_json::from_value(learnt).ok()
     }
 
     /// Writes down what was learnt of limits every now and then: whoever is killed does not do it at the end.

@@ -1,23 +1,25 @@
 //! Rate control: how fast calls go out on a route, which is one provider, address, key and model.
 //!
 //! A call asks for admission and gets a [`Permit`]; when it has ended, the permit is settled with how it went. In between
-//! stand the buckets of the provider's limits (`bucket`, `quota`), the pace where nobody tells any (`pace`), the limit on calls
-//! under way (`concurrency`, `latency`), the pause after a 429 and the breaker for outages (`breaker`). Who is next is decided in `fair`, what a call will cost
+//! stand the buckets of the provider's limits (`bucket`, `quota`), the pace where nobody tells any (`pace`) and what tells such a
+//! limit from refusals at random (`refusals`), the limit on calls under way (`concurrency`, `latency`, `adaptive`), the pause after
+//! a 429 and the breaker for outages (`breaker`). Who is next is decided in `fair`, what a call will cost
 //! is guessed in `estimate`, and `route` holds it all together as plain state. Here are only the callers: tasks that wait,
 //! and the one timer that wakes them.
 //!
 //! This knows no provider, no retry and no store: others send, repeat, and keep what [`Controller::learnt`] says.
 
+mod adaptive;
 mod breaker;
 mod bucket;
 mod choice;
 mod concurrency;
-mod doubt;
 mod estimate;
 mod fair;
 mod latency;
 mod pace;
 mod quota;
+mod refusals;
 mod route;
 mod settings;
 #[cfg(test)]
@@ -32,6 +34,7 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
+pub use adaptive::{AdaptiveConcurrency, Change};
 pub use quota::Meter;
 pub use settings::{Demand, Engine, Gate, Held, Learnt, OutputCharge, RouteLimits, RouteStats, Totals};
 
@@ -162,8 +165,8 @@ pub struct Ask {
     pub max_tokens: Option<u32>,
     /// Most calls of the run under way at a time on this route.
     pub run_concurrency: Option<usize>,
-    /// The call was refused with a 429 before: it goes to the head of its run.
-    pub again: bool,
+    /// How often the call was refused with a 429 before: from then on it goes to the head of its run.
+    pub refusals: u32,
 }
 
 impl Ask {
@@ -176,7 +179,7 @@ impl Ask {
             input_tokens,
             max_tokens: None,
             run_concurrency: None,
-            again: false,
+            refusals: 0,
         }
     }
 }
@@ -205,8 +208,8 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// Tells how the call went. How long to wait before it is made again, where that is not for the whole route to do:
-    /// zero otherwise.
+    /// Tells how the call went. How long the call itself is to wait before it is made again, outside of the route: zero
+    /// where the whole route waits, which it does by itself.
     pub fn settle(mut self, settled: &Settled) -> Duration {
         self.end(settled)
     }

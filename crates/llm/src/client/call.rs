@@ -148,8 +148,7 @@ impl Llm {
             let wait = permit.settle(&Settled::of_error(&error, started.elapsed()));
             let error = in_outage(error, route);
             self.unbook(&name, route, &error).await?;
-            self.goes_on(ask, route, error, tries)?;
-            until_stopped(stop, tokio::time::sleep(wait)).await?;
+            self.goes_on(ask, route, error, (tries, wait))?;
             tries += 1;
         }
     }
@@ -170,7 +169,7 @@ impl Llm {
             max_tokens: request
                 .max_tokens()
                 .map(|most| most.saturating_mul(u32::try_from(request.choices()).unwrap_or(u32::MAX))),
-            again: tries > 0,
+            refusals: tries,
             urgency: ask.urgency,
             ..rate::Ask::new(ask.run.clone(), tokens::estimate(request, 1.0))
         };
@@ -201,18 +200,26 @@ impl Llm {
         }
     }
 
-    /// Whether a call that failed is made again here: only one that was refused with a 429, unless a person waits for it.
-    pub(super) fn goes_on(&self, ask: &Ask, route: &Route, error: Error, tries: u32) -> Result<()> {
-        let short = error.retry_after.is_none_or(|wait| wait <= THROTTLE_WAIT_MAX);
-        let watched = ask.urgency == Urgency::Interactive;
+    /// Whether a call that failed is made again here: only one that was refused with a 429, and only where its whole route
+    /// waits. One that is to wait alone goes back to its caller, so that another job can use its place meanwhile; and so
+    /// does one for which a person waits.
+    pub(super) fn goes_on(
+        &self,
+        ask: &Ask,
+        route: &Route,
+        error: Error,
+        (tries, alone): (u32, Duration),
+    ) -> Result<()> {
         match error.class {
-            Class::Throttled if watched => {
+            Class::Throttled => {
                 self.count(&ask.scopes, Event::Throttled);
-                Err(error)
-            }
-            Class::Throttled if short && tries < THROTTLES_MAX => {
-                self.count(&ask.scopes, Event::Throttled);
-                Ok(())
+                let short = error.retry_after.is_none_or(|wait| wait <= THROTTLE_WAIT_MAX);
+                let watched = ask.urgency == Urgency::Interactive;
+                if alone.is_zero() && short && !watched && tries < THROTTLES_MAX {
+                    Ok(())
+                } else {
+                    Err(error)
+                }
             }
             Class::Auth | Class::Quota => {
                 route.controller().close(&error);

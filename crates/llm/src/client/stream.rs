@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tracing::{Instrument as _, Span, warn};
 
-use super::call::{model_for, never, until_stopped, until_written};
+use super::call::{model_for, never, until_written};
 use super::{Ask, Llm, Stop, check};
 use crate::cache::CacheMode;
 use crate::error::{Class, Error, Result};
@@ -61,9 +61,8 @@ impl Llm {
                     return Ok(told.into_stream());
                 }
                 Err(error) => {
-                    let wait = open.fail(&error, started.elapsed()).await?;
-                    self.goes_on(&ask, &ask.route, error, tries)?;
-                    until_stopped(&mut stop, tokio::time::sleep(wait)).await?;
+                    let alone = open.fail(&error, started.elapsed()).await?;
+                    self.goes_on(&ask, &ask.route, error, (tries, alone))?;
                     tries += 1;
                 }
             }
@@ -117,7 +116,7 @@ impl Open {
         Ok(())
     }
 
-    /// It failed, before the first piece or after it. How long to wait before it is made again.
+    /// It failed, before the first piece or after it. How long it is to wait alone before it is made again.
     async fn fail(mut self, error: &Error, latency: Duration) -> Result<Duration> {
         genai::record_error(&self.span, error);
         let permit = self.permit.take();

@@ -3,13 +3,12 @@
 
 use tokio::time::Instant;
 
+use super::adaptive;
 use super::latency::Latency;
 use super::{Engine, Learnt, RouteLimits};
 
 /// The guard where nothing is configured.
-const CONCURRENCY_MAX: usize = 2048;
-/// The first calls of a route of which nothing is known.
-const CONCURRENCY_START: f64 = 4.0;
+pub(super) const CONCURRENCY_MAX: usize = 2048;
 /// An engine known from before starts with this share of what it had.
 const RESUME_SHARE: f64 = 0.25;
 /// The limit grows only while it is in the way.
@@ -52,11 +51,11 @@ impl Concurrency {
         let (law, start) = match limits.engine {
             Engine::Local { slots: Some(slots) } => (Law::Slots, slots.max(1) as f64),
             Engine::Local { slots: None } => {
-                (Law::Latency(Latency::new(learnt.seconds_per_token, now)), CONCURRENCY_START)
+                (Law::Latency(Latency::new(learnt.seconds_per_token, now)), adaptive::START)
             }
             // Limits known from before pace the calls; a low guard would only be in the way.
             Engine::Hosted if learnt.has_limits() => (Law::Guard, max),
-            Engine::Hosted => (Law::Doubling, CONCURRENCY_START),
+            Engine::Hosted => (Law::Doubling, adaptive::START),
         };
         let limit = match (&law, learnt.concurrency) {
             (Law::Latency(_), Some(known)) => (known as f64 * RESUME_SHARE).max(start),

@@ -65,7 +65,7 @@ impl<T> Waiting<T> {
         // The newest call's settings hold: they may have been changed while older ones wait.
         (run.weight, run.concurrency) =
             (u64::from(ask.weight.max(1)), ask.run_concurrency.map(|most| most.max(1)));
-        if ask.again {
+        if ask.refusals > 0 {
             run.line.push_front(entry);
         } else {
             run.line.push_back(entry);
@@ -186,7 +186,7 @@ mod tests {
     fn a_refused_call_keeps_its_place_at_the_head_of_its_run() {
         let mut waiting = Waiting::new();
         push(&mut waiting, &Ask::new("a", 0), 10, "second");
-        push(&mut waiting, &Ask { again: true, ..Ask::new("a", 0) }, 10, "first");
+        push(&mut waiting, &Ask { refusals: 1, ..Ask::new("a", 0) }, 10, "first");
         assert_eq!(drain(&mut waiting), ["first", "second"]);
     }
 

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::Meter;
 use super::choice::Choice;
-use super::doubt::Doubt;
+use super::refusals::{Kind, Refused};
 
 #[cfg(test)]
 mod tests;
@@ -26,12 +26,18 @@ const TRY_FAR: f64 = 2.0;
 const TRY_GROWTH_FAR: f64 = 1.05;
 /// Where calls are rare, by no more than this a call: there must be some to tell from.
 const TRY_GROWTH_PER_CALL: f64 = 1.06;
-/// Nothing is tried for so long after a refusal, and for so many times the pause that it cost.
+/// The first tries after a limit was met grow by this a second, each further one by its root: it may have been none.
+const TRY_GROWTH_FIRST: f64 = 1.4;
+/// Nothing is tried for so long after the limit was met, and for so many times the pause that it cost. For half of that if it was
+/// met once less than `MET_MAX` times in a row, for a quarter if twice less, and so on.
 const REST_S: f64 = 16.5;
 const REST_PAUSES: f64 = 10.0;
+const MET_MAX: i32 = 5;
+/// A limit that was met so often in a row is one.
+const MET_CONFIRMED: i32 = 2;
 /// Refused calls that each call pays for; how many are paid for at first, and at least and at most.
-const SPARE_PER_CALL: f64 = 0.014;
-const SPARE_START: f64 = 3.0;
+const SPARE_PER_CALL: f64 = 0.013;
+const SPARE_START: f64 = 1.0;
 const SPARE_MIN: f64 = -2.0;
 const SPARE_MAX: f64 = 10.0;
 /// The first refusal comes while calls double: a round ago there were half as many.
@@ -53,6 +59,9 @@ const PER_S_MIN: f64 = 1.0 / 60.0;
 const PER_S_MAX: f64 = 1e9;
 /// No call waits for longer than this for the pace alone.
 const WAIT_MAX_S: f64 = 60.0;
+/// Whatever a refusal tells, nobody waits for longer than so many calls take at the new pace, if any is let in.
+const PAUSE_CALLS: u32 = 10;
+const PAUSE_CALLS_ALONE: u32 = 2;
 /// After a refusal, calls are put off by this much more: what it brings is left in the bucket for wrong estimates.
 const RESERVE: Duration = Duration::from_millis(200);
 /// A call that goes no later than this after it could have gone has waited for the pace: timers are coarse.
@@ -60,10 +69,17 @@ const IN_THE_WAY: Duration = Duration::from_millis(50);
 /// What was not used is made up for if it is no older than this. After more, nobody was there to use it.
 const CREDIT: Duration = Duration::from_secs(1);
 
-/// While refusals have nothing to do with the pace, it grows by this a second, until it is in nobody's way.
-const RANDOM_GROWTH: f64 = 2.0;
-/// Should it turn out to be the pace after all, it is measured from no further back than this.
-const RANDOM_MARK_S: f64 = 2.0;
+/// The share of calls refused below the limit is taken over about so many calls.
+const USUAL_CALLS: f64 = 100.0;
+/// If more than this share is refused below the limit, a single refusal says nothing of a try.
+const USUAL_MIN: f64 = 0.015;
+/// A limit refuses nothing at a pace below what it let through before. So many that are refused all the same, each after enough
+/// calls to measure, are not a limit's. After fewer calls each, limits of tokens look like that too. Each call makes up for a bit of one: limits do change now and then.
+const UNEXPLAINED_MAX: f64 = 4.0;
+const UNEXPLAINED_PER_CALL: f64 = 0.01;
+/// They lower the pace to no less than this share of what it was when the limit was met. If it has become lower than that,
+/// most calls are refused.
+const LOWERED_MIN: f64 = 0.5;
 
 /// The pace of one limit.
 #[derive(Debug)]
@@ -91,7 +107,46 @@ pub(super) struct Pace {
     spare: f64,
     /// The try under way: the share of the limit that it has got to, and where it began.
     trial: Option<(f64, Mark)>,
-    doubt: Doubt,
+    /// How often in a row the limit was met where it was thought to be.
+    met: i32,
+    /// Whether the last call had to wait for it.
+    in_the_way: bool,
+    /// The share of calls that is refused below the limit.
+    usual: f64,
+    unexplained: Unexplained,
+    /// What seemed to be allowed when the limit was met.
+    met_per_s: f64,
+}
+
+/// Refusals that a limit does not explain.
+#[derive(Debug, Default)]
+struct Unexplained {
+    /// How many, less what was let through since.
+    weight: f64,
+    refusals: f64,
+    calls: f64,
+}
+
+impl Unexplained {
+    /// One came after so many calls. The share of calls that is refused like that, if there are too many.
+    fn refused(&mut self, calls: f64) -> Option<f64> {
+        self.weight = (self.weight - UNEXPLAINED_PER_CALL * calls).max(0.0);
+        // That is how a pace looks that is far too high.
+        if calls < MEASURE_CALLS_MIN {
+            return None;
+        }
+        if self.weight == 0.0 {
+            *self = Self::default();
+        }
+        self.weight += 1.0;
+        self.refusals += 1.0;
+        self.calls += calls;
+        if self.weight < UNEXPLAINED_MAX {
+            return None;
+        }
+        let all = std::mem::take(self);
+        Some(all.refusals / (all.calls + all.refusals))
+    }
 }
 
 /// How much had been sent and not refused by a moment, by meter.
@@ -116,8 +171,9 @@ pub(super) struct Refusal {
 }
 
 impl Pace {
-    /// The pace after the first refusal. `recent` is some while before it, and so many requests a second at least are thought to be allowed.
-    pub(super) fn new(refusal: Refusal, recent: Mark, told_per_s: f64) -> Self {
+    /// The pace after a limit was met for the first time, and how long nobody is sent. `recent` is some while before it, and so
+    /// many requests a second at least are thought to be allowed.
+    pub(super) fn new(refusal: Refusal, recent: Mark, told_per_s: f64) -> (Self, Duration) {
         let sent = refusal.now.sent[0] - recent.sent[0];
         let measured = FIRST_SHARE * sent / seconds(recent.at, refusal.now.at).max(0.1);
         let (meter, per_s) = match refusal.told {
@@ -131,38 +187,53 @@ impl Pace {
         let mut pace = Self::known(meter, per_s, refusal.now);
         pace.choice = pace.choice.filter(|_| refusal.told.is_none());
         pace.mark = pace.emptied(refusal);
-        pace.rest(refusal);
-        pace
+        let pause = pace.pause(&refusal, false, sent < 1.0);
+        pace.rest(Refusal { pause, ..refusal });
+        (pace, pause)
     }
 
-    /// A pace known from before.
-    pub(super) fn known(meter: Meter, per_s: f64, mark: Mark) -> Self {
-        let now = mark.at;
+    /// The pace of a limit that was confirmed before.
+    pub(super) fn confirmed(meter: Meter, per_s: f64, mark: Mark) -> Self {
+        Self { met: MET_MAX, rest_s: rest_s(Duration::ZERO, MET_MAX), ..Self::known(meter, per_s, mark) }
+    }
+
+    /// A pace that is only supposed.
+    fn known(meter: Meter, per_s: f64, mark: Mark) -> Self {
+        let (now, per_s) = (mark.at, per_s.clamp(PER_S_MIN, PER_S_MAX));
         Self {
             meter,
             choice: Some(Choice::default()),
             is_measured: false,
-            per_s: per_s.clamp(PER_S_MIN, PER_S_MAX),
+            per_s,
             mark,
             refused_at: now,
             paid_at: now,
             at: now,
             clean_s: 0.0,
-            rest_s: REST_S,
+            rest_s: rest_s(Duration::ZERO, 1),
             spare: SPARE_START,
             trial: None,
-            doubt: Doubt::default(),
+            met: 1,
+            in_the_way: false,
+            usual: 0.0,
+            unexplained: Unexplained::default(),
+            met_per_s: per_s,
         }
     }
 
-    /// Such a share of all calls is refused, as known from before: there is no limit that is in the way.
-    pub(super) fn random(share: f64, mark: Mark) -> Self {
-        Self { doubt: Doubt::known(share, mark.at), ..Self::known(Meter::Requests, PER_S_MAX, mark) }
+    /// The pace at which calls were let through since a refusal, of which many followed one by one.
+    pub(super) fn let_through(since: Refused, now: Mark) -> Self {
+        Self::known(Meter::Requests, per_s_since(since, now, Meter::Requests), now)
     }
 
-    /// The share of calls that is refused whatever the pace.
-    pub(super) fn random_share(&self, now: Instant) -> Option<f64> {
-        self.doubt.random_share(now)
+    /// The share of calls that is refused below the limit.
+    pub(super) fn usual(&self) -> f64 {
+        self.usual
+    }
+
+    /// Whether a refused call went before the last refusal was known: they are one mistake.
+    pub(super) fn is_straggler(&self, refusal: &Refusal) -> bool {
+        refusal.admitted_at < self.refused_at
     }
 
     /// Whether a refusal is of this limit.
@@ -170,9 +241,9 @@ impl Pace {
         told.is_none_or(|(meter, _)| meter == self.meter)
     }
 
-    /// What seems to be allowed, a minute, unless refusals have nothing to do with it.
-    pub(super) fn limit(&self, now: Instant) -> Option<u64> {
-        (!self.doubt.is_random(now)).then(|| (self.per_s * 60.0).round() as u64)
+    /// What seems to be allowed, a minute.
+    pub(super) fn limit(&self) -> u64 {
+        (self.per_s * 60.0).round() as u64
     }
 
     /// When a call may go; `None`: now.
@@ -186,14 +257,18 @@ impl Pace {
         let now = before.at;
         let ready_at = self.paid_at + self.time_for(cost);
         let late = now.saturating_duration_since(ready_at);
-        self.paid_at = ready_at;
+        // One that did not have to wait for the pace leaves no debt behind.
+        self.paid_at = ready_at.min(now + self.time_for(cost));
         if late > CREDIT {
             (self.mark, self.paid_at) = (before, now);
         }
-        if late <= IN_THE_WAY {
+        self.in_the_way = late <= IN_THE_WAY;
+        if self.in_the_way {
             self.pass(before);
+            if self.trial.is_none() {
+                self.usual *= 1.0 - 1.0 / USUAL_CALLS;
+            }
         }
-        self.doubt.sent();
         self.at = self.at.max(now);
         self.spare = (self.spare + SPARE_PER_CALL).min(SPARE_MAX);
     }
@@ -205,48 +280,94 @@ impl Pace {
         self.paid_at = moved.unwrap_or(self.paid_at);
     }
 
-    /// A call was refused; whether that has to do with the pace.
-    pub(super) fn refuse(&mut self, refusal: Refusal) -> bool {
-        if self.doubt.refused_at_random(refusal.now.at) {
-            self.refused_at = refusal.now.at;
-            if seconds(self.mark.at, refusal.now.at) > RANDOM_MARK_S {
-                self.mark = refusal.now;
+    /// A call was refused that had gone before the last refusal was known. The mark had counted it as let through.
+    pub(super) fn refuse_straggler(&mut self, refusal: Refusal) {
+        self.mark.sent = std::array::from_fn(|index| self.mark.sent[index] - refusal.cost[index]);
+        self.spare = (self.spare - 1.0).max(SPARE_MIN);
+    }
+
+    /// Whether the limit was met where it was thought to be, again and again.
+    pub(super) fn is_confirmed(&self) -> bool {
+        self.met >= MET_CONFIRMED
+    }
+
+    /// A call was refused. How long everybody has to wait, if so.
+    pub(super) fn refuse(&mut self, refusal: Refusal, kind: Kind) -> Option<Duration> {
+        let is_alone = refusal.told.is_none() && !matches!(kind, Kind::Together);
+        let tries = self.in_the_way && self.trial.is_some() && self.usual < USUAL_MIN;
+        if is_alone && !tries {
+            match kind {
+                Kind::Often(since) => self.restart(per_s_since(since, refusal.now, self.meter), refusal.now),
+                Kind::Alone if self.in_the_way && self.trial.is_none() => self.lower(refusal),
+                Kind::Alone | Kind::Together => {}
             }
-            return false;
-        }
-        // It went before the others were back: they are one mistake, and the mark had counted it as let through.
-        if refusal.admitted_at < self.refused_at {
-            self.mark.sent = std::array::from_fn(|index| self.mark.sent[index] - refusal.cost[index]);
-            self.spare = (self.spare - 1.0).max(SPARE_MIN);
-            return true;
+            return None;
         }
         let emptied = self.emptied(refusal);
-        let calls = self.passed(emptied)[0];
-        let (before, meter, sought) = (self.per_s, self.meter, self.trial.is_some());
-        let per_s = match refusal.told {
+        let nobody = self.passed(emptied)[0] < 1.0;
+        self.per_s = match refusal.told {
             // Whoever lets nobody in shows no limit.
-            _ if calls < 1.0 => self.per_s,
+            _ if nobody => self.per_s,
             Some((_, told)) if self.trial.is_some() => (told as f64 / 60.0).min(self.rate()),
             // Refused while nothing was tried: it is lower now, or others use it too.
             Some((_, told)) => (told as f64 / 60.0).min(self.measure(emptied)),
             None => self.measure(emptied),
         };
-        self.per_s = per_s.clamp(PER_S_MIN, PER_S_MAX);
+        self.measured(emptied);
+        let raised = self.trial.is_none_or(|(share, _)| share >= RAISED_SHARE);
+        self.met = if raised { 1 } else { self.met.saturating_add(1) };
+        let pause = self.pause(&refusal, is_alone, nobody);
+        self.rest(Refusal { pause, ..refusal });
+        self.paid_at += RESERVE;
+        (!is_alone).then_some(pause)
+    }
+
+    /// How long nobody is sent. A bucket that lets some calls in is soon full enough for the next few, whatever it tells.
+    fn pause(&self, refusal: &Refusal, is_alone: bool, nobody: bool) -> Duration {
+        let calls = if is_alone { PAUSE_CALLS_ALONE } else { PAUSE_CALLS };
+        let soon = calls * self.time_for(refusal.cost[self.meter as usize]);
+        if nobody { refusal.pause } else { refusal.pause.min(soon) }
+    }
+
+    /// A single call was refused below the limit: at random, or else the limit is lower than was thought.
+    fn lower(&mut self, refusal: Refusal) {
+        if self.usual > 0.0 {
+            self.usual += (1.0 - self.usual) / USUAL_CALLS;
+        }
+        let calls = self.passed(refusal.now)[0];
+        if calls < 1.0 {
+            return;
+        }
+        let (meter, measured) = (self.meter, self.measure(refusal.now));
+        if self.meter == meter {
+            self.per_s = measured.max(LOWERED_MIN * self.met_per_s);
+        } else {
+            // Counted otherwise, it has another pace.
+            (self.per_s, self.met_per_s) = (measured, measured);
+        }
+        self.measured(refusal.now);
+        if let Some(share) = self.unexplained.refused(calls) {
+            (self.per_s, self.usual) = (self.met_per_s, self.usual.max(share));
+        } else if self.usual < USUAL_MIN {
+            self.clean_s = 0.0;
+        }
+    }
+
+    /// Was measured until here.
+    fn measured(&mut self, until: Mark) {
+        let calls = self.passed(until)[0];
+        self.per_s = self.per_s.clamp(PER_S_MIN, PER_S_MAX);
         self.is_measured = calls >= MEASURE_CALLS_MIN;
         if self.is_measured || calls < 1.0 {
-            self.mark = emptied;
+            self.mark = until;
         }
-        self.rest(refusal);
-        self.paid_at += RESERVE;
-        if sought || refusal.told.is_some() {
-            self.doubt.explained(calls);
-            return true;
-        }
-        // Counted otherwise, it has another pace.
-        let left = if self.meter == meter { self.per_s / before } else { 1.0 };
-        let all_left = self.doubt.unexplained(calls, left, refusal.now.at);
-        self.per_s = (self.per_s / all_left.unwrap_or(1.0)).min(PER_S_MAX);
-        all_left.is_none()
+    }
+
+    /// Starts anew with what was let through.
+    fn restart(&mut self, per_s: f64, now: Mark) {
+        self.per_s = per_s.min(self.rate()).max(PER_S_MIN);
+        (self.trial, self.met, self.clean_s, self.mark) = (None, 1, 0.0, now);
+        (self.unexplained, self.met_per_s) = (Unexplained::default(), self.per_s);
     }
 
     /// When the call would have been let in, and the bucket empty: it was short of the call's cost by the time to wait.
@@ -286,7 +407,9 @@ impl Pace {
             true => PRIOR_CALLS_MEASURED * passed[index] / calls,
             false => PRIOR_CALLS * passed[index] / calls,
         };
-        ((passed[index] + prior) / (passed_s + prior / self.per_s)).min(self.rate())
+        // Those that are refused anyway are made up for.
+        let measured = (passed[index] + prior) / (passed_s + prior / self.per_s) / (1.0 - self.usual);
+        measured.min(self.rate())
     }
 
     fn rest(&mut self, refusal: Refusal) {
@@ -294,7 +417,8 @@ impl Pace {
         self.spare = (self.spare - 1.0).max(SPARE_MIN);
         self.trial = None;
         self.clean_s = 0.0;
-        self.rest_s = (REST_PAUSES * refusal.pause.as_secs_f64()).max(REST_S);
+        (self.unexplained, self.met_per_s) = (Unexplained::default(), self.per_s);
+        self.rest_s = rest_s(refusal.pause, self.met);
         self.refused_at = now;
         self.at = now + refusal.pause;
         self.paid_at = self.at.checked_sub(self.time_for(refusal.cost[self.meter as usize])).unwrap_or(now);
@@ -303,12 +427,12 @@ impl Pace {
     /// Time passes. A try that has begun goes on until a call is refused.
     fn pass(&mut self, before: Mark) {
         let passed_s = seconds(self.at, before.at);
-        if self.doubt.is_random(before.at) {
-            self.per_s = (self.per_s * RANDOM_GROWTH.powf(passed_s)).min(PER_S_MAX);
-            return;
-        }
         if let Some((share, _)) = &mut self.trial {
-            let growth = if *share < TRY_FAR { TRY_GROWTH } else { TRY_GROWTH_FAR };
+            let growth = match self.met {
+                ..=3 => TRY_GROWTH_FIRST.powf(0.5_f64.powi(self.met - 1)),
+                _ if *share < TRY_FAR => TRY_GROWTH,
+                _ => TRY_GROWTH_FAR,
+            };
             *share *= growth.powf(passed_s).min(TRY_GROWTH_PER_CALL);
             return;
         }
@@ -326,6 +450,17 @@ impl Pace {
     fn time_for(&self, amount: f64) -> Duration {
         Duration::from_secs_f64((amount / self.rate()).clamp(0.0, WAIT_MAX_S))
     }
+}
+
+/// How long nothing is tried after a limit was met: little at first, since it may have been none.
+fn rest_s(pause: Duration, met: i32) -> f64 {
+    REST_S.max(REST_PAUSES * pause.as_secs_f64()) * 0.5_f64.powi((MET_MAX - met).max(0))
+}
+
+/// What was let through a second since a call went.
+fn per_s_since(since: Refused, now: Mark, meter: Meter) -> f64 {
+    let passed = now.sent[meter as usize] - since.passed[meter as usize];
+    passed / seconds(since.at, now.at).max(0.001)
 }
 
 fn seconds(from: Instant, to: Instant) -> f64 {

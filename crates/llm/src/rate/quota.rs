@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::bucket::{Bucket, Told};
 use super::pace::{Mark, Pace, Refusal};
+use super::refusals::{Kind, Refusals, Refused};
 use super::{Learnt, OutputCharge, RouteLimits};
 use crate::provider::{RateSignals, RateWindow};
 
@@ -75,6 +76,14 @@ pub(super) struct Reservation {
     pub charge: Charge,
     pub at: Instant,
     sent: [f64; 4],
+    /// What had been let through before it.
+    passed: [f64; 4],
+}
+
+impl Reservation {
+    fn refused(&self) -> Refused {
+        Refused { number: self.sent[Meter::Requests as usize] as u64, at: self.at, passed: self.passed }
+    }
 }
 
 /// All buckets of a route, and the paces where only refusals tell of a limit. Which there are depends on configuration
@@ -85,6 +94,7 @@ pub(super) struct Quota {
     /// What other processes leave to us of each.
     share: f64,
     paces: Vec<Pace>,
+    refusals: Refusals,
     /// All that was ever charged, a meter: a difference of two such sums is what was sent in between.
     sent: [f64; 4],
     /// The same without what was refused.
@@ -100,12 +110,12 @@ impl Quota {
         let buckets = std::array::from_fn(|index| Bucket::new(ceilings[index], told[index], now));
         let start = Mark { at: now, sent: [0.0; 4] };
         let found =
-            learnt.found.iter().map(|(meter, limit)| Pace::known(*meter, *limit as f64 / 60.0, start));
-        let random = learnt.random.map(|share| Pace::random(share, start));
+            learnt.found.iter().map(|(meter, limit)| Pace::confirmed(*meter, *limit as f64 / 60.0, start));
         Self {
             buckets,
             share: 1.0,
-            paces: found.chain(random).collect(),
+            paces: found.collect(),
+            refusals: Refusals::default(),
             sent: start.sent,
             passed: start.sent,
             recent: [start; 2],
@@ -123,17 +133,22 @@ impl Quota {
         self.share
     }
 
-    /// When all buckets have room for a call, and which is the last to have it; `None`: now.
-    pub(super) fn ready_at(&mut self, charge: Charge, now: Instant) -> Option<(Instant, Meter)> {
+    /// When all paces let a call go, and which is the last to do so; `None`: now.
+    pub(super) fn paced_until(&self, charge: Charge, now: Instant) -> Option<(Instant, Meter)> {
         let paced = self.paces.iter().filter_map(|pace| {
             let ready_at = pace.ready_at(charge.of(pace.meter), now)?;
             Some((ready_at, pace.meter))
         });
+        paced.max_by_key(|(ready_at, _)| *ready_at)
+    }
+
+    /// When all buckets have room for a call, and which is the last to have it; `None`: now.
+    pub(super) fn ready_at(&mut self, charge: Charge, now: Instant) -> Option<(Instant, Meter)> {
         let filled = self.buckets.iter_mut().zip(Meter::ALL).filter_map(|(bucket, meter)| {
             let ready_at = bucket.as_mut()?.ready_at(charge.of(meter), now)?;
             Some((ready_at, meter))
         });
-        filled.chain(paced).max_by_key(|(ready_at, _)| *ready_at)
+        filled.max_by_key(|(ready_at, _)| *ready_at)
     }
 
     /// Reserves for a call.
@@ -155,7 +170,7 @@ impl Quota {
                 bucket.take(charge.of(meter), now);
             }
         }
-        Reservation { charge, at: now, sent: self.sent }
+        Reservation { charge, at: now, sent: self.sent, passed: before.sent }
     }
 
     /// Gives back what the provider did not charge. It stays in the sums of what was sent: with several calls refused at
@@ -215,16 +230,20 @@ impl Quota {
         }
     }
 
-    /// Takes in a refusal, and how long to wait because of it; whether it has to do with how much was sent. Headers may show
-    /// that too little was left. If not, the limit that was met has to be paced: the one that the refusal names, or else one
-    /// of requests.
+    /// Whether most calls around a refused one were refused too.
+    pub(super) fn refused_together(&mut self, call: &Reservation) -> bool {
+        matches!(self.refusals.refused(call.refused(), 0.0), Kind::Together)
+    }
+
+    /// Takes in a refusal, and how long it tells to wait. How long everybody has to, if a limit was met. Headers may show that
+    /// too little was left. If not, the limit that was met has to be paced: the one that the refusal names, or else one of requests.
     pub(super) fn refused(
         &mut self,
         call: &Reservation,
         rate: &RateSignals,
         pause: Duration,
         now: Instant,
-    ) -> bool {
+    ) -> Option<Duration> {
         let mut explained = false;
         let mut named = Vec::new();
         for (meter, window) in windows(rate) {
@@ -241,32 +260,47 @@ impl Quota {
         let now_sent = Mark { at: now, sent: self.passed };
         self.passed = std::array::from_fn(|index| self.passed[index] - cost[index]);
         if explained {
-            return true;
+            return Some(pause);
         }
         if named.is_empty() {
             named.push(None);
         }
-        let mut by_limit = false;
+        let mut longest = None;
         for told in named {
-            by_limit |= self.pace(Refusal { admitted_at: call.at, now: now_sent, cost, told, pause });
+            let refusal = Refusal { admitted_at: call.at, now: now_sent, cost, told, pause };
+            longest = longest.max(self.pace(call.refused(), refusal));
         }
-        if by_limit {
+        if longest.is_some() {
             self.buckets.iter_mut().flatten().for_each(|bucket| bucket.drain(now));
         }
-        by_limit
+        longest
     }
 
-    /// Takes in a refusal that headers do not explain; whether it has to do with the pace.
-    fn pace(&mut self, refusal: Refusal) -> bool {
-        match self.paces.iter_mut().find(|pace| pace.is_of(refusal.told)) {
-            Some(pace) => pace.refuse(refusal),
-            None => {
+    /// Takes in a refusal that headers do not explain. How long everybody has to wait, if a limit was met.
+    fn pace(&mut self, refused: Refused, refusal: Refusal) -> Option<Duration> {
+        let pace = self.paces.iter_mut().find(|pace| pace.is_of(refusal.told));
+        if let Some(pace) = pace {
+            if pace.is_straggler(&refusal) {
+                pace.refuse_straggler(refusal);
+                return Some(Duration::ZERO);
+            }
+            let kind = self.refusals.refused(refused, pace.usual());
+            return pace.refuse(refusal, kind);
+        }
+        match self.refusals.refused(refused, 0.0) {
+            Kind::Alone if refusal.told.is_none() => None,
+            Kind::Often(since) if refusal.told.is_none() => {
+                self.paces.push(Pace::let_through(since, refusal.now));
+                None
+            }
+            Kind::Alone | Kind::Often(_) | Kind::Together => {
                 let [older, newer] = self.recent;
                 let far = refusal.now.at.saturating_duration_since(newer.at) >= RECENT_MIN / 2;
                 // Whoever tells how many requests there may be would hardly refuse far fewer by a limit that is not told.
                 let told = self.told()[Meter::Requests as usize].map_or(0.0, |limit| limit as f64 / 60.0);
-                self.paces.push(Pace::new(refusal, if far { newer } else { older }, told));
-                true
+                let (pace, pause) = Pace::new(refusal, if far { newer } else { older }, told);
+                self.paces.push(pace);
+                Some(pause)
             }
         }
     }
@@ -276,22 +310,32 @@ impl Quota {
         self.buckets.each_ref().map(|bucket| bucket.as_ref().and_then(Bucket::told))
     }
 
-    /// The limits found by being refused, a minute.
-    pub(super) fn found(&self, now: Instant) -> Vec<(Meter, u64)> {
-        self.paces.iter().filter_map(|pace| Some((pace.meter, pace.limit(now)?))).collect()
+    /// The limits found by being refused that are sure to be some, a minute.
+    pub(super) fn confirmed(&self) -> Vec<(Meter, u64)> {
+        let confirmed = self.paces.iter().filter(|pace| pace.is_confirmed());
+        confirmed.map(|pace| (pace.meter, pace.limit())).collect()
     }
 
-    /// The share of calls that is refused whatever the pace.
-    pub(super) fn random_share(&self, now: Instant) -> Option<f64> {
-        self.paces.iter().find_map(|pace| pace.random_share(now))
+    /// Whether the provider tells any limit.
+    pub(super) fn is_told(&self) -> bool {
+        self.told().iter().any(Option::is_some)
+    }
+
+    /// Whether a limit was met so often that it is sure to be one.
+    pub(super) fn is_confirmed(&self) -> bool {
+        self.paces.iter().any(Pace::is_confirmed)
+    }
+
+    /// Whether a limit was found by being refused.
+    pub(super) fn is_paced(&self) -> bool {
+        !self.paces.is_empty()
     }
 
     /// The limits in force, a minute.
-    pub(super) fn limits(&self, now: Instant) -> Vec<(Meter, u64)> {
-        let found = self.found(now);
+    pub(super) fn limits(&self) -> Vec<(Meter, u64)> {
         let limit = |meter: Meter| {
             let bucket = self.buckets[meter as usize].as_ref().map(Bucket::limit);
-            let found = found.iter().filter(|(of, _)| *of == meter).map(|(_, limit)| *limit);
+            let found = self.paces.iter().filter(|pace| pace.meter == meter).map(Pace::limit);
             Some((meter, found.chain(bucket).min()?))
         };
         Meter::ALL.into_iter().filter_map(limit).collect()
@@ -358,7 +402,7 @@ mod tests {
             let (mut quota, now) = (unknown(), Instant::now());
             let call = quota.reserve(Charge::call(10, 10), now);
             assert_eq!(quota.learn(&call, &rate, now), !limits.is_empty());
-            assert_eq!(quota.limits(now), limits, "{rate:?}");
+            assert_eq!(quota.limits(), limits, "{rate:?}");
         }
     }
 
@@ -371,8 +415,7 @@ mod tests {
             let call = quota.reserve(Charge::call(10, 10), now);
             let (requests, tokens) = (window(requests.0, requests.1), window(tokens.0, tokens.1));
             let rate = RateSignals { requests, tokens, ..RateSignals::default() };
-            quota.refused(&call, &rate, Duration::ZERO, now);
-            assert_eq!(quota.found(now).is_empty(), shortage, "{rate:?}");
+            assert_eq!(quota.refused(&call, &rate, Duration::ZERO, now).is_some(), shortage, "{rate:?}");
         }
     }
 

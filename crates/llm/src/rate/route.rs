@@ -7,8 +7,9 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::adaptive::Adaptive;
 use super::breaker::{Breaker, Pass, Reached};
-use super::concurrency::{Concurrency, Sample};
+use super::concurrency::{CONCURRENCY_MAX, Concurrency, Sample};
 use super::estimate::Estimator;
 use super::fair::{Entry, Waiting};
 use super::quota::{Charge, Correction, Quota, Reservation};
@@ -17,8 +18,9 @@ use crate::error::{Error, Result};
 use crate::provider::RateSignals;
 use crate::types::Usage;
 
-/// The pause after a 429 that names none; each further one in a row doubles it.
-const PAUSE: Duration = Duration::from_secs(1);
+/// The wait after a 429 that names none; each further one in a row doubles it.
+const PAUSE: Duration = Duration::from_millis(250);
+const PAUSE_UNTOLD_MAX: Duration = Duration::from_secs(60);
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 /// A provider that asks for more is asked again: a header may be wrong.
 const PAUSE_MAX: Duration = Duration::from_secs(3600);
@@ -32,12 +34,14 @@ pub(super) struct Route {
     limits: RouteLimits,
     quota: Quota,
     concurrency: Concurrency,
+    adaptive: Adaptive,
     breaker: Breaker,
     estimator: Estimator,
     waiting: Waiting<Waiter>,
     in_flight: usize,
     paused_until: Option<Instant>,
-    throttles_in_a_row: u32,
+    /// Pauses of the whole route without an answer in between.
+    pauses_in_a_row: u32,
     closed: Option<Error>,
     /// What the next call waits for, and until when if time alone helps.
     held: Option<(Gate, Option<Instant>)>,
@@ -58,6 +62,8 @@ pub(super) struct Waiter {
 pub(super) struct Call {
     run: Arc<str>,
     input_estimated: u64,
+    /// How often it was refused before.
+    refusals: u32,
     reservation: Reservation,
     /// Whether it finds out for all others if an outage is over.
     probe: bool,
@@ -74,12 +80,13 @@ impl Route {
         Self {
             quota: Quota::new(&limits, learnt, now),
             concurrency: Concurrency::new(&limits, learnt, now),
+            adaptive: Adaptive::new(learnt.adaptive.as_ref(), concurrency_max(&limits)),
             breaker: Breaker::default(),
             estimator: Estimator::new(limits.output_charge, learnt.input_ratio, learnt.output_p90),
             waiting: Waiting::new(),
             in_flight: 0,
             paused_until: None,
-            throttles_in_a_row: 0,
+            pauses_in_a_row: 0,
             closed: None,
             held: None,
             totals: Totals::default(),
@@ -139,12 +146,23 @@ impl Route {
         if self.in_flight >= self.concurrency.limit() {
             return Some((Gate::Concurrency, None));
         }
-        let (ready_at, meter) = self.quota.ready_at(charge, now)?;
+        let mut paced = self.quota.paced_until(charge, now);
+        if paced.is_some() && self.in_flight < self.floor() {
+            self.adaptive.used();
+            paced = None;
+        }
+        let held = [self.quota.ready_at(charge, now), paced].into_iter().flatten();
+        let (ready_at, meter) = held.max_by_key(|(ready_at, _)| *ready_at)?;
         Some((Gate::Quota(meter), Some(ready_at)))
     }
 
     pub(super) fn outage(&self, now: Instant) -> Option<Duration> {
         self.breaker.outage(now)
+    }
+
+    /// Calls that no pace holds back, unless it is known to be a limit's.
+    fn floor(&self) -> usize {
+        if self.quota.is_told() || self.quota.is_confirmed() { 0 } else { self.adaptive.floor() }
     }
 
     fn start(&mut self, ask: &Ask, charge: Charge, now: Instant) -> Call {
@@ -153,6 +171,7 @@ impl Route {
         Call {
             run: ask.run.clone(),
             input_estimated: ask.input_tokens,
+            refusals: ask.refusals,
             reservation: self.quota.reserve(charge, now),
             probe: self.breaker.admit(),
         }
@@ -168,13 +187,14 @@ impl Route {
         match settled {
             Settled::Answered { usage, rate, latency } => {
                 self.totals.answered += 1;
-                self.throttles_in_a_row = 0;
+                self.pauses_in_a_row = 0;
                 self.breaker.answered();
                 if self.quota.learn(&call.reservation, rate, now) {
                     self.concurrency.lift();
                 }
                 self.correct(call, usage, rate, now);
                 self.concurrency.answered(sample(call, usage, *latency, in_flight), now);
+                self.adaptive.answered(in_flight, self.quota.is_paced(), now);
             }
             Settled::Throttled { retry_after, rate } => {
                 self.totals.throttled += 1;
@@ -211,8 +231,7 @@ impl Route {
         Duration::ZERO
     }
 
-    /// A call was refused: one pause for the whole route, however many were, unless that has nothing to do with how much is
-    /// sent. Then only the call itself waits for so long.
+    /// A call was refused. If a limit was met, nobody is sent for a while; otherwise only the call itself waits.
     fn throttled(
         &mut self,
         call: &Call,
@@ -220,14 +239,20 @@ impl Route {
         retry_after: Option<Duration>,
         now: Instant,
     ) -> Duration {
-        let pause = self.pause_after(retry_after, now);
+        let pause = self.wait_after(retry_after, self.pauses_in_a_row);
+        self.adaptive.refused(call.reservation.at, now);
         // Known slots are no matter of pace.
         let known = matches!(self.limits.engine, Engine::Local { slots: Some(_) });
+        let pause = match known {
+            true => self.quota.refused_together(&call.reservation).then_some(pause),
+            false => self.quota.refused(&call.reservation, rate, pause, now),
+        };
+        let Some(pause) = pause else { return self.wait_after(retry_after, call.refusals) };
         if !known {
-            if !self.quota.refused(&call.reservation, rate, pause, now) {
-                return pause;
-            }
             self.concurrency.lift();
+        }
+        if self.paused_until.is_none_or(|until| until <= now) {
+            self.pauses_in_a_row = self.pauses_in_a_row.saturating_add(1);
         }
         self.pause_until(now + pause);
         Duration::ZERO
@@ -245,13 +270,10 @@ impl Route {
         }
     }
 
-    /// How long to wait after a refusal.
-    fn pause_after(&mut self, retry_after: Option<Duration>, now: Instant) -> Duration {
-        let usual = PAUSE.saturating_mul(2_u32.saturating_pow(self.throttles_in_a_row));
-        if self.paused_until.is_none_or(|until| until <= now) {
-            self.throttles_in_a_row += 1;
-        }
-        let wait = retry_after.unwrap_or(usual.min(PAUSE * 60)).clamp(PAUSE_MIN, PAUSE_MAX);
+    /// How long to wait after a refusal that follows so many others.
+    fn wait_after(&mut self, retry_after: Option<Duration>, others: u32) -> Duration {
+        let usual = PAUSE.saturating_mul(2_u32.saturating_pow(others)).min(PAUSE_UNTOLD_MAX);
+        let wait = retry_after.unwrap_or(usual).clamp(PAUSE_MIN, PAUSE_MAX);
         let jitter = wait.mul_f64(JITTER_SHARE * self.rng.f64()).min(JITTER_MAX);
         wait + jitter
     }
@@ -310,7 +332,7 @@ impl Route {
             in_flight: self.in_flight,
             waiting: self.waiting.len(),
             concurrency_limit: self.concurrency.limit(),
-            limits: self.quota.limits(now),
+            limits: self.quota.limits(),
             share: self.quota.share(),
             held: self.held.map(|(gate, until)| Held { gate, wait: until.map(left) }),
             paused_for: self.paused_until.filter(|until| *until > now).map(left),
@@ -329,8 +351,8 @@ impl Route {
             tokens,
             input_tokens,
             output_tokens,
-            found: self.quota.found(now),
-            random: self.quota.random_share(now),
+            found: self.quota.confirmed(),
+            adaptive: self.adaptive.learnt(now, now_ms),
             concurrency: self.concurrency.learnt(),
             seconds_per_token: self.concurrency.seconds_per_token(),
             input_ratio: Some(self.estimator.input_ratio()),
@@ -345,6 +367,10 @@ pub(super) fn pause_left(learnt: &Learnt, now_ms: i64) -> Option<Duration> {
     let left_ms = learnt.paused_until_ms?.saturating_sub(now_ms);
     let left = Duration::from_millis(u64::try_from(left_ms).ok()?);
     (!left.is_zero()).then(|| left.min(PAUSE_MAX))
+}
+
+fn concurrency_max(limits: &RouteLimits) -> f64 {
+    limits.concurrency_max.unwrap_or(CONCURRENCY_MAX).max(1) as f64
 }
 
 fn sample(call: &Call, usage: &Usage, latency: Duration, in_flight: usize) -> Sample {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::adaptive::AdaptiveConcurrency;
 use super::quota::Meter;
 
 /// What is configured for a route. Limits are ceilings: what the provider tells may lower them, never raise them.
@@ -84,8 +85,8 @@ pub struct Learnt {
     pub output_tokens: Option<u64>,
     /// Limits a minute that nobody tells but by refusing calls.
     pub found: Vec<(Meter, u64)>,
-    /// The share of calls that is refused whatever the pace, where that was found.
-    pub random: Option<f64>,
+    /// Adaptive concurrency, once a call was refused.
+    pub adaptive: Option<AdaptiveConcurrency>,
     /// Calls that a local engine works on at a time.
     pub concurrency: Option<usize>,
     /// A local engine's seconds a token without load.

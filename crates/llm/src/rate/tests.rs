@@ -6,5 +6,6 @@ mod headers;
 mod local;
 mod permits;
 mod provider;
+mod random;
 mod silent;
 mod traffic;

@@ -5,9 +5,10 @@ use std::path::Path;
 
 use anyhow::Result;
 use longhaul_llm::Scope;
+use longhaul_llm::rate::AdaptiveConcurrency;
 use longhaul_pipelines::bulk::batch::{BatchTold, Refused, Step};
 use longhaul_pipelines::bulk::{Bulk, Progress, Run, RunId, manage};
-use longhaul_queue::{Job, State};
+use longhaul_queue::{Job, State, Timestamp};
 use serde::Serialize;
 
 use super::run::{Answers, code_of, print_summary, show, write_answers};
@@ -132,7 +133,7 @@ struct Line {
     source: String,
     model: String,
     profile: String,
-    created_at: longhaul_queue::Timestamp,
+    created_at: Timestamp,
     /// Whether a worker serves it now; otherwise nothing moves.
     served: bool,
     #[serde(flatten)]
@@ -213,8 +214,10 @@ async fn show_one(app: &App, bulk: &Bulk, run: &Run) -> Result<Code> {
         let refused: Refused = detail.data.and_then(|data| data.to().ok()).unwrap_or_default();
         batches.push((payload, detail.job, step, refused));
     }
+    let adaptive = bulk.llm().adaptive_concurrency(&run.settings.profile, &run.settings.model).await;
     let view = serde_json::json!({
         "id": run.id.as_str(), "settings": run.settings, "progress": progress, "created_at": run.job.created_at,
+        "adaptive_concurrency": adaptive,
         "batches": batches.iter().map(|(payload, job, step, refused)| serde_json::json!({
             "job_id": job.id, "chunk": payload.chunk, "round": payload.round, "requests": payload.len(), "at": step,
             "refusals": refused.refusals, "reason": reason(job, refused),
@@ -244,6 +247,9 @@ async fn show_one(app: &App, bulk: &Bulk, run: &Run) -> Result<Code> {
             ),
         ];
         lines.extend(super::run::spending(&progress));
+        lines.extend(
+            adaptive.as_ref().map(|adaptive| format!("concurrency  {}", adaptive_text(app, adaptive))),
+        );
         lines.extend(progress.message.iter().map(|message| format!("note         {message}")));
         for (payload, job, step, refused) in &batches {
             let what = match reason(job, refused) {
@@ -265,6 +271,21 @@ async fn show_one(app: &App, bulk: &Bulk, run: &Run) -> Result<Code> {
         app.out.hint(super::run::way_out(held, message, &run.id));
     }
     Ok(Code::Ok)
+}
+
+/// Adaptive concurrency in a line.
+pub(super) fn adaptive_text(app: &App, adaptive: &AdaptiveConcurrency) -> String {
+    let cuts = adaptive.changes.iter().filter(|change| change.refused);
+    let mut text = format!("{} adaptive", adaptive.concurrency);
+    if let Some(last) = cuts.clone().last() {
+        let at = app.out.detail_time(Timestamp::from_millis(last.at_ms), app.now());
+        text += &format!(
+            ", lowered {} by 429s, last to {} {at}",
+            counted(cuts.count() as u64, "time"),
+            last.concurrency
+        );
+    }
+    text
 }
 
 /// Why the provider did not take a batch.

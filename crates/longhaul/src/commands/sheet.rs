@@ -2,11 +2,13 @@
 
 use anyhow::Result;
 use longhaul_llm::Scope;
+use longhaul_llm::rate::AdaptiveConcurrency;
 use longhaul_pipelines::scoring::status::{self, ChunkStatus, SheetState};
 use longhaul_pipelines::scoring::tables::{OpenUnit, StoredSheet, UnitState};
 use longhaul_pipelines::scoring::{Scoring, SheetId, Status, manage};
 use serde::Serialize;
 
+use super::runs::adaptive_text;
 use crate::app::App;
 use crate::args::SheetCommand;
 use crate::exit::{Code, Failure};
@@ -133,6 +135,7 @@ struct Shown {
     settings: longhaul_pipelines::scoring::SheetSettings,
     #[serde(flatten)]
     status: Status,
+    adaptive_concurrency: Option<AdaptiveConcurrency>,
     chunk_table: Vec<ChunkStatus>,
     /// The first units that failed.
     blanks: Vec<OpenUnit>,
@@ -149,7 +152,9 @@ async fn show(app: &App, scoring: &Scoring, id: Option<&str>, chunks: usize) -> 
     let status = Status::of(scoring, &sheet).await?;
     let blanks =
         scoring.tables().open_units(sheet.seq, UnitState::Failed, (0, i64::MAX as u64), None, REASONS_SHOWN);
+    let model = &sheet.settings.model;
     let shown = Shown {
+        adaptive_concurrency: scoring.llm().adaptive_concurrency(&model.profile, &model.model).await,
         source: summary::source_of(&sheet),
         chunk_table: status::chunks(scoring, &sheet, 0, chunks).await?,
         blanks: blanks.await?,
@@ -162,6 +167,9 @@ async fn show(app: &App, scoring: &Scoring, id: Option<&str>, chunks: usize) -> 
 
 fn text_of(app: &App, sheet: &StoredSheet, shown: &Shown) -> String {
     let mut text = summary::lines(sheet, &shown.status);
+    if let Some(adaptive) = &shown.adaptive_concurrency {
+        text += &format!("\nparallel  {}", adaptive_text(app, adaptive));
+    }
     let mut table = Table::new(&[
         "CHUNK",
         "ROWS",

@@ -18,16 +18,18 @@ use super::unit::{Answered, End, Settled, Unit};
 /// Waits before a unit is asked again after an error: the first, doubled up to the last.
 const WAIT_FIRST: Duration = Duration::from_millis(500);
 const WAIT_MAX: Duration = Duration::from_secs(2);
-/// Wait after a 429 that the rate control has given up on.
-const THROTTLED_WAIT: Duration = Duration::from_secs(10);
+/// Longest wait after a 429 that tells none.
+const THROTTLED_WAIT_MAX: Duration = Duration::from_secs(10);
+/// Units that wait to be asked again, for each that is asked: they hold their texts in memory.
+const WAITING_PER_INVOKER: usize = 20;
 /// Runs of a job are numbered; tries of a unit within a run get numbers of their own between them.
 const TRIES_PER_RUN: u64 = 1 << 10;
 
 /// What becomes of a unit that was asked.
 enum Asked {
     Answered(Answered),
-    /// To be asked again, through the lane.
-    Again(Unit),
+    /// To be asked again after a while, through the lane.
+    Again(Unit, Duration),
     Through(Settled),
 }
 
@@ -45,20 +47,27 @@ impl InvokerPool {
     /// Runs until the pipeline is over and drops it. There is no end mark: a unit may come back at any time.
     pub(super) async fn run(mut self) {
         let concurrency = self.shared.sheet.stored.settings.work.concurrency;
-        let mut under_way = JoinSet::new();
+        let (mut under_way, mut waiting) = (JoinSet::new(), JoinSet::new());
         let mut open = true;
         loop {
             let free = under_way.len() < concurrency;
+            let room = waiting.len() < WAITING_PER_INVOKER * concurrency;
             self.shared.gauges.invoking.set(under_way.len() as u64);
             self.shared.gauges.invoke_queue.set(self.invoke.len() as u64);
             let unit = tokio::select! {
                 biased;
                 Some(asked) = under_way.join_next() => {
-                    self.pass_on(asked).await;
+                    if let Some((unit, wait)) = self.pass_on(asked).await {
+                        waiting.spawn(wait_for(Arc::clone(&self.shared), unit, wait));
+                    }
+                    continue;
+                }
+                Some(Ok(unit)) = waiting.join_next() => {
+                    let _ = self.again.send(unit);
                     continue;
                 }
                 Some(unit) = self.lane.recv(), if free => unit,
-                unit = self.invoke.recv(), if free && open => match unit {
+                unit = self.invoke.recv(), if free && room && open => match unit {
                     Some(unit) => unit,
                     None => {
                         open = false;
@@ -76,33 +85,38 @@ impl InvokerPool {
     }
 
     /// The next stage takes no longer than its own work, and never waits for this one: what it sends back has a lane
-    /// without a bound of its own, since no more units can be in it than are under way.
-    async fn pass_on(&self, asked: Result<Asked, tokio::task::JoinError>) {
+    /// without a bound of its own, since no more units can be in it than are under way or wait. The unit is one that has to
+    /// wait, for so long.
+    async fn pass_on(&self, asked: Result<Asked, tokio::task::JoinError>) -> Option<(Unit, Duration)> {
         match asked {
             Ok(Asked::Answered(answered)) => {
                 let _ = self.validate.send(answered).await;
             }
-            Ok(Asked::Again(unit)) => {
+            Ok(Asked::Again(unit, wait)) if wait.is_zero() => {
                 let _ = self.again.send(unit);
             }
+            Ok(Asked::Again(unit, wait)) => return Some((unit, wait)),
             Ok(Asked::Through(settled)) => {
                 let _ = self.write.send(settled).await;
             }
             // A panic is a bug; the unit would be missing in the count for ever.
             Err(error) => self.shared.stop.set(Stop::Broken(format!("asking a model panicked: {error}"))),
         }
+        None
     }
+}
+
+/// The unit after a while. It takes no invoker's place meanwhile.
+async fn wait_for(shared: Arc<Shared>, unit: Unit, wait: Duration) -> Unit {
+    tokio::select! {
+        () = tokio::time::sleep(wait) => {}
+        () = shared.stop.reached() => {}
+    }
+    unit
 }
 
 /// One call, and what its end means for the unit.
 async fn ask(shared: Arc<Shared>, mut unit: Unit) -> Asked {
-    if unit.tries > 0 && unit.rest {
-        let wait = WAIT_FIRST.saturating_mul(1 << (unit.tries - 1).min(8)).min(WAIT_MAX);
-        tokio::select! {
-            () = tokio::time::sleep(wait) => {}
-            () = shared.stop.reached() => return Asked::Through(Settled { unit, end: End::Dropped }),
-        }
-    }
     let sheet = &shared.sheet;
     let route = sheet.route_for(&unit).clone();
     let request = sheet.prompt.request(&unit.text, unit.block, route.model());
@@ -124,15 +138,16 @@ async fn ask(shared: Arc<Shared>, mut unit: Unit) -> Asked {
     match shared.scoring.inner.llm.ask(ask, shared.stop.reached()).await {
         Ok(answered) => {
             manage::outage_ended(&shared.scoring, sheet).await;
+            unit.refusals = 0;
             unit.paid(answered.cost);
             Asked::Answered(Answered { unit, answer: Box::new(answered.answer) })
         }
-        Err(error) => failed(&shared, unit, error).await,
+        Err(error) => failed(&shared, unit, error),
     }
 }
 
 /// What an error means: for the unit, or for all of them.
-async fn failed(shared: &Shared, mut unit: Unit, mut error: LlmError) -> Asked {
+fn failed(shared: &Shared, mut unit: Unit, mut error: LlmError) -> Asked {
     if let Some(answer) = error.answer.take() {
         // Refused or cut off: it was an answer, and paid for.
         let cost = shared.sheet.route_for(&unit).cost(&answer.usage, longhaul_llm::Billing::Sync);
@@ -140,23 +155,16 @@ async fn failed(shared: &Shared, mut unit: Unit, mut error: LlmError) -> Asked {
     }
     let stop = match error.class {
         Class::Throttled => {
-            let wait = error.retry_after.unwrap_or(THROTTLED_WAIT);
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                () = shared.stop.reached() => {}
-            }
+            let wait = error.retry_after.unwrap_or(doubled(unit.refusals, THROTTLED_WAIT_MAX));
+            unit.refusals += 1;
             // A rate limit eats no retries.
             unit.all_tries += 1;
-            return Asked::Again(unit);
+            return Asked::Again(unit, wait);
         }
         Class::Unreachable if error.outage.is_none() => {
-            tokio::select! {
-                () = tokio::time::sleep(WAIT_MAX) => {}
-                () = shared.stop.reached() => {}
-            }
             // A connection that was never made is no fault of the unit's.
             unit.all_tries += 1;
-            return Asked::Again(unit);
+            return Asked::Again(unit, WAIT_MAX);
         }
         Class::Unreachable | Class::Network | Class::Overloaded if shared.is_outage(&error) => {
             let (why, probe_in) = (error.to_string(), error.outage.unwrap_or_default());
@@ -175,12 +183,22 @@ async fn failed(shared: &Shared, mut unit: Unit, mut error: LlmError) -> Asked {
     let hopeless =
         !matches!(error.class, Class::Network | Class::Overloaded | Class::BadShape | Class::Truncated);
     unit.went_wrong(format!("{}: {}", shared.sheet.route_for(&unit).model(), error));
-    unit.rest = matches!(error.class, Class::Network | Class::Overloaded);
+    // One that answered, if only in another shape, needs no rest.
+    let rests = matches!(error.class, Class::Network | Class::Overloaded);
     for scope in &shared.sheet.scopes {
         shared.scoring.inner.llm.ledger().count(scope, Event::Retried);
     }
     match shared.try_again(unit, hopeless) {
-        Ok(unit) => Asked::Again(unit),
+        Ok(unit) if rests && unit.tries > 0 => {
+            let wait = doubled(unit.tries - 1, WAIT_MAX);
+            Asked::Again(unit, wait)
+        }
+        Ok(unit) => Asked::Again(unit, Duration::ZERO),
         Err(unit) => Asked::Through(Settled { unit, end: End::Failed }),
     }
+}
+
+/// The wait after an error that follows so many others.
+fn doubled(others: u32, most: Duration) -> Duration {
+    WAIT_FIRST.saturating_mul(1 << others.min(8)).min(most)
 }

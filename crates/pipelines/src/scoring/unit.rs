@@ -22,8 +22,8 @@ pub(super) struct Unit {
     pub(super) tries: u32,
     /// Tries with both.
     pub(super) all_tries: u32,
-    /// Whether the provider needs a rest before the next try. One that answered, if only in another shape, does not.
-    pub(super) rest: bool,
+    /// How often in a row it was refused with a 429.
+    pub(super) refusals: u32,
     /// Calls that brought an answer.
     pub(super) asked: u64,
     /// What they cost; `None` once one of them has no price.
@@ -46,7 +46,7 @@ impl Unit {
             fallback: false,
             tries: 0,
             all_tries: 0,
-            rest: false,
+            refusals: 0,
             asked: 0,
             cost: Some(NanoUsd::ZERO),
             trail: Vec::new(),

@@ -96,7 +96,6 @@ fn judge(shared: &Shared, answered: Answered) -> Result<Settled, Unit> {
                 shared.scoring.inner.llm.ledger().count(scope, Event::Repaired);
             }
             let hopeless = answer.stop == AnswerStop::Refused;
-            unit.rest = false;
             unit.went_wrong(format!("{}: {what}", sheet.route_for(&unit).model()));
             match shared.try_again(unit, hopeless) {
                 Ok(unit) => Err(unit),

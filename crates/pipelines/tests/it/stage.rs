@@ -230,7 +230,7 @@ impl Stage {
     /// The most that a request can cost.
     pub(crate) async fn ceiling(&self, settings: &RunSettings, request: &NewRequest) -> u64 {
         let route = self.bulk.llm().route(&settings.profile, &settings.model).await.unwrap();
-        let request = compose(request.body.clone(), longhaul_llm::types::Dialect::OpenAi, settings).unwrap();
+        let request = compose(request.body.clone(), Dialect::OpenAi, settings).unwrap();
         route.ceiling(&request, longhaul_llm::Billing::Sync).unwrap().0
     }
 

