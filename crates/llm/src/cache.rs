@@ -183,6 +183,17 @@ pub struct Cache {
 struct State {
     warned: AtomicBool,
     puts: AtomicU64,
+    written: AtomicU64,
+    expired: AtomicU64,
+}
+
+/// What this process did with its cache. How many requests it answered is in the ledger, for all processes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CacheCounts {
+    /// Answers that were put into it.
+    pub written: u64,
+    /// Answers that were there and too old.
+    pub expired: u64,
 }
 
 impl Cache {
@@ -229,9 +240,16 @@ impl Cache {
             bytes_max: i64::try_from(self.options.bytes_max).unwrap_or(i64::MAX),
             expired_before: sweep.then(|| self.expired_before(now_ms)),
         };
-        if let Err(error) = file.write(move |tx| entry.store(tx.connection)).await {
-            let _: Option<Cached> = self.warn_once(&error);
+        match file.write(move |tx| entry.store(tx.connection)).await {
+            Ok(_) => _ = self.state.written.fetch_add(1, Ordering::Relaxed),
+            Err(error) => _ = self.warn_once::<Cached>(&error),
         }
+    }
+
+    /// What was done with it.
+    pub fn counts(&self) -> CacheCounts {
+        let State { written, expired, .. } = &*self.state;
+        CacheCounts { written: written.load(Ordering::Relaxed), expired: expired.load(Ordering::Relaxed) }
     }
 
     async fn find(&self, file: &LlmFile, key: Key, now_ms: i64) -> FileResult<Option<Cached>> {
@@ -244,6 +262,7 @@ impl Cache {
             .await?;
         let Some((stored_at_ms, used_at_ms, json)) = found else { return Ok(None) };
         if stored_at_ms <= self.expired_before(now_ms) {
+            self.state.expired.fetch_add(1, Ordering::Relaxed);
             return Ok(None);
         }
         let answer = serde_json::from_str(&json)

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::warn;
 
-use crate::cache::{Cache, CacheMode, Flights};
+use crate::cache::{Cache, CacheCounts, CacheMode, Flights};
 use crate::clock::WallClock;
 use crate::error::{Class, Error, Result};
 use crate::file::LlmFile;
@@ -238,6 +238,11 @@ impl Llm {
         self.known_routes().values().cloned().collect()
     }
 
+    /// What this process did with the response cache.
+    pub fn cache_counts(&self) -> CacheCounts {
+        self.inner.options.cache.counts()
+    }
+
     fn known_routes(&self) -> MutexGuard<'_, HashMap<(String, String), Route>> {
         self.inner.routes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -320,7 +325,9 @@ impl Llm {
         match known {
             Some(learnt) => learnt.adaptive,
             None => {
-                self.kept(&identity(&self.setup_or_address(profile).await.ok()?.profile, model)).await?.adaptive
+                self.kept(&identity(&self.setup_or_address(profile).await.ok()?.profile, model))
+                    .await?
+                    .adaptive
             }
         }
     }

@@ -7,17 +7,22 @@
 //! | JSONL | `{"id","index","answer","stop","model","usage","cost_usd","cached"}` | `{"id","index","error"}`; in the errors file if there is one |
 //! | JSONL of embeddings | the same with `embedding` instead of `answer` and `stop`; `embeddings` where a request has several | the same |
 //! | OpenAI batch | `{"id","custom_id","response","error"}` | the same; in the errors file if there is one |
-//! | CSV, TSV | the columns of the prompt, or `index`, `id` and `prompt` where it came from no table; `answer` or a column a property, `error` | keeps its row, and is in the errors file too |
+//! | CSV, TSV, XLSX | the columns of the prompt, or `index`, `id` and `prompt` where it came from no table; `answer` or a column a property, `error` | keeps its row, and is in the errors file too |
 //! | text | the answer; in a file `\` and line ends in it are written as `\\`, `\n` and `\r`, so that line n answers prompt n | an empty line, and is in the errors file too |
+//!
+//! In CSV and TSV no answer, error or id is a formula, by the rule of all tables
+//! ([`table_files`](longhaul_pipelines::table_files)); columns of a CSV or TSV file are written as they were there.
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use longhaul_llm::wire::openai::VectorForm;
 use longhaul_llm::{Endpoint, NanoUsd};
+use longhaul_pipelines::table_files::WorkbookWriter;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::exit::{Code, Failure};
 use crate::outputs::{self, Places};
 use crate::prompts;
 
@@ -26,6 +31,9 @@ mod sink;
 
 use self::render::Columns;
 use self::sink::Sink;
+
+/// Ends of names whose forms are not written.
+const FOREIGN: [&str; 7] = ["xls", "xlsm", "xlsb", "ods", "parquet", "gz", "zip"];
 
 /// How answers are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +47,8 @@ pub(crate) enum Form {
         /// What separates columns.
         delimiter: u8,
     },
+    /// The same table as a workbook.
+    Workbook,
     /// The answers alone.
     Text {
         /// Whether each answer is held on one line.
@@ -56,15 +66,21 @@ impl Form {
             // Who separates by semicolon reads with a program that expects it.
             "csv" => Self::Table { delimiter: delimiter.filter(|byte| *byte == b';').unwrap_or(b',') },
             "tsv" | "tab" => Self::Table { delimiter: b'\t' },
+            "xlsx" => Self::Workbook,
             "txt" | "text" => Self::Text { escaped: true },
             _ => match (input, delimiter) {
-                (prompts::Form::Csv | prompts::Form::Tsv, delimiter) => {
+                (prompts::Form::Csv | prompts::Form::Tsv | prompts::Form::Xlsx, delimiter) => {
                     Self::Table { delimiter: delimiter.unwrap_or(b',') }
                 }
                 (prompts::Form::Text, _) => Self::Text { escaped: out != Path::new("-") },
                 (prompts::Form::Openai | prompts::Form::Jsonl, _) => json,
             },
         }
+    }
+
+    /// Whether it has columns.
+    pub(crate) const fn is_table(self) -> bool {
+        matches!(self, Self::Table { .. } | Self::Workbook)
     }
 }
 
@@ -81,6 +97,8 @@ pub(crate) struct Options {
     pub(crate) properties: Vec<String>,
     /// What answers are: it names their column.
     pub(crate) endpoint: Endpoint,
+    /// What the prompts came from: columns of a CSV or TSV file stay as they were there.
+    pub(crate) input: prompts::Form,
 }
 
 /// Which prompt an answer is for.
@@ -175,11 +193,20 @@ pub(crate) struct Written {
     pub(crate) errors: u64,
 }
 
+/// A workbook that is being written.
+#[derive(Debug)]
+struct Workbook {
+    writer: WorkbookWriter,
+    rows: u64,
+}
+
 /// Writes answers. Nothing is in its place before [`Answers::finish`]; stdout is written as answers come.
 #[derive(Debug)]
 pub(crate) struct Answers {
     form: Form,
     columns: Columns,
+    /// Rows on their way to a workbook.
+    workbook: Option<Workbook>,
     out: Sink,
     errors: Option<Sink>,
     /// The index of the last prompt that was written.
@@ -191,9 +218,15 @@ impl Answers {
     /// Makes sure that the places can be written to.
     pub(crate) fn create(options: Options) -> Result<Self> {
         outputs::refuse_same(&[("--out", Some(&options.out)), ("--errors", options.errors.as_deref())])?;
+        refuse_foreign(&options.out)?;
+        let workbook = match options.form {
+            Form::Workbook => Some(Workbook { writer: workbook_at(&options.out)?, rows: 0 }),
+            Form::Jsonl | Form::Openai | Form::Table { .. } | Form::Text { .. } => None,
+        };
         Ok(Self {
             form: options.form,
-            columns: Columns::new(options.endpoint, options.properties),
+            columns: Columns::new(options.endpoint, options.properties, options.input),
+            workbook,
             out: Sink::open(&options.out)?,
             errors: options.errors.as_deref().map(Sink::open).transpose()?,
             last: None,
@@ -219,6 +252,10 @@ impl Answers {
             Outcome::Error(_) => self.written.errors += 1,
         }
         let lines = match self.form {
+            Form::Workbook => {
+                self.write_row(item, outcome, first)?;
+                String::new()
+            }
             Form::Jsonl => return self.write_line(outcome, &render::jsonl(item, outcome)?),
             Form::Openai => return self.write_line(outcome, &render::openai(item, outcome)?),
             Form::Table { delimiter } => render::rows(item, outcome, &self.columns, delimiter, first)?,
@@ -231,6 +268,19 @@ impl Answers {
         }
     }
 
+    fn write_row(&mut self, item: &Item, outcome: &Outcome, first: bool) -> Result<()> {
+        let Some(Workbook { writer, rows }) = &mut self.workbook else { return Ok(()) };
+        let fields = render::fields(item, outcome, &self.columns);
+        let names = if first { render::names(item, &self.columns) } else { Vec::new() };
+        for row in
+            [(first, &names), (true, &fields)].into_iter().filter_map(|(wanted, row)| wanted.then_some(row))
+        {
+            writer.row(*rows, row.iter().map(render::Field::content)).context("writing the workbook")?;
+            *rows += 1;
+        }
+        Ok(())
+    }
+
     /// Failed prompts stand among the answers unless they have a file of their own.
     fn write_line(&mut self, outcome: &Outcome, line: &str) -> Result<()> {
         match (outcome, &mut self.errors) {
@@ -240,7 +290,10 @@ impl Answers {
     }
 
     /// Puts the files in their places. The errors come first: who sees the answers can rely on them.
-    pub(crate) fn finish(self) -> Result<Written> {
+    pub(crate) fn finish(mut self) -> Result<Written> {
+        if let Some(Workbook { writer, .. }) = self.workbook.take() {
+            writer.finish(self.out.bytes()).context("writing the workbook")?;
+        }
         if let Some(errors) = self.errors {
             errors.finish()?;
         }
@@ -252,7 +305,32 @@ impl Answers {
 /// Whether these places can be written to: asked before answers are paid for.
 pub(crate) fn check_places(places: &Places<'_>) -> Result<()> {
     outputs::refuse_same(places)?;
+    places
+        .iter()
+        .filter(|(option, _)| *option == "--out")
+        .filter_map(|(_, path)| *path)
+        .try_for_each(refuse_foreign)?;
     places.iter().filter_map(|(_, path)| *path).try_for_each(Sink::check)
+}
+
+/// Rows of a workbook are kept in a file beside it until all of them are known.
+fn workbook_at(out: &Path) -> Result<WorkbookWriter> {
+    let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    WorkbookWriter::new(folder, None).with_context(|| format!("writing {}", out.display()))
+}
+
+/// Refuses names of forms that nobody writes here: a file of such a name with something else in it helps nobody.
+fn refuse_foreign(out: &Path) -> Result<()> {
+    let extension = out.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+    if !FOREIGN.contains(&extension.to_ascii_lowercase().as_str()) {
+        return Ok(());
+    }
+    Err(Failure::new(
+        Code::Usage,
+        format!("{} would be a .{extension} file, which is not written", out.display()),
+    )
+    .hint("name a file that ends in .xlsx, .csv, .tsv, .jsonl or .txt")
+    .into())
 }
 
 #[cfg(test)]

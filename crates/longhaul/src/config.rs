@@ -177,7 +177,7 @@ fn read_file(named: Option<&Path>) -> Result<FileValues> {
             None => return Ok(None),
         },
     };
-    let text = std::fs::read_to_string(&path).map_err(|error| {
+    let text = crate::small_file::read(&path).map_err(|error| {
         Failure::new(Code::Config, format!("the settings file {} cannot be read: {error}", path.display()))
             .hint("write one with longhaul init, or name another with --config FILE")
     })?;

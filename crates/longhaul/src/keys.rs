@@ -58,7 +58,7 @@ impl Keys {
 
 /// Reads a key from a file.
 pub(crate) fn read(path: &std::path::Path) -> Result<Secret> {
-    let text = fs::read_to_string(path).map_err(|error| {
+    let text = crate::small_file::read(path).map_err(|error| {
         Failure::new(Code::Config, format!("the key file {} cannot be read: {error}", path.display()))
     })?;
     Ok(Secret::new(check(&text)?))

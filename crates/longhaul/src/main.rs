@@ -36,6 +36,7 @@ mod server;
 mod server_space;
 mod sharing;
 mod sheets;
+mod small_file;
 mod store;
 mod telemetry;
 mod texts;

@@ -233,7 +233,7 @@ pub(crate) fn prices(app: &App) -> Result<Prices> {
     if path.is_empty() {
         return Ok(prices);
     }
-    let text = std::fs::read_to_string(path).map_err(|error| {
+    let text = crate::small_file::read(path).map_err(|error| {
         Failure::new(Code::Config, format!("the price file {path} cannot be read: {error}"))
             .hint("llm.prices names it; leave it empty for the built-in prices")
     })?;

@@ -1,4 +1,4 @@
-//! The prompts of a run, read from a file or from stdin: OpenAI batch lines, plain JSONL, CSV, TSV or text. Every form
+//! The prompts of a run, read from a file or from stdin: OpenAI batch lines, plain JSONL, CSV, TSV, XLSX or text. Every form
 //! becomes an OpenAI-like body, so nothing behind this module knows of files; what the run itself sets (model, system
 //! text, limits) is not put in here.
 //!
@@ -52,6 +52,8 @@ pub(crate) enum Format {
     Csv,
     /// Tab-separated, with a header.
     Tsv,
+    /// A workbook with a header.
+    Xlsx,
     /// One prompt a line.
     Text,
 }
@@ -68,12 +70,14 @@ pub(crate) enum Form {
     Csv,
     /// Tab-separated, with a header.
     Tsv,
+    /// A workbook with a header.
+    Xlsx,
     /// One prompt a line.
     Text,
 }
 
 impl Form {
-    const ALL: [Self; 5] = [Self::Openai, Self::Jsonl, Self::Csv, Self::Tsv, Self::Text];
+    const ALL: [Self; 6] = [Self::Openai, Self::Jsonl, Self::Csv, Self::Tsv, Self::Xlsx, Self::Text];
 
     /// Its name where a run remembers it.
     pub(crate) const fn as_str(self) -> &'static str {
@@ -82,8 +86,14 @@ impl Form {
             Self::Jsonl => "jsonl",
             Self::Csv => "csv",
             Self::Tsv => "tsv",
+            Self::Xlsx => "xlsx",
             Self::Text => "text",
         }
+    }
+
+    /// Whether its rows have columns.
+    pub(crate) const fn is_table(self) -> bool {
+        matches!(self, Self::Csv | Self::Tsv | Self::Xlsx)
     }
 
     /// The form of a name; lines of JSON where it is unknown.
@@ -101,6 +111,8 @@ pub(crate) struct Options {
     pub(crate) template: Option<Template>,
     /// What lines that do not say so themselves are for.
     pub(crate) endpoint: Endpoint,
+    /// Which sheet of a workbook; the first by default.
+    pub(crate) sheet: Option<String>,
     /// Longest line, or row of a table, in bytes.
     pub(crate) line_bytes_max: usize,
 }
@@ -211,6 +223,9 @@ impl Prompts {
             }
         }
         problems.refuse(&self.source)?;
+        if self.shape.form == Form::Xlsx {
+            lines.reader.skip_all()?;
+        }
         self.source.unchanged()?;
         let (bytes, sha256) = lines.reader.digest();
         checker.summary(&self.source, bytes, sha256)
@@ -224,6 +239,11 @@ impl Prompts {
     /// What separates columns, where the form is a table.
     pub(crate) fn delimiter(&self) -> Option<u8> {
         self.shape.delimiter
+    }
+
+    /// The sheet of a workbook that was asked for.
+    pub(crate) fn sheet(&self) -> Option<&str> {
+        self.options.sheet.as_deref()
     }
 
     /// What makes prompts of fields.
@@ -244,15 +264,15 @@ impl Prompts {
     fn read(&self) -> Result<Lines<'_>> {
         let mut reader = LineReader::new(self.source.reader()?, self.options.line_bytes_max);
         let template = self.options.template.as_ref();
-        let rows = match self.shape.delimiter {
-            Some(delimiter) => {
-                Some(Table::open(&mut reader, delimiter, template).map_err(|fault| match fault {
-                    Fault::Line(problem) => refused(&self.source, &problem).into(),
-                    Fault::Read(error) => error,
-                })?)
-            }
-            None => None,
+        let rows = match (self.shape.form, self.shape.delimiter) {
+            (Form::Xlsx, _) => Some(Table::of_workbook(&mut reader, &self.source, &self.options)),
+            (_, Some(delimiter)) => Some(Table::open(&mut reader, delimiter, template)),
+            (_, None) => None,
         };
+        let rows = rows.transpose().map_err(|fault| match fault {
+            Fault::Line(problem) => refused(&self.source, &problem).into(),
+            Fault::Read(error) => error,
+        })?;
         Ok(Lines { prompts: self, reader, rows, ended: false })
     }
 }
@@ -320,7 +340,7 @@ impl Lines<'_> {
         let read = match self.prompts.shape.form {
             Form::Openai => json::openai_line(&text),
             Form::Jsonl => json::plain_line(&text, endpoint, template),
-            Form::Text | Form::Csv | Form::Tsv => json::bare_line(&text, endpoint, template),
+            Form::Text | Form::Csv | Form::Tsv | Form::Xlsx => json::bare_line(&text, endpoint, template),
         };
         let (text, hint) = match read {
             Ok(parsed) => return Ok(Some(PromptLine { line, ..parsed })),

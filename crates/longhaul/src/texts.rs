@@ -1,8 +1,7 @@
 //! Texts and files that the command line names: `TEXT` or `@FILE`, and one answer for a file that is not there.
 
 use std::convert::Infallible;
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -11,9 +10,7 @@ use longhaul_llm::schema;
 use serde_json::Value;
 
 use crate::exit::{Code, Failure};
-
-/// Largest text of a file: instructions, a template, a schema, a rubric.
-const TEXT_BYTES_MAX: u64 = 16_000_000;
+use crate::small_file;
 
 /// A text of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,13 +79,7 @@ fn unescaped(text: &str) -> String {
 /// A whole file of text that an option names.
 pub(crate) fn read(option: &str, path: &Path, hint: &str) -> Result<String> {
     let name = format!("{option} {}", path.display());
-    let mut text = String::new();
-    let read = File::open(path).and_then(|file| file.take(TEXT_BYTES_MAX + 1).read_to_string(&mut text));
-    read.map_err(|error| unreadable(&name, &error).hint(hint))?;
-    if text.len() as u64 > TEXT_BYTES_MAX {
-        return Err(Failure::new(Code::Usage, format!("{name} is larger than {TEXT_BYTES_MAX} bytes")).into());
-    }
-    Ok(text)
+    Ok(small_file::read(path).map_err(|error| unreadable(&name, &error).hint(hint))?)
 }
 
 /// A file with a JSON Schema, checked.

@@ -6,6 +6,7 @@ mod data;
 mod numbered;
 pub mod scoring;
 pub mod serve;
+pub mod table_files;
 
 /// The programs in the documents compile.
 #[cfg(doctest)]

@@ -14,6 +14,13 @@ pub(crate) fn job(name: &str, number: u64) -> JobId {
     JobId::from_bytes(bytes)
 }
 
+/// The number of such a job.
+pub(crate) fn number(job: JobId) -> u64 {
+    let mut number = [0; 8];
+    number[2..].copy_from_slice(&job.as_bytes()[10..]);
+    u64::from_be_bytes(number)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -23,6 +30,7 @@ mod tests {
         assert_eq!(job("run-1", 7), job("run-1", 7));
         assert_ne!(job("run-1", 7), job("run-2", 7));
         let ids: Vec<JobId> = (0..300).map(|number| job("run-1", number)).collect();
+        assert!(ids.iter().zip(0..).all(|(id, index)| number(*id) == index));
         assert!(ids.windows(2).all(|pair| pair[0] < pair[1]));
     }
 }

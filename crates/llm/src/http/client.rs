@@ -1,5 +1,7 @@
 //! Makes the client of a profile: TLS, proxy, headers.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::net::SocketAddr;
 use std::sync::Once;
 use std::time::Duration;
@@ -11,6 +13,8 @@ use crate::error::{Class, Error, Result};
 use crate::profile::{Profile, ProxyChoice, Secret};
 
 static CRYPTO: Once = Once::new();
+/// What is read of a file of certificates; the largest bundles have a quarter of it.
+const CA_FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// The base URL of a profile, if it is one.
 pub(super) fn address(profile: &Profile) -> Result<Url> {
@@ -31,7 +35,9 @@ pub(super) fn build(profile: &Profile, url: &Url) -> Result<Client> {
     };
     if let Some(file) = &profile.ca_file {
         let problem = |what: &str| wrong(profile, &format!("{} {what}", file.display()));
-        let pem = std::fs::read(file).map_err(|error| problem(&format!("cannot be read: {error}")))?;
+        let mut pem = Vec::new();
+        let read = File::open(file).and_then(|file| file.take(CA_FILE_BYTES_MAX).read_to_end(&mut pem));
+        read.map_err(|error| problem(&format!("cannot be read: {error}")))?;
         let certificates =
             Certificate::from_pem_bundle(&pem).map_err(|_| problem("holds no PEM certificates"))?;
         builder = builder.tls_certs_merge(certificates);

@@ -1,14 +1,18 @@
 //! One outcome as lines of each form. Nothing here writes.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, Result};
 use longhaul_llm::wire::openai;
 use longhaul_llm::{Endpoint, NanoUsd};
+use longhaul_pipelines::table_files::harmless;
+use longhaul_pipelines::table_files::workbook::Content;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Answer, ErrorInfo, Item, Outcome};
+use crate::prompts;
 
 /// The column of answers that are not taken apart.
 const ANSWER: &str = "answer";
@@ -146,19 +150,99 @@ pub(super) struct Columns {
     properties: Vec<String>,
     /// The only one, where there is none.
     answer: &'static str,
+    /// Whether the prompt's own columns come from CSV or TSV.
+    plain: bool,
 }
 
 impl Columns {
-    pub(super) fn new(endpoint: Endpoint, properties: Vec<String>) -> Self {
+    pub(super) fn new(endpoint: Endpoint, properties: Vec<String>, input: prompts::Form) -> Self {
         let answer = match endpoint {
             Endpoint::Chat => ANSWER,
             Endpoint::Embeddings => EMBEDDING,
         };
-        Self { properties, answer }
+        let plain = matches!(input, prompts::Form::Csv | prompts::Form::Tsv);
+        Self { properties, answer, plain }
     }
 }
 
-/// A row of a table, after the header if it is the first.
+/// A field of a table.
+#[derive(Debug)]
+pub(super) enum Field {
+    /// What is known of the prompt; whether it stays as it was in a CSV or TSV file.
+    Known(String, bool),
+    /// Our own words.
+    Text(String),
+    /// What the model said.
+    Value(Value),
+}
+
+impl Field {
+    /// In CSV and TSV.
+    fn text(&self) -> Cow<'_, str> {
+        match self {
+            Self::Known(text, true) => Cow::Borrowed(text),
+            Self::Known(text, false) | Self::Text(text) | Self::Value(Value::String(text)) => {
+                harmless(Cow::Borrowed(text))
+            }
+            Self::Value(value) => Cow::Owned(field_of(Some(value))),
+        }
+    }
+
+    /// In a workbook.
+    pub(super) fn content(&self) -> Content<'_> {
+        match self {
+            Self::Known(text, _) => Content::Plain(text),
+            Self::Text(text) => Content::Text(text),
+            Self::Value(value) => Content::Value(value),
+        }
+    }
+}
+
+/// The names of a table's columns.
+pub(super) fn names(item: &Item, columns: &Columns) -> Vec<Field> {
+    let Columns { properties, answer, plain } = columns;
+    let mut names: Vec<String> = known_columns(item).into_iter().map(|(name, _)| name).collect();
+    let known = names.len();
+    let answers =
+        if properties.is_empty() { vec![*answer] } else { properties.iter().map(String::as_str).collect() };
+    for name in answers.into_iter().chain([ERROR]) {
+        names.push(fresh_name(name, &names));
+    }
+    let plain = *plain && item.columns.is_some();
+    let name = |(at, name)| if at < known { Field::Known(name, plain) } else { Field::Text(name) };
+    names.into_iter().enumerate().map(name).collect()
+}
+
+/// The fields of a row.
+pub(super) fn fields(item: &Item, outcome: &Outcome, columns: &Columns) -> Vec<Field> {
+    let Columns { properties, plain, .. } = columns;
+    let plain = *plain && item.columns.is_some();
+    let known = known_columns(item).into_iter().map(|(_, value)| Field::Known(value, plain));
+    let mut fields: Vec<Field> = known.collect();
+    match outcome {
+        Outcome::Answer(answer) => {
+            let mut value = value_of(answer);
+            if properties.is_empty() {
+                fields.push(Field::Value(value));
+            } else {
+                fields.extend(
+                    properties
+                        .iter()
+                        .map(|name| Field::Value(value.get_mut(name).map_or(Value::Null, Value::take))),
+                );
+            }
+            fields.push(Field::Text(String::new()));
+        }
+        Outcome::Error(ErrorInfo { class, message }) => {
+            fields.extend(properties.iter().skip(1).map(|_| Field::Value(Value::Null)));
+            fields.push(Field::Value(Value::Null));
+            fields.push(Field::Text(format!("{class}: {message}")));
+        }
+    }
+    fields
+}
+
+/// A row of a table as a line, after the header if it is the first.
 pub(super) fn rows(
     item: &Item,
     outcome: &Outcome,
@@ -166,39 +250,8 @@ pub(super) fn rows(
     delimiter: u8,
     first: bool,
 ) -> Result<String> {
-    let Columns { properties, answer: answer_column } = columns;
-    let known = known_columns(item);
-    let mut text = String::new();
-    if first {
-        let mut names: Vec<String> = known.iter().map(|(name, _)| name.clone()).collect();
-        let answers = if properties.is_empty() {
-            vec![*answer_column]
-        } else {
-            properties.iter().map(String::as_str).collect()
-        };
-        for name in answers.into_iter().chain([ERROR]) {
-            names.push(fresh_name(name, &names));
-        }
-        text += &row(&names, delimiter)?;
-    }
-    let mut fields: Vec<String> = known.into_iter().map(|(_, value)| value).collect();
-    let empty = || std::iter::repeat_n(String::new(), properties.len().max(1));
-    match outcome {
-        Outcome::Answer(answer) => {
-            let value = value_of(answer);
-            if properties.is_empty() {
-                fields.push(field_of(Some(&value)));
-            } else {
-                fields.extend(properties.iter().map(|name| field_of(value.get(name))));
-            }
-            fields.push(String::new());
-        }
-        Outcome::Error(ErrorInfo { class, message }) => {
-            fields.extend(empty());
-            fields.push(format!("{class}: {message}"));
-        }
-    }
-    Ok(text + &row(&fields, delimiter)?)
+    let names = if first { row(&names(item, columns), delimiter)? } else { String::new() };
+    Ok(names + &row(&fields(item, outcome, columns), delimiter)?)
 }
 
 /// What is known of a prompt that came from no table: its place, its name, and itself.
@@ -221,9 +274,9 @@ fn fresh_name(name: &str, taken: &[String]) -> String {
     fresh
 }
 
-fn row(fields: &[String], delimiter: u8) -> Result<String> {
+fn row(fields: &[Field], delimiter: u8) -> Result<String> {
     let mut writer = csv::WriterBuilder::new().delimiter(delimiter).from_writer(Vec::new());
-    writer.write_record(fields).context("writing a row")?;
+    writer.write_record(fields.iter().map(|field| field.text().into_owned())).context("writing a row")?;
     let bytes = writer.into_inner().map_err(csv::IntoInnerError::into_error).context("writing a row")?;
     String::from_utf8(bytes).context("writing a row")
 }

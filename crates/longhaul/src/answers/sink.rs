@@ -74,6 +74,15 @@ impl Sink {
         }
     }
 
+    /// For what is no lines.
+    pub(super) fn bytes(&mut self) -> &mut (dyn Write + Send) {
+        match self {
+            Self::Stdout(stdout) => stdout,
+            Self::Device(file, _) => file,
+            Self::File(file, _) => file,
+        }
+    }
+
     /// Makes sure that everything is there, and puts a file in its place.
     pub(super) fn finish(self) -> Result<()> {
         match self {

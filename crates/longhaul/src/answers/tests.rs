@@ -43,6 +43,7 @@ impl Place {
             form,
             properties: properties.iter().map(|name| (*name).to_owned()).collect(),
             endpoint: Endpoint::Chat,
+            input: prompts::Form::Csv,
         }
     }
 
@@ -181,12 +182,74 @@ fn a_table_keeps_its_columns_and_every_row() {
         format: prompts::Format::Csv,
         template: Some("{{answer_2}}".parse().expect("a template")),
         endpoint: Endpoint::Chat,
+        sheet: None,
         line_bytes_max: 1000,
     };
     let read = prompts::Prompts::open(&place.path("out"), options).expect("a table");
     let columns =
         read.lines().expect("rows").next().expect("a row").expect("valid").columns.expect("columns");
     assert_eq!(columns[2], ("answer_2".to_owned(), "one,\n\"two\" \\".to_owned()));
+}
+
+/// A prompt with these columns, its answer, and a prompt that failed.
+fn hostile(columns: Option<Vec<(String, String)>>) -> Vec<(Item, Outcome)> {
+    let answer = |text: &str| json!({"text": text, "stop": "end", "model": "m"});
+    let values = [answer("=cmd|'/c calc'!A0"), answer("-5"), json!({"class": "bad_request", "message": "x"})];
+    let outcomes = values.map(|value| serde_json::from_value(value).expect("an outcome"));
+    let item =
+        |index| Item { index, custom_id: Some("@id".to_owned()), columns: columns.clone(), prompt: None };
+    (0..).map(item).zip(outcomes).collect()
+}
+
+#[test]
+fn no_answer_is_a_formula_and_columns_of_a_csv_file_stay_as_they_were() {
+    let place = Place::new();
+    let table = Form::Table { delimiter: b',' };
+    let text = place.write(place.options(table, false, &[]), &hostile(None));
+    let expected =
+        "index,id,prompt,answer,error\n0,'@id,,'=cmd|'/c calc'!A0,\n1,'@id,,-5,\n2,'@id,,,bad_request: x\n";
+    assert_eq!(text, expected);
+    let columns = Some(vec![("=text".to_owned(), "+1".to_owned())]);
+    let text = place.write(place.options(table, false, &["=a"]), &hostile(columns.clone()));
+    assert!(text.starts_with("=text,'=a,error\n+1,"), "{text}");
+    // In a workbook the same was a text, and no formula.
+    let options = Options { input: prompts::Form::Xlsx, ..place.options(table, false, &[]) };
+    let text = place.write(options, &hostile(columns));
+    assert!(text.starts_with("'=text,answer,error\n'+1,'=cmd"), "{text}");
+}
+
+#[test]
+fn a_workbook_is_one_and_can_be_asked_about_again() {
+    let place = Place::new();
+    let columns = vec![("text".to_owned(), "hello".to_owned()), ("n".to_owned(), "7".to_owned())];
+    let options = Options { out: place.path("out.xlsx"), ..place.options(Form::Workbook, true, &[]) };
+    let mut answers = Answers::create(options).expect("a place");
+    for (item, outcome) in &hostile(Some(columns)) {
+        answers.write(item, outcome).expect("written");
+    }
+    answers.finish().expect("finished");
+    assert_eq!(place.files(), 2, "the workbook and the errors");
+    let options = prompts::Options {
+        template: Some("{{answer}}".parse().expect("a template")),
+        line_bytes_max: 1000,
+        ..prompts::Options::default()
+    };
+    let read = prompts::Prompts::open(&place.path("out.xlsx"), options).expect("a workbook");
+    assert_eq!(read.check().expect("valid").form, prompts::Form::Xlsx);
+    let rows: Vec<_> = read.lines().expect("rows").map(|row| row.expect("valid")).collect();
+    let column = |row: usize| rows[row].columns.clone().expect("columns");
+    let expected = [("text", "hello"), ("n", "7"), ("answer", "=cmd|'/c calc'!A0"), ("error", "")];
+    assert_eq!(column(0), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    assert_eq!(rows.iter().map(|row| row.line).collect::<Vec<_>>(), [2, 3, 4]);
+    assert_eq!(column(2)[3].1, "bad_request: x");
+}
+
+#[test]
+fn a_form_that_nobody_writes_is_refused_by_its_name() {
+    for name in ["out.xls", "out.ODS", "out.parquet"] {
+        let error = check_places(&[("--out", Some(Path::new(name)))]).expect_err("refused");
+        assert!(error.to_string().starts_with(&format!("{name} would be")), "{error}");
+    }
 }
 
 #[test]
@@ -219,6 +282,8 @@ fn the_name_of_the_output_chooses_its_form() {
         ("out.csv", Input::Csv, Some(b';'), Form::Table { delimiter: b';' }),
         ("out.csv", Input::Tsv, Some(b'\t'), Form::Table { delimiter: b',' }),
         ("out.tsv", Input::Jsonl, None, Form::Table { delimiter: b'\t' }),
+        ("out.xlsx", Input::Jsonl, None, Form::Workbook),
+        ("-", Input::Xlsx, None, Form::Table { delimiter: b',' }),
         ("out.jsonl", Input::Csv, Some(b','), Form::Jsonl),
         ("out.JSONL", Input::Openai, None, Form::Openai),
         ("out.txt", Input::Csv, Some(b','), Form::Text { escaped: true }),

@@ -23,11 +23,14 @@ The same file and options go on with the same run: after Ctrl-C, a crash or a re
 /// Which prompts, and how each is asked.
 #[derive(Debug, Args)]
 pub(crate) struct PromptArgs {
-    /// The prompts: JSONL in OpenAI's batch form, JSONL of prompts, CSV, TSV, or a text with a prompt a line; - is stdin.
+    /// The prompts: JSONL in OpenAI's batch form, JSONL of prompts, CSV, TSV, XLSX, or a text with a prompt a line; - is stdin.
     pub(crate) file: PathBuf,
     /// Form of the file; default by its name and first line.
     #[arg(long, value_name = "FORM", default_value = "auto", hide_default_value = true)]
     pub(crate) format: crate::prompts::Format,
+    /// Sheet of a workbook; default the first.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) sheet: Option<String>,
     /// Text with {{column}} places, filled from each row; @FILE reads it from a file.
     #[arg(long, value_name = "TEXT")]
     pub(crate) template: Option<TextArg>,

@@ -2,11 +2,13 @@
 
 use std::collections::HashSet;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Result;
 use longhaul_llm::Scope;
 use longhaul_llm::rate::AdaptiveConcurrency;
 use longhaul_pipelines::bulk::batch::{BatchTold, Refused, Step};
+use longhaul_pipelines::bulk::eta::eta_seconds;
 use longhaul_pipelines::bulk::{Bulk, Progress, Run, RunId, manage};
 use longhaul_queue::{Job, State, Timestamp};
 use serde::Serialize;
@@ -16,7 +18,7 @@ use super::workers::SILENT_AFTER;
 use crate::app::App;
 use crate::args::{Decision, RunsCommand};
 use crate::exit::{Code, Failure};
-use crate::output::{Cell, Table, counted, grouped};
+use crate::output::{Cell, Table, counted, duration, grouped};
 use crate::prompts::Form;
 use crate::{answers, models, parse};
 
@@ -116,7 +118,7 @@ fn tell_lost_columns(app: &App, run: &Run, out: Option<&Path>) {
     let source = &run.settings.source;
     let form = Form::named(&source.form);
     let written = answers::Form::choose(out.unwrap_or(Path::new("-")), form, None);
-    if !(matches!(form, Form::Csv | Form::Tsv) && matches!(written, answers::Form::Table { .. })) {
+    if !(form.is_table() && written.is_table()) {
         return;
     }
     let name = &source.name;
@@ -136,6 +138,9 @@ struct Line {
     created_at: Timestamp,
     /// Whether a worker serves it now; otherwise nothing moves.
     served: bool,
+    /// When it will have ended at its present pace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    eta_seconds: Option<u64>,
     #[serde(flatten)]
     progress: Progress,
 }
@@ -157,6 +162,7 @@ async fn ls(app: &App, bulk: &Bulk, limit: usize) -> Result<Code> {
         let run = Run::get(bulk.queue(), &RunId::named(process.as_str())).await?;
         let progress = Progress::of(bulk, &run.id, &run.settings).await?;
         lines.push(Line {
+            eta_seconds: eta_seconds(bulk, &run, &progress).await?,
             id: run.id.as_str().to_owned(),
             source: run.settings.source.name,
             model: run.settings.model,
@@ -206,6 +212,7 @@ fn cost(progress: &Progress) -> String {
 async fn show_one(app: &App, bulk: &Bulk, run: &Run) -> Result<Code> {
     let progress = Progress::of(bulk, &run.id, &run.settings).await?;
     let served = served(bulk).await?.contains(run.id.as_str());
+    let eta = eta_seconds(bulk, run, &progress).await?;
     let mut batches = Vec::new();
     let mut found = manage::batches(bulk, &run.id).await?;
     found.extend(manage::refused_batches(bulk, &run.id).await?);
@@ -216,8 +223,8 @@ async fn show_one(app: &App, bulk: &Bulk, run: &Run) -> Result<Code> {
     }
     let adaptive = bulk.llm().adaptive_concurrency(&run.settings.profile, &run.settings.model).await;
     let view = serde_json::json!({
-        "id": run.id.as_str(), "settings": run.settings, "progress": progress, "created_at": run.job.created_at,
-        "adaptive_concurrency": adaptive,
+        "id": run.id.as_str(), "settings": run.settings, "progress": progress, "eta_seconds": eta,
+        "created_at": run.job.created_at, "adaptive_concurrency": adaptive,
         "batches": batches.iter().map(|(payload, job, step, refused)| serde_json::json!({
             "job_id": job.id, "chunk": payload.chunk, "round": payload.round, "requests": payload.len(), "at": step,
             "refusals": refused.refusals, "reason": reason(job, refused),
@@ -246,6 +253,7 @@ async fn show_one(app: &App, bulk: &Bulk, run: &Run) -> Result<Code> {
                 grouped(progress.total),
             ),
         ];
+        lines.extend(eta.map(|seconds| format!("ETA          {}", duration(Duration::from_secs(seconds)))));
         lines.extend(super::run::spending(&progress));
         lines.extend(
             adaptive.as_ref().map(|adaptive| format!("concurrency  {}", adaptive_text(app, adaptive))),

@@ -173,6 +173,7 @@ fn text_of(app: &App, sheet: &StoredSheet, shown: &Shown) -> String {
     let mut table = Table::new(&[
         "CHUNK",
         "ROWS",
+        "DONE",
         "STATE",
         "UNITS",
         "WRITTEN",
@@ -187,6 +188,7 @@ fn text_of(app: &App, sheet: &StoredSheet, shown: &Shown) -> String {
         table.row(vec![
             Cell::new(&line.name),
             Cell::quantity(format!("{}–{}", chunk.first_row + 1, chunk.last_row + 1)),
+            Cell::quantity(format!("{}/{}", chunk.processed_rows, chunk.rows)),
             Cell::new(app.out.state(line.state)),
             Cell::number(chunk.units),
             Cell::number(chunk.written),

@@ -31,6 +31,18 @@ impl Shape {
 
 /// Finds out the shape, and whether the options go with it.
 pub(super) fn shape(path: &Path, source: &Source, options: &Options) -> Result<Shape> {
+    if source.is_zip()? {
+        return match options.format {
+            Format::Auto | Format::Xlsx => Ok(Shape::lines(Form::Xlsx)),
+            _ => Err(Failure::new(
+                Code::Usage,
+                format!("{} is a zip archive, as workbooks are", source.name()),
+            )
+            .hint("leave --format away to read its first sheet")
+            .into()),
+        };
+    }
+    refuse_sheet(source, options)?;
     let first = first_line(source, options)?;
     let format = if options.format == Format::Auto { by_name(path) } else { options.format };
     let shape = match format {
@@ -41,6 +53,7 @@ pub(super) fn shape(path: &Path, source: &Source, options: &Options) -> Result<S
         Format::Csv => Shape::table(Form::Csv, comma_or_semicolon(&first)),
         Format::Tsv => Shape::table(Form::Tsv, b'\t'),
         Format::Text => Shape::lines(Form::Text),
+        Format::Xlsx => return Err(no_workbook(source).into()),
         Format::Auto => by_content(&first, source, options)?,
     };
     if shape.form == Form::Openai && options.template.is_some() {
@@ -53,6 +66,23 @@ pub(super) fn shape(path: &Path, source: &Source, options: &Options) -> Result<S
     Ok(shape)
 }
 
+fn no_workbook(source: &Source) -> Failure {
+    Failure::new(Code::Usage, format!("{} is no workbook, which begins as a zip archive does", source.name()))
+        .hint("name its form: --format csv, tsv, jsonl, openai or text")
+}
+
+fn refuse_sheet(source: &Source, options: &Options) -> Result<()> {
+    match &options.sheet {
+        Some(sheet) => Err(Failure::new(
+            Code::Usage,
+            format!("{} is no workbook, so it has no sheet {sheet:?}", source.name()),
+        )
+        .hint("leave --sheet away")
+        .into()),
+        None => Ok(()),
+    }
+}
+
 fn by_name(path: &Path) -> Format {
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
     match extension.to_ascii_lowercase().as_str() {
@@ -60,6 +90,7 @@ fn by_name(path: &Path) -> Format {
         "csv" => Format::Csv,
         "tsv" | "tab" => Format::Tsv,
         "txt" | "text" => Format::Text,
+        "xlsx" => Format::Xlsx,
         _ => Format::Auto,
     }
 }

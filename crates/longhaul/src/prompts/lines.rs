@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use super::source::Tap;
 use super::{Fault, Problem};
 
-const HINT_LONG: &str = "shorten it, or raise the setting store.value_bytes_max; large pictures are better named by their https address";
+pub(super) const HINT_LONG: &str = "shorten it, or raise the setting store.value_bytes_max; large pictures are better named by their https address";
 const HINT_UTF8: &str = "save the file as UTF-8: iconv -f LATIN1 -t UTF-8 FILE";
 /// Bytes that are asked of the file at once.
 const BUFFER_BYTES: usize = 256 * 1024;
@@ -34,6 +34,16 @@ pub(super) struct LineReader {
 impl LineReader {
     pub(super) fn new(tap: Tap, bytes_max: usize) -> Self {
         Self { reader: BufReader::with_capacity(BUFFER_BYTES, tap), number: 0, bytes_max, buffer: Vec::new() }
+    }
+
+    /// Most bytes of a line.
+    pub(super) fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
+    /// Reads what is left, for the digest of it.
+    pub(super) fn skip_all(&mut self) -> anyhow::Result<()> {
+        std::io::copy(&mut self.reader, &mut std::io::sink()).context("reading to the end").map(drop)
     }
 
     /// Size and digest of what was read.

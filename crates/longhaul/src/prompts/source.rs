@@ -2,7 +2,7 @@
 //! has no name and goes with the program.
 
 use std::fs::File;
-use std::io::{self, Read, Write as _};
+use std::io::{self, Read, Seek, SeekFrom, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,14 +18,24 @@ use crate::texts;
 const INPUT_BYTES_MAX: u64 = 64_000_000_000;
 /// The mark that some programs put before UTF-8.
 const BOM: &[u8] = b"\xEF\xBB\xBF";
+/// How a workbook begins, as every zip archive does.
+const ZIP: &[u8] = b"PK\x03\x04";
 /// How files begin that people hand over by mistake: start, what it is, what to do.
 const FOREIGN: [(&[u8], &str, &str); 6] = [
     (b"\xFF\xFE", "UTF-16 text", "save it as UTF-8: iconv -f UTF-16 -t UTF-8 FILE | longhaul run -"),
     (b"\xFE\xFF", "UTF-16 text", "save it as UTF-8: iconv -f UTF-16 -t UTF-8 FILE | longhaul run -"),
     (b"\x1F\x8B", "compressed", "unpack it on the way: gunzip -c FILE | longhaul run -"),
     (b"\x28\xB5\x2F\xFD", "compressed", "unpack it on the way: zstd -dc FILE | longhaul run -"),
-    (b"PK\x03\x04", "a zip archive or a spreadsheet", "save the sheet as CSV"),
-    (b"PAR1", "a Parquet file", "write it as JSONL or CSV first"),
+    (
+        b"\xD0\xCF\x11\xE0",
+        "an old or an encrypted workbook",
+        "save it as .xlsx without a password: soffice --headless --convert-to xlsx FILE",
+    ),
+    (
+        b"PAR1",
+        "a Parquet file",
+        "write it as JSONL first: duckdb -c \"COPY (FROM 'FILE') TO 'prompts.jsonl'\"",
+    ),
 ];
 
 /// Something that can be read twice.
@@ -82,11 +92,22 @@ impl Source {
         Ok(source)
     }
 
-    fn refuse_foreign(&self) -> Result<()> {
+    /// Whether it is an archive, as workbooks are.
+    pub(super) fn is_zip(&self) -> Result<bool> {
+        Ok(self.start()?.starts_with(ZIP))
+    }
+
+    /// Its first bytes.
+    fn start(&self) -> Result<Vec<u8>> {
         let mut start = Vec::new();
-        let longest = FOREIGN.iter().map(|(start, _, _)| start.len()).max().unwrap_or(0);
+        let longest = FOREIGN.iter().map(|(start, _, _)| start.len()).max().unwrap_or(0).max(ZIP.len());
         let reading = || format!("reading {}", self.name);
         Tap::new(self).take(longest as u64).read_to_end(&mut start).with_context(reading)?;
+        Ok(start)
+    }
+
+    fn refuse_foreign(&self) -> Result<()> {
+        let start = self.start()?;
         match FOREIGN.iter().find(|(foreign, _, _)| start.starts_with(foreign)) {
             Some((_, what, hint)) => {
                 Err(Failure::new(Code::Usage, format!("{} is {what}", self.name)).hint(hint).into())
@@ -114,6 +135,11 @@ impl Source {
         }
         // The digest is that of the whole content, mark and all, so that other tools find the same one.
         Ok(if &start[..read] == BOM { tap } else { Tap::new(self) })
+    }
+
+    /// Its bytes for a reader that goes back and forth.
+    pub(super) fn cursor(&self) -> FileCursor {
+        FileCursor { file: Arc::clone(&self.file), offset: 0 }
     }
 
     /// Refuses a file that was written to since it was opened.
@@ -158,5 +184,33 @@ impl Read for Tap {
         self.offset += read as u64;
         self.digest.update(&buffer[..read]);
         Ok(read)
+    }
+}
+
+/// A place of its own in the shared file.
+#[derive(Debug)]
+pub(super) struct FileCursor {
+    file: Arc<File>,
+    offset: u64,
+}
+
+impl Read for FileCursor {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(buffer, self.offset)?;
+        self.offset += read as u64;
+        Ok(read)
+    }
+}
+
+impl Seek for FileCursor {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let (from, by) = match to {
+            SeekFrom::Start(offset) => (offset, 0),
+            SeekFrom::End(by) => (self.file.metadata()?.len(), by),
+            SeekFrom::Current(by) => (self.offset, by),
+        };
+        let before = || io::Error::new(io::ErrorKind::InvalidInput, "a place before the start of the file");
+        self.offset = from.checked_add_signed(by).ok_or_else(before)?;
+        Ok(self.offset)
     }
 }

@@ -1,43 +1,70 @@
-//! Rows of a CSV or TSV file as prompts. The first row names the columns. The crate csv takes a row apart; where it ends
-//! is found here, because a quote that is never closed must not make one prompt of the rest of the file.
+//! Rows of a CSV or TSV file or of a workbook as prompts. The first row names the columns.
 
-use std::io::{self, Read};
+use std::path::Path;
 
 use longhaul_llm::Endpoint;
+use longhaul_pipelines::table_files::csv::{Splitter, ends_in_quotes};
+use longhaul_pipelines::table_files::{Cell, Record, TableError, XlsxReader};
 
 use super::json::{self, Wrong};
-use super::lines::{LineReader, Next};
-use super::{Fault, PROMPT, Problem, PromptLine, Template};
+use super::lines::{HINT_LONG, LineReader, Next};
+use super::source::Source;
+use super::{Fault, Options, PROMPT, Problem, PromptLine, Template};
+use crate::exit::{Code, Failure};
 
 const HINT_QUOTE: &str = "close the quote; a quote inside of a quoted field is written twice";
 const HINT_COUNT: &str = "quote fields that contain the separator";
+const HINT_WORKBOOK: &str =
+    "save the sheet as CSV; what is no workbook is read with --format csv, tsv, jsonl, openai or text";
+const HINT_CELLS: &str = "name every column in the first row, or clear the cells beside the table";
 const HINT_COLUMN: &str =
     "name the column `prompt`, or say how columns make a prompt: --template 'Translate {{text}} to {{lang}}'";
 /// The most columns of a table.
 const COLUMNS_MAX: usize = 1_000;
 
-/// The columns of a table.
+/// A table: the names of its columns, and where its rows come from.
 #[derive(Debug)]
 pub(super) struct Table {
-    delimiter: u8,
     names: Vec<String>,
-    splitter: Splitter,
+    rows: Rows,
 }
 
+/// Where rows come from.
+#[derive(Debug)]
+enum Rows {
+    /// Lines, which the caller reads.
+    Lines { delimiter: u8, splitter: Box<Splitter> },
+    /// A workbook, which reads itself.
+    Workbook(XlsxReader),
+}
+
+/// A row: where it stands, from 1, and its fields.
+type Row = (u64, Vec<String>);
+
 impl Table {
-    /// Reads the header and makes sure that prompts can be made of it.
+    /// Reads the header of lines with this separator and makes sure that prompts can be made of it.
     pub(super) fn open(
         reader: &mut LineReader,
         delimiter: u8,
         template: Option<&Template>,
     ) -> Result<Self, Fault> {
-        let mut splitter = Splitter::new(delimiter);
-        let Some((line, record)) = next_record(reader, delimiter)? else {
-            return Ok(Self { delimiter, names: Vec::new(), splitter });
-        };
-        let names = splitter.split(&record).map_err(|text| Problem::new(line, text, HINT_COUNT))?;
+        Self::begin(Rows::Lines { delimiter, splitter: Box::new(Splitter::new(delimiter)) }, reader, template)
+    }
+
+    /// The same of a workbook.
+    pub(super) fn of_workbook(
+        reader: &mut LineReader,
+        source: &Source,
+        options: &Options,
+    ) -> Result<Self, Fault> {
+        let opened = XlsxReader::open(source.cursor(), Path::new(source.name()), options.sheet.as_deref());
+        Self::begin(Rows::Workbook(opened.map_err(unreadable)?), reader, options.template.as_ref())
+    }
+
+    fn begin(mut rows: Rows, reader: &mut LineReader, template: Option<&Template>) -> Result<Self, Fault> {
+        let Some((line, names)) = rows.next(reader)? else { return Ok(Self { names: Vec::new(), rows }) };
         let names = names.into_iter().map(|name| name.trim().to_owned()).collect();
-        let table = Self { delimiter, names, splitter };
+        let table = Self { names, rows };
         table.check(template).map_err(|(text, hint)| Problem::new(line, text, hint))?;
         Ok(table)
     }
@@ -74,11 +101,13 @@ impl Table {
         endpoint: Endpoint,
         template: Option<&Template>,
     ) -> Result<Option<PromptLine>, Fault> {
-        while let Some((line, record)) = next_record(reader, self.delimiter)? {
-            let values = self.splitter.split(&record).map_err(|text| Problem::new(line, text, HINT_COUNT))?;
+        while let Some((line, mut values)) = self.rows.next(reader)? {
             // Spreadsheets leave rows of separators behind.
             if values.iter().all(|value| value.trim().is_empty()) {
                 continue;
+            }
+            if matches!(self.rows, Rows::Workbook(_)) && values.len() < self.names.len() {
+                values.resize(self.names.len(), String::new());
             }
             if values.len() != self.names.len() {
                 let text = format!(
@@ -87,7 +116,7 @@ impl Table {
                     self.names.len(),
                     json::list(self.names.iter().map(String::as_str))
                 );
-                return Err(Problem::new(line, text, HINT_COUNT).into());
+                return Err(Problem::new(line, text, self.rows.hint_count()).into());
             }
             let columns: Vec<_> = self.names.iter().cloned().zip(values).collect();
             let row =
@@ -96,6 +125,45 @@ impl Table {
         }
         Ok(None)
     }
+}
+
+impl Rows {
+    fn next(&mut self, reader: &mut LineReader) -> Result<Option<Row>, Fault> {
+        match self {
+            Self::Lines { delimiter, splitter } => {
+                let Some((line, record)) = next_record(reader, *delimiter)? else { return Ok(None) };
+                let fields = splitter.split(&record).map_err(|text| Problem::new(line, text, HINT_COUNT))?;
+                Ok(Some((line, fields.map(str::to_owned).collect())))
+            }
+            Self::Workbook(workbook) => loop {
+                let Some(record) = workbook.next_row().map_err(unreadable)? else { return Ok(None) };
+                if record.used() > 0 {
+                    return cells(record, reader.bytes_max()).map(Some);
+                }
+            },
+        }
+    }
+
+    fn hint_count(&self) -> &'static str {
+        match self {
+            Self::Lines { .. } => HINT_COUNT,
+            Self::Workbook(_) => HINT_CELLS,
+        }
+    }
+}
+
+/// The cells of a workbook's row as a person sees them.
+fn cells(mut record: Record, bytes_max: usize) -> Result<Row, Fault> {
+    let line = record.number + 1;
+    record.cells.truncate(record.used());
+    if record.cells.iter().map(Cell::text_bytes).sum::<usize>() > bytes_max {
+        return Err(Problem::new(line, format!("longer than {bytes_max} bytes"), HINT_LONG).into());
+    }
+    Ok((line, record.cells.into_iter().map(Cell::into_text).collect()))
+}
+
+fn unreadable(error: TableError) -> Fault {
+    Fault::Read(Failure::new(Code::Usage, error.0).hint(HINT_WORKBOOK).into())
 }
 
 fn row(
@@ -156,68 +224,4 @@ fn next_record(reader: &mut LineReader, delimiter: u8) -> Result<Option<(u64, St
     }
     record.truncate(record.trim_end_matches(['\r', '\n']).len());
     Ok(Some((first, record)))
-}
-
-/// Whether a quoted field goes on after this line. A quote counts only at the start of a field, as it does in the crate
-/// csv: `5" pipe` has none that opens.
-fn ends_in_quotes(line: &str, delimiter: u8, mut quoted: bool) -> bool {
-    let mut at_start = !quoted;
-    let mut bytes = line.bytes().peekable();
-    while let Some(byte) = bytes.next() {
-        match byte {
-            // Two quotes are one in the text.
-            b'"' if quoted && bytes.peek() == Some(&b'"') => drop(bytes.next()),
-            b'"' if quoted => quoted = false,
-            b'"' if at_start => quoted = true,
-            _ => {}
-        }
-        at_start = !quoted && byte == delimiter;
-    }
-    quoted
-}
-
-/// Takes rows apart. The reader of the crate csv is kept, because making one costs far more than reading a row.
-#[derive(Debug)]
-struct Splitter {
-    reader: csv::Reader<Feed>,
-    fields: csv::StringRecord,
-}
-
-impl Splitter {
-    fn new(delimiter: u8) -> Self {
-        let mut builder = csv::ReaderBuilder::new();
-        let reader =
-            builder.has_headers(false).flexible(true).delimiter(delimiter).from_reader(Feed::default());
-        Self { reader, fields: csv::StringRecord::new() }
-    }
-
-    /// The fields of a whole row. With the line end behind it the reader does not ask for more, so it never meets an end
-    /// of its input, after which it would not go on.
-    fn split(&mut self, record: &str) -> Result<Vec<String>, String> {
-        let feed = self.reader.get_mut();
-        feed.bytes.clear();
-        feed.bytes.extend_from_slice(record.as_bytes());
-        feed.bytes.push(b'\n');
-        feed.read = 0;
-        match self.reader.read_record(&mut self.fields) {
-            Ok(true) => Ok(self.fields.iter().map(str::to_owned).collect()),
-            Ok(false) => Err("the row cannot be taken apart".to_owned()),
-            Err(error) => Err(error.to_string()),
-        }
-    }
-}
-
-/// One row at a time as the input of a reader.
-#[derive(Debug, Default)]
-struct Feed {
-    bytes: Vec<u8>,
-    read: usize,
-}
-
-impl Read for Feed {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = (&self.bytes[self.read..]).read(buffer)?;
-        self.read += count;
-        Ok(count)
-    }
 }

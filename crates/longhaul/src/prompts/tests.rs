@@ -47,6 +47,7 @@ impl<'a> Input<'a> {
             format: self.format,
             template,
             endpoint: self.endpoint,
+            sheet: None,
             line_bytes_max: LINE_BYTES_MAX,
         };
         if self.name == "-" {

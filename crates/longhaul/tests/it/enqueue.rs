@@ -63,7 +63,7 @@ fn a_payload_comes_from_a_file_or_stdin() {
     let ran = place.feed(&["enqueue", "echo", "-"], "\"text\"");
     assert_eq!(place.show(ran.stdout.trim())["payload"], "text");
     place.run(&["enqueue", "echo", "text"]).fails(2, &["not valid JSON", "hint:"]);
-    place.run(&["enqueue", "echo", "@missing.json"]).fails(1, &["missing.json"]);
+    place.run(&["enqueue", "echo", "@missing.json"]).fails(4, &["missing.json"]);
 }
 
 #[test]

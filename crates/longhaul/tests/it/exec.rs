@@ -45,7 +45,7 @@ fn the_environment_tells_about_the_job() {
         "LONGHAUL_ATTEMPT=0".to_owned(),
         "LONGHAUL_FENCE=1".to_owned(),
         format!("LONGHAUL_IDEMPOTENCY_KEY={id}:exec"),
-        format!(r#"LONGHAUL_PARENTS=[{{"job_id":"{parent}","state":"succeeded","result":7}}]"#),
+        format!(r#"LONGHAUL_PARENTS=[{{"job_id":"{parent}","state":"succeeded","result":7,"error":null}}]"#),
     ] {
         assert!(environment.lines().any(|found| found == line), "{line} is missing in\n{environment}");
     }

@@ -89,8 +89,8 @@ fn a_machine_that_cannot_start_commands_costs_no_job_an_attempt() {
     let place = Place::new();
     let lines: String = (0..20).map(|_| "{\"kind\":\"x\",\"process\":\"p\",\"max_attempts\":1}\n").collect();
     place.feed(&["enqueue", "-"], &lines);
-    let work = place.command(&["work", "--drain", "--concurrency", "16", "--exec", "echo 1"]);
-    // Enough for the store and a few commands, not for sixteen.
+    let work = place.command(&["work", "--drain", "--concurrency", "16", "--exec", "sleep 0.3; echo 1"]);
+    // Enough for the store and a few commands at once, not for sixteen.
     let script = r#"ulimit -n 40; exec "$0" "$@""#;
     let mut limited = std::process::Command::new("sh");
     limited.arg("-c").arg(script).arg(work.get_program()).args(work.get_args());

@@ -29,6 +29,7 @@ use longhaul_queue::{JobContext, KindOptions, Outcome, Queue, Timestamp, TraceCo
 pub mod batch;
 pub mod draft;
 pub mod estimate;
+pub mod eta;
 pub mod gate;
 mod harvest;
 pub mod manage;

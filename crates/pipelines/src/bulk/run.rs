@@ -204,9 +204,7 @@ impl RunId {
 
     /// Which request a job of this run is.
     pub fn index_of(job: JobId) -> u64 {
-        let mut number = [0; 8];
-        number[2..].copy_from_slice(&job.as_bytes()[10..]);
-        u64::from_be_bytes(number)
+        numbered::number(job)
     }
 
     /// The job of its `number`th batch.

@@ -77,7 +77,7 @@ pub(super) async fn run(scoring: Scoring, context: JobContext, payload: ChunkPay
     let sheet = scoring.live(&payload.sheet).await?;
     let chunk = scoring.chunk(&sheet.stored, payload.chunk).await?;
     let share_max = sheet.stored.settings.work.failed_share_max;
-    let too_many = |chunk: &Chunk| chunk.failed as f64 > share_max * chunk.units as f64;
+    let too_many = |chunk: &Chunk| chunk.failed_more_than(share_max);
     // One that failed for its units was put back for them.
     let failed = context.attempt() > 0 || too_many(&chunk);
     let (ended, stop) =

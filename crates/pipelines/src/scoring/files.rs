@@ -1,16 +1,17 @@
-//! Tables in files of this machine: CSV, TSV, JSONL and XLSX, read row by row and written whole. Everything here blocks:
-//! call it off the runtime. Nothing here knows of jobs, models or the data store.
+//! Tables in files of this machine that are scored: CSV, TSV, JSONL and XLSX, read row by row and written whole. Everything
+//! here blocks: call it off the runtime. Nothing here knows of jobs, models or the data store. What other slices need of
+//! such files too is in [`crate::table_files`].
 //!
-//! **Reading.** A file is never in memory: a row of CSV, TSV or JSONL is at most [`ROW_BYTES_MAX`] long. A workbook keeps
-//! its texts in one list, which is held whole, so its size has a limit: [`XLSX_BYTES_MAX`], [`XLSX_TEXT_BYTES_MAX`].
+//! **Reading.** A file is never in memory: a row is at most [`ROW_BYTES_MAX`](crate::table_files::ROW_BYTES_MAX) long. A
+//! workbook keeps its texts in one list, which is held whole, so its size has limits.
 //!
 //! **Writing.** [`export`] goes through the source once more and puts scores beside what is there. The new file stands
 //! beside the old one until it is whole and on disk, and then takes its place.
 //! - What was not scored stays as it was, in CSV and TSV with its quotes, in JSONL with its spaces and order.
-//! - A text of a model that a spreadsheet program would run as a formula gets a `'` before it in CSV and TSV.
+//! - A text that a spreadsheet program would run as a formula gets a `'` before it in CSV and TSV, unless it comes from such a
+//!   file and is not the model's.
 //! - A workbook is a new one, with values. Formats, formulas and further sheets of the original are not in it.
 
-mod cell;
 mod columns;
 mod csv;
 mod export;
@@ -20,7 +21,6 @@ mod place;
 #[cfg(test)]
 mod tests;
 mod workbook;
-mod xlsx;
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -32,11 +32,10 @@ use super::layout::Row;
 use super::places::Rows;
 use super::settings::{Format, Source};
 use super::{Error, Result};
-use cell::Record;
+use crate::table_files::csv::{COMMA, TAB};
+use crate::table_files::{Cell, Record, XlsxReader};
 
 pub use export::{Export, export};
-pub use lines::ROW_BYTES_MAX;
-pub use xlsx::{XLSX_BYTES_MAX, XLSX_TEXT_BYTES_MAX};
 
 const HASH_BUFFER_BYTES: usize = 256 * 1024;
 
@@ -72,11 +71,17 @@ fn reader(source: &Source, fields: &[String]) -> Result<Box<dyn Reader>> {
         return Err(Error::Invalid("a Google sheet is not read as a file".to_owned()));
     };
     Ok(match format {
-        Format::Csv => Box::new(csv::CsvReader::open(path, csv::COMMA)?),
-        Format::Tsv => Box::new(csv::CsvReader::open(path, csv::TAB)?),
+        Format::Csv => Box::new(csv::CsvReader::open(path, COMMA)?),
+        Format::Tsv => Box::new(csv::CsvReader::open(path, TAB)?),
         Format::Jsonl => Box::new(jsonl::JsonlReader::open(path, fields.to_vec())?),
-        Format::Xlsx => Box::new(xlsx::XlsxReader::open(path, sheet.as_deref())?),
+        Format::Xlsx => Box::new(XlsxReader::open(open_file(path)?, path, sheet.as_deref())?),
     })
+}
+
+impl Reader for XlsxReader {
+    fn next(&mut self) -> Result<Option<Record>> {
+        Ok(self.next_row()?)
+    }
 }
 
 /// Only the texts.
@@ -87,7 +92,7 @@ impl Rows for Texts {
         let record = self.0.next()?;
         Ok(record.map(|Record { number, cells, .. }| Row {
             number,
-            cells: cells.into_iter().map(cell::Cell::into_text).collect(),
+            cells: cells.into_iter().map(Cell::into_text).collect(),
         }))
     }
 }

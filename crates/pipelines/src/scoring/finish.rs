@@ -16,7 +16,8 @@ use super::places::{Exported, Filled, FilledRow};
 use super::producer::Wanted;
 use super::settings::Target;
 use super::sheet::SheetId;
-use super::tables::{StoredSheet, Tables};
+use super::status::UnitCounts;
+use super::tables::{AnsweredUnit, StoredSheet, Tables};
 use super::{Error, Result, Scoring, chunk, files};
 
 /// The kind.
@@ -62,11 +63,16 @@ pub(super) async fn run(scoring: Scoring, context: JobContext, payload: FinishPa
     let mut done: Done = context.data()?.unwrap_or_default();
     loop {
         let totals = scoring.inner.tables.totals(sheet.stored.seq).await?;
-        let blanks = totals.failed > 0 && done.rounds < sheet.stored.settings.work.fill_rounds;
+        let fill_chunk = sheet.stored.fill_chunk;
+        let failed = match fill_chunk {
+            Some(chunk) => scoring.chunk(&sheet.stored, chunk).await?.failed,
+            None => totals.failed,
+        };
+        let blanks = failed > 0 && done.rounds < sheet.stored.settings.work.fill_rounds;
         if !blanks && totals.scored == 0 {
             break;
         }
-        let wanted = if blanks { Wanted::Failed } else { Wanted::Nothing };
+        let wanted = if blanks { Wanted::Failed { chunk: fill_chunk } } else { Wanted::Nothing };
         let (ended, stop) = pipeline::run(&scoring, &context, Arc::clone(&sheet), wanted).await?;
         if blanks && matches!(stop, None | Some(Stop::Sink(_))) {
             info!(sheet = %id, round = done.rounds + 1, ?ended, "went over blanks");
@@ -95,7 +101,7 @@ pub(super) async fn run(scoring: Scoring, context: JobContext, payload: FinishPa
         );
         return Ok(Outcome::Fail(JobError::new(Reason::Failure, why)));
     }
-    Ok(Outcome::Done(Json::of(&totals)?))
+    Ok(Outcome::Done(Json::of(&UnitCounts::of(&totals))?))
 }
 
 /// Writes the file of a sheet with all that is known so far; nothing for one whose scores go elsewhere.
@@ -153,9 +159,10 @@ impl<'a> StoredCells<'a> {
         let (seq, last) = (self.sheet.seq, first + PAGE_ROWS - 1);
         let blank = || vec![None; self.sheet.plan.targets.len()];
         let texts = Tables::texts(self.connection, seq, (first, last))?;
-        self.page = texts.into_iter().map(|(row, text)| (row, FilledRow { text, cells: blank() })).collect();
+        let row = |text| FilledRow { text, cells: blank(), answered_by: Vec::new() };
+        self.page = texts.into_iter().map(|(number, text)| (number, row(text))).collect();
         let mut at = 0;
-        for (row, block, cells) in Tables::answered(self.connection, seq, (first, last))? {
+        for AnsweredUnit { row, block, cells, by } in Tables::answered(self.connection, seq, (first, last))? {
             while self.page.get(at).is_some_and(|(number, _)| *number < row) {
                 at += 1;
             }
@@ -165,6 +172,7 @@ impl<'a> StoredCells<'a> {
             for (target, value) in self.sheet.targets(block).zip(cells) {
                 filled.cells[target] = Some(value).filter(|value| !value.is_null());
             }
+            filled.answered_by.extend(by.filter(|by| !filled.answered_by.contains(by)));
         }
         self.next = last + 1;
         Ok(())

@@ -40,6 +40,10 @@ pub struct Gauges {
     pub cache_hits: Gauge,
     /// Units that were not.
     pub cache_misses: Gauge,
+    /// Units whose answer in the cache was too old.
+    pub cache_expired: Gauge,
+    /// Answers that were put into the cache.
+    pub cache_written: Gauge,
 }
 
 /// Says that nothing waits or is asked any more, however a run ends. One beside it that goes on says anew what it does.

@@ -118,6 +118,20 @@ async fn wait_for(shared: Arc<Shared>, unit: Unit, wait: Duration) -> Unit {
 /// One call, and what its end means for the unit.
 async fn ask(shared: Arc<Shared>, mut unit: Unit) -> Asked {
     let sheet = &shared.sheet;
+    // The fallback's turn has just come: its cache was not looked at before.
+    if unit.fallback && unit.tries == 0 && sheet.stored.settings.cache == CacheMode::Auto {
+        match sheet.cached(&shared.scoring, &unit).await {
+            Ok(Some(cells)) => {
+                let end = End::Scored { cells, by: sheet.answered_by(&unit), cached: true, key: None };
+                return Asked::Through(Settled { unit, end });
+            }
+            Ok(None) => {}
+            Err(error) => {
+                shared.stop.with_error(&error);
+                return Asked::Through(Settled { unit, end: End::Dropped });
+            }
+        }
+    }
     let route = sheet.route_for(&unit).clone();
     let request = sheet.prompt.request(&unit.text, unit.block, route.model());
     let ask = Ask {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::settings::{CATEGORIES_MAX, Category, Mode};
 use super::{Error, Result};
+use crate::table_files::harmless;
 
 /// Most rows above the first text.
 pub const HEAD_ROWS_MAX: u64 = 1_000;
@@ -147,7 +148,11 @@ fn by_columns(text: &str, head: &[Row], categories: &[Category], mode: &Mode) ->
             "the table is empty: it needs a first row that names its columns".to_owned(),
         ));
     };
-    let column = |name: &str| (0..names.cells.len()).find(|column| names.cell(*column) == name);
+    // As it is, or as an export wrote it so that no spreadsheet program runs it.
+    let column = |name: &str| {
+        let is_named = |column: &usize| [name, &*harmless(name.into())].contains(&names.cell(*column));
+        (0..names.cells.len()).find(is_named)
+    };
     let Some(text_column) = column(text) else {
         let known: Vec<&str> = (0..names.cells.len()).map(|column| names.cell(column)).collect();
         return Err(Error::Invalid(format!(

@@ -11,7 +11,7 @@ use super::live::LiveSheet;
 use super::places::{Exported, FilledRow};
 use super::sheet::{HOLDS, OUTAGE, SheetId};
 use super::tables::StoredSheet;
-use super::{Error, Result, Scoring, chunk, finish};
+use super::{Error, Result, Scoring, chunk, finish, status};
 
 /// Cancels what is left of a sheet. What was written stays, and the file is written with what is known.
 pub async fn cancel(scoring: &Scoring, id: &SheetId) -> Result<u64> {
@@ -76,7 +76,7 @@ async fn open(scoring: &Scoring, id: &SheetId, reasons: &[&str]) -> Result<u64> 
 pub enum Again {
     /// Exactly the units that failed, and chunks that failed.
     Failed,
-    /// One chunk that failed, by its number from 0.
+    /// What failed in one chunk, by its number from 0, and nothing of the others.
     Chunk(u64),
 }
 
@@ -98,10 +98,7 @@ pub async fn retry(scoring: &Scoring, id: &SheetId, again: Again) -> Result<Retr
     match again {
         Again::Failed => {
             retried.units = totals.failed;
-            // The pass over blanks is what asks for them, also where none was wanted before.
-            let rounds = sheet.settings.work.fill_rounds.max(1);
-            scoring.inner.tables.set_fill_rounds(sheet.seq, rounds).await?;
-            scoring.forget(id);
+            fill(scoring, &sheet, None).await?;
             let filter = Filter {
                 kind: Some(chunk::KIND.to_owned()),
                 process_id: Some(id.process()),
@@ -115,15 +112,21 @@ pub async fn retry(scoring: &Scoring, id: &SheetId, again: Again) -> Result<Retr
                 QueueError::NotFound(_) => Error::Invalid(format!("{id} has no chunk {}", number + 1)),
                 error => error.into(),
             })?;
-            if !matches!(job.job.state, State::Failed | State::Cancelled) {
+            let chunk = scoring.chunk(&sheet, number).await?;
+            let state = status::state_of(&sheet, &chunk, job.job.state);
+            let runs = matches!(state, State::Failed | State::Cancelled);
+            if !state.is_terminal() || !runs && chunk.failed == 0 {
                 return Err(Error::Invalid(format!(
-                    "chunk {} is {}: only a chunk that failed or was cancelled is run again",
-                    number + 1,
-                    job.job.state
+                    "chunk {} is {state}: only a chunk that failed, was cancelled or has blanks is tried again",
+                    number + 1
                 )));
             }
-            queue.retry(id.chunk(number), false).await?;
-            retried.chunks = 1;
+            fill(scoring, &sheet, Some(number)).await?;
+            retried.units = chunk.failed;
+            if runs {
+                queue.retry(id.chunk(number), false).await?;
+                retried.chunks = 1;
+            }
         }
     }
     if retried.units + retried.chunks > 0 {
@@ -135,6 +138,14 @@ pub async fn retry(scoring: &Scoring, id: &SheetId, again: Again) -> Result<Retr
         }
     }
     Ok(retried)
+}
+
+/// The pass over blanks is what asks for them, also where none was wanted before.
+async fn fill(scoring: &Scoring, sheet: &StoredSheet, chunk: Option<u64>) -> Result<()> {
+    let rounds = sheet.settings.work.fill_rounds.max(1);
+    scoring.inner.tables.set_fill(sheet.seq, rounds, chunk).await?;
+    scoring.forget(&SheetId::named(&sheet.id));
+    Ok(())
 }
 
 /// Writes the file of a sheet now, with what is known so far.

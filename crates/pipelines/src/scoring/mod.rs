@@ -89,6 +89,12 @@ pub enum Error {
     Sink(#[from] places::SinkError),
 }
 
+impl From<crate::table_files::TableError> for Error {
+    fn from(error: crate::table_files::TableError) -> Self {
+        Self::Table(error.0)
+    }
+}
+
 /// A result of this slice.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 

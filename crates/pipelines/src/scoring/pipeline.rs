@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use longhaul_llm::{Class, Error as LlmError, Route};
 use longhaul_queue::JobContext;
+use serde_json::Value;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -18,7 +19,7 @@ use super::gauges::{Gauges, Rest};
 use super::invoker::InvokerPool;
 use super::live::LiveSheet;
 use super::producer::{Producer, Wanted};
-use super::tables::Chunk;
+use super::tables::{AnsweredBy, Chunk};
 use super::unit::Unit;
 use super::validation::Validator;
 use super::writer::{Ended, Writer};
@@ -130,7 +131,7 @@ impl Shared {
         error.outage.is_some() && (error.class == Class::Unreachable || !self.unanswered_for_long)
     }
 
-    /// A unit that is to be asked again; the unit itself when nothing is left to try.
+    /// A unit that is to be asked again, the other model's turn included; the unit itself when nothing is left to try.
     pub(super) fn try_again(&self, unit: Unit, hopeless: bool) -> Result<Unit, Unit> {
         unit.again(self.sheet.stored.settings.work.unit_retries, self.sheet.fallback.is_some(), hopeless)
     }
@@ -156,10 +157,10 @@ pub(super) async fn run(
     wanted: Wanted,
 ) -> Result<(Ended, Option<Stop>)> {
     let (rows, before) = match &wanted {
-        Wanted::Chunk { chunk, .. } => {
-            ((chunk.first_row, chunk.last_row), (chunk.settled() + chunk.scored, chunk.units))
+        Wanted::Chunk { chunk, failed } => {
+            ((chunk.first_row, chunk.last_row), (through(chunk, *failed), chunk.units))
         }
-        Wanted::Failed | Wanted::Nothing => {
+        Wanted::Failed { .. } | Wanted::Nothing => {
             let totals = scoring.inner.tables.totals(sheet.stored.seq).await?;
             (
                 (totals.first_row, totals.last_row),
@@ -220,12 +221,35 @@ pub(super) async fn run(
     Ok((ended?, stop))
 }
 
+/// Units of a chunk that are not asked in this run: what failed counts as through only where it is not tried again.
+fn through(chunk: &Chunk, failed_again: bool) -> u64 {
+    let failed = if failed_again { chunk.failed } else { 0 };
+    (chunk.settled() + chunk.scored).saturating_sub(failed)
+}
+
 /// As many judges as cores.
 fn validators() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
 impl LiveSheet {
+    /// Who answers a unit.
+    pub(super) fn answered_by(&self, unit: &Unit) -> AnsweredBy {
+        let route = self.route_for(unit);
+        let fallback = unit.fallback && self.fallback.is_some();
+        AnsweredBy { profile: route.profile().to_owned(), model: route.model().to_owned(), fallback }
+    }
+
+    /// The answer to a unit that the cache has of the model whose turn it is.
+    pub(super) async fn cached(&self, scoring: &Scoring, unit: &Unit) -> Result<Option<Vec<Value>>> {
+        let key = self.prompt.key(&unit.text, unit.block, self.route_for(unit));
+        let now = scoring.inner.queue.clock().now();
+        let keys = vec![(key, self.stored.targets(unit.block).len())];
+        let found = scoring.inner.tables.cached(keys, now).await?;
+        found.note(&scoring.inner.gauges);
+        Ok(found.get(&key).map(<[Value]>::to_vec))
+    }
+
     /// The model whose turn it is.
     pub(super) fn route_for(&self, unit: &Unit) -> &Route {
         match &self.fallback {

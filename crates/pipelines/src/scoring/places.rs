@@ -35,6 +35,8 @@ pub struct FilledRow {
     pub text: String,
     /// By target of the plan; blank where there is none.
     pub cells: Vec<Option<Value>>,
+    /// Who gave them, as `PROFILE/MODEL`, each once.
+    pub answered_by: Vec<String>,
 }
 
 /// What was written to a file.

@@ -5,11 +5,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use longhaul_llm::cache::CacheMode;
+use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::Result;
 use super::pipeline::Shared;
-use super::tables::{CacheKey, Cached, Chunk, KeptRow, OpenUnit, StoredSheet, UnitState};
+use super::tables::{AnsweredBy, CacheKey, Chunk, KeptRow, OpenUnit, StoredSheet, UnitState};
 use super::unit::{End, Settled, Unit};
 
 /// Rows read at once.
@@ -25,8 +26,11 @@ pub(super) enum Wanted {
         /// Whether what failed is tried again.
         failed: bool,
     },
-    /// Those of the whole sheet that failed.
-    Failed,
+    /// Those of the whole sheet that failed, or of one of its chunks.
+    Failed {
+        /// The only chunk.
+        chunk: Option<u64>,
+    },
     /// None: only answers that are not written yet.
     Nothing,
 }
@@ -44,7 +48,7 @@ impl Producer {
     pub(super) async fn run(mut self, wanted: Wanted) {
         let made = match wanted {
             Wanted::Chunk { chunk, failed } => self.chunk(&chunk, failed).await,
-            Wanted::Failed => self.failed().await,
+            Wanted::Failed { chunk } => self.failed(chunk).await,
             Wanted::Nothing => Ok(()),
         };
         if let Err(error) = made {
@@ -77,18 +81,22 @@ impl Producer {
     }
 
     /// Goes through the chunks, since a unit knows its own, and takes what failed in each.
-    async fn failed(&mut self) -> Result<()> {
+    async fn failed(&mut self, only: Option<u64>) -> Result<()> {
         let (tables, seq) = (self.shared.scoring.inner.tables.clone(), self.shared.sheet.stored.seq);
-        let mut number = 0;
+        let mut number = only.unwrap_or(0);
         loop {
             let chunks = tables.chunks(seq, number, PAGE_ROWS).await?;
             let Some(last) = chunks.last().map(|chunk| chunk.chunk) else { return Ok(()) };
-            for chunk in chunks.iter().filter(|chunk| chunk.failed > 0) {
+            let wanted = |chunk: &&Chunk| chunk.failed > 0 && only.is_none_or(|only| chunk.chunk == only);
+            for chunk in chunks.iter().filter(wanted) {
                 if !self.failed_of(chunk).await? {
                     return Ok(());
                 }
             }
             number = last + 1;
+            if only.is_some() {
+                return Ok(());
+            }
         }
     }
 
@@ -124,20 +132,15 @@ impl Producer {
             let cached = known.remove(&(unit.row, unit.block));
             self.produced += 1;
             let taken = match cached {
-                Some((cells, model)) => {
-                    unit.tries = 0;
-                    self.shared.gauges.cache_hits.add(1);
-                    let end = End::Scored { cells, model, cached: true, key: None };
+                Some((cells, by)) => {
+                    let end = End::Scored { cells, by, cached: true, key: None };
                     self.write.send(Settled { unit, end }).await.is_ok()
                 }
                 None if self.shared.sheet.stored.settings.cache == CacheMode::Only => {
                     unit.went_wrong("no answer is known, and nobody is to be asked".to_owned());
                     self.write.send(Settled { unit, end: End::Failed }).await.is_ok()
                 }
-                None => {
-                    self.shared.gauges.cache_misses.add(1);
-                    self.invoke.send(unit).await.is_ok()
-                }
+                None => self.invoke.send(unit).await.is_ok(),
             };
             if !taken {
                 return Ok(false);
@@ -146,31 +149,43 @@ impl Producer {
         Ok(true)
     }
 
-    /// Answers from the cache, by row and block.
-    async fn known(&self, units: &[Unit]) -> Result<HashMap<(u64, u32), (Vec<serde_json::Value>, String)>> {
+    /// Answers from the cache, by row and block, with who gave them. The fallback's are looked at when its turn comes, after
+    /// the first model was asked; at once only where nobody is asked.
+    async fn known(&self, units: &[Unit]) -> Result<Known> {
         let sheet = &self.shared.sheet;
-        if sheet.stored.settings.cache == CacheMode::Off {
-            return Ok(HashMap::new());
-        }
-        let mut known = HashMap::new();
-        for route in std::iter::once(&sheet.route).chain(&sheet.fallback) {
+        let (cache, fallback) = (sheet.stored.settings.cache, sheet.fallback.is_some());
+        let turns: &[bool] = match cache {
+            CacheMode::Off => &[],
+            CacheMode::Only if fallback => &[false, true],
+            _ => &[false],
+        };
+        let mut known = Known::new();
+        for turn in turns {
             let open = units.iter().filter(|unit| !known.contains_key(&(unit.row, unit.block)));
-            let open: Vec<(&Unit, CacheKey)> =
-                open.map(|unit| (unit, sheet.prompt.key(&unit.text, unit.block, route))).collect();
+            let open: Vec<(Unit, CacheKey)> = open
+                .map(|unit| Unit { fallback: *turn, ..unit.clone() })
+                .map(|unit| {
+                    let key = sheet.prompt.key(&unit.text, unit.block, sheet.route_for(&unit));
+                    (unit, key)
+                })
+                .collect();
             let now = self.shared.scoring.inner.queue.clock().now();
-            let keys = open.iter().map(|(_, key)| *key).collect();
+            let width = |unit: &Unit| sheet.stored.targets(unit.block).len();
+            let keys = open.iter().map(|(unit, key)| (*key, width(unit))).collect();
             let found = self.shared.scoring.inner.tables.cached(keys, now).await?;
+            found.note(&self.shared.gauges);
             for (unit, key) in open {
-                // An answer of another shape is no answer.
-                let fits = |cached: &&Cached| cached.cells.len() == sheet.stored.targets(unit.block).len();
-                if let Some(cached) = found.get(&key).filter(fits) {
-                    known.insert((unit.row, unit.block), (cached.cells.clone(), cached.model.clone()));
+                if let Some(cells) = found.get(&key) {
+                    known.insert((unit.row, unit.block), (cells.to_vec(), sheet.answered_by(&unit)));
                 }
             }
         }
         Ok(known)
     }
 }
+
+/// Cells and who gave them, by row and block.
+type Known = HashMap<(u64, u32), (Vec<Value>, AnsweredBy)>;
 
 fn units_of(chunk: u64, row: KeptRow, sheet: &StoredSheet) -> Vec<Unit> {
     let what: (Arc<str>, Arc<[u32]>) = (row.text.into(), row.filled.into());

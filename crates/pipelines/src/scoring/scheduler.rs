@@ -104,6 +104,8 @@ pub struct ChunkScheduler {
     rows: Vec<KeptRow>,
     bytes: usize,
     units: u64,
+    /// Rows that had all their cells before.
+    complete: u64,
     active: u64,
     /// Last row of chunks that are kept already.
     kept_to: Option<u64>,
@@ -138,6 +140,7 @@ impl ChunkScheduler {
             rows: Vec::new(),
             bytes: 0,
             units: 0,
+            complete: 0,
             active: 0,
             kept_to: None,
         };
@@ -189,8 +192,9 @@ impl ChunkScheduler {
         }
         let filled = filled(row, &self.sheet);
         self.active += 1;
-        self.units +=
-            (0..self.sheet.blocks()).filter(|block| !self.sheet.is_filled(*block, &filled)).count() as u64;
+        let units = self.sheet.row_units(&filled);
+        self.units += u64::from(units);
+        self.complete += u64::from(units == 0);
         self.bytes += text.len();
         self.rows.push(KeptRow { row: row.number, text: text.to_owned(), filled });
         Ok(())
@@ -205,7 +209,9 @@ impl ChunkScheduler {
             first_row: first.row,
             last_row: last.row,
             rows: rows.len() as u64,
+            processed_rows: std::mem::take(&mut self.complete),
             units: std::mem::take(&mut self.units),
+            updated_at: self.scoring.inner.queue.clock().now(),
             ..Chunk::default()
         };
         self.bytes = 0;

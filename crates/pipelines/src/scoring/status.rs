@@ -2,16 +2,18 @@
 //! ledger, so every process tells the same.
 
 use longhaul_llm::{Error as LlmError, NanoUsd, Scope, Totals};
-use longhaul_queue::State;
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::store::{Filter, ListRequest};
+use longhaul_queue::{Job, State, Timestamp};
 use serde::Serialize;
 
-use super::chunk::HeldNote;
+use super::chunk::{self, HeldNote};
 use super::places::Exported;
+use super::settings::ModelName;
 use super::sheet::{HOLDS, OUTAGE, SheetId};
-use super::tables::{Chunk, StoredSheet};
+use super::tables::{Chunk, Pace, StoredSheet};
 use super::{Result, Scoring};
+use crate::numbered;
 
 /// Where a sheet stands.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -30,6 +32,13 @@ pub struct Status {
     pub chunks: ChunkCounts,
     /// Units of all chunks together.
     pub units: UnitCounts,
+    /// Who answered how many of them.
+    pub answered_by: Vec<AnsweredUnits>,
+    /// Seconds until all units are answered, by the pace so far without pauses; absent where that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eta_seconds: Option<u64>,
+    /// When something became of a unit last.
+    pub updated_at: Timestamp,
     /// What was spent, and what may have been.
     pub spent: Totals,
     /// Calls that were answered and paid for, and whose answers a crash took before they were stored. Known while no
@@ -68,6 +77,8 @@ pub struct UnitCounts {
     pub total: u64,
     /// Rows with a text.
     pub rows: u64,
+    /// Rows all of whose units have an answer or are left blank.
+    pub processed_rows: u64,
     /// Answered and not written yet.
     pub scored: u64,
     /// Written.
@@ -82,7 +93,33 @@ pub struct UnitCounts {
     pub asked: u64,
 }
 
+/// What one model answered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AnsweredUnits {
+    /// The profile of its provider.
+    pub profile: String,
+    /// The model.
+    pub model: String,
+    /// Units with an answer of it, those from the cache included.
+    pub units: u64,
+}
+
 impl UnitCounts {
+    /// Those of chunks.
+    pub(super) fn of(totals: &Chunk) -> Self {
+        Self {
+            total: totals.units,
+            rows: totals.rows,
+            processed_rows: totals.processed_rows,
+            scored: totals.scored,
+            written: totals.written,
+            failed: totals.failed,
+            edited: totals.edited,
+            cached: totals.cached,
+            asked: totals.asked,
+        }
+    }
+
     /// Units that need no model any more.
     pub fn answered(&self) -> u64 {
         self.scored + self.written + self.failed + self.edited
@@ -132,7 +169,7 @@ pub struct ChunkStatus {
     /// Its units.
     #[serde(flatten)]
     pub chunk: Chunk,
-    /// The state of its job.
+    /// The state of its job; that of its units, where they were answered after it failed.
     pub state: State,
     /// How often it was run again.
     pub retries: u32,
@@ -173,6 +210,10 @@ impl Status {
             State::Failed => SheetState::Failed,
             _ => SheetState::Running,
         };
+        let made_up = match count(State::Failed) + count(State::Cancelled) {
+            0 => (0, 0),
+            _ => made_up(scoring, sheet, &id).await?,
+        };
         let at_work = count(State::Running) > 0 || ended == State::Running;
         let failed = manifest.and_then(|detail| detail.job.error).map(|error| error.text);
         let (held, message) = held.map_or((None, failed), |(held, message)| (Some(held), Some(message)));
@@ -190,21 +231,15 @@ impl Status {
             held,
             chunks: ChunkCounts {
                 total: totals.chunk,
-                completed: count(State::Succeeded),
+                completed: count(State::Succeeded) + made_up.0 + made_up.1,
                 running: count(State::Running),
-                failed: count(State::Failed),
-                cancelled: count(State::Cancelled),
+                failed: count(State::Failed).saturating_sub(made_up.0),
+                cancelled: count(State::Cancelled).saturating_sub(made_up.1),
             },
-            units: UnitCounts {
-                total: totals.units,
-                rows: totals.rows,
-                scored: totals.scored,
-                written: totals.written,
-                failed: totals.failed,
-                edited: totals.edited,
-                cached: totals.cached,
-                asked: totals.asked,
-            },
+            units: UnitCounts::of(&totals),
+            answered_by: answered_by(sheet, &totals),
+            eta_seconds: eta_seconds(sheet, &totals).filter(|_| state == SheetState::Running),
+            updated_at: totals.updated_at.max(sheet.made_at),
             lost_calls: (!at_work).then(|| spent.calls.saturating_sub(totals.asked)),
             spent,
             estimated_usd: sheet.settings.estimate_usd,
@@ -231,6 +266,80 @@ impl Status {
             return None;
         }
         Some(self.spent.cost.scaled(self.units.total as f64 / answered as f64))
+    }
+}
+
+/// Who answered how many units.
+fn answered_by(sheet: &StoredSheet, totals: &Chunk) -> Vec<AnsweredUnits> {
+    let answered = totals.scored + totals.written + totals.edited;
+    let counts = [answered.saturating_sub(totals.by_fallback), totals.by_fallback];
+    let models = std::iter::once(&sheet.settings.model).chain(&sheet.settings.fallback);
+    let units = |(name, units): (&ModelName, u64)| AnsweredUnits {
+        profile: name.profile.clone(),
+        model: name.model.clone(),
+        units,
+    };
+    models.zip(counts).map(units).collect()
+}
+
+fn eta_seconds(sheet: &StoredSheet, totals: &Chunk) -> Option<u64> {
+    let Pace { units, worked_ms, .. } = sheet.pace;
+    let answered = totals.settled() + totals.scored;
+    let left = totals.units.saturating_sub(answered);
+    if units == 0 || worked_ms == 0 {
+        return None;
+    }
+    Some(left.saturating_mul(worked_ms).div_ceil(units.saturating_mul(1_000)))
+}
+
+/// The state of a chunk: that of its job, unless others have answered its units since.
+pub(super) fn state_of(sheet: &StoredSheet, chunk: &Chunk, job: State) -> State {
+    let whole = chunk.settled() >= chunk.units;
+    match job {
+        State::Failed | State::Cancelled
+            if whole && !chunk.failed_more_than(sheet.settings.work.failed_share_max) =>
+        {
+            State::Succeeded
+        }
+        state => state,
+    }
+}
+
+/// How many chunks failed and were cancelled whose units were answered all the same.
+async fn made_up(scoring: &Scoring, sheet: &StoredSheet, id: &SheetId) -> Result<(u64, u64)> {
+    let mut made_up = (0, 0);
+    let mut cursor = None;
+    loop {
+        let filter = Filter {
+            kind: Some(chunk::KIND.to_owned()),
+            states: vec![State::Failed, State::Cancelled],
+            process_id: Some(id.process()),
+            ..Filter::default()
+        };
+        let page = ListRequest { filter, newest_first: false, cursor, limit: PAGE_MAX };
+        let page = scoring.inner.queue.list(page).await?;
+        for job in &page.items {
+            let chunk = scoring.chunk(sheet, numbered::number(job.id)).await?;
+            match (state_of(sheet, &chunk, job.state), job.state) {
+                (State::Succeeded, State::Failed) => made_up.0 += 1,
+                (State::Succeeded, State::Cancelled) => made_up.1 += 1,
+                _ => {}
+            }
+        }
+        cursor = page.next;
+        if cursor.is_none() {
+            return Ok(made_up);
+        }
+    }
+}
+
+/// How often a job was run again. The failure that has not led to a run yet, or never will, is not counted.
+fn re_runs(job: &Job) -> u32 {
+    match job.state {
+        State::Running | State::Parked | State::Succeeded => job.spent.attempt,
+        State::Blocked | State::Scheduled | State::Ready | State::Failed | State::Cancelled => {
+            job.spent.attempt.saturating_sub(1)
+        }
     }
 }
 
@@ -262,12 +371,14 @@ pub async fn chunks(
         let job = jobs.iter().find(|detail| detail.job.id == id.chunk(chunk.chunk));
         let Some(detail) = job else { continue };
         let running = detail.job.state == State::Running;
+        let state = state_of(sheet, &chunk, detail.job.state);
+        let is_made_up = state != detail.job.state;
         found.push(ChunkStatus {
             name: format!("chunk-{:04}", chunk.chunk + 1),
             chunk,
-            state: detail.job.state,
-            retries: detail.job.spent.attempt,
-            last_error: detail.job.error.as_ref().map(|error| error.text.clone()),
+            state,
+            retries: re_runs(&detail.job),
+            last_error: detail.job.error.as_ref().filter(|_| !is_made_up).map(|error| error.text.clone()),
             stages: detail
                 .progress
                 .as_ref()

@@ -3,7 +3,7 @@
 use longhaul_queue::Timestamp;
 use longhaul_stores::sqlite::{Db, DbError, DbResult};
 use rusqlite::{Connection, OptionalExtension as _, Row as SqlRow, params};
-use serde::{Deserialize, Serialize};
+use serde::{Serialize, Serializer};
 
 use super::layout::Plan;
 use super::places::Exported;
@@ -15,10 +15,12 @@ mod cache;
 mod quota;
 mod units;
 
-pub use cache::{CACHE_ENTRIES_MAX, CACHE_TTL, CacheKey, Cached};
-pub use units::{OpenUnit, ScoredUnit, UnitEnd, UnitRow, UnitState};
+pub use cache::{CACHE_ENTRIES_MAX, CACHE_TTL, CacheKey, Found};
+pub(super) use units::AnsweredUnit;
+pub use units::{AnsweredBy, OpenUnit, ScoredUnit, UnitEnd, UnitRow, UnitState};
 
-const MIGRATIONS: [&str; 2] = [include_str!("tables.sql"), include_str!("tables_2.sql")];
+const MIGRATIONS: [&str; 3] =
+    [include_str!("tables.sql"), include_str!("tables_2.sql"), include_str!("tables_3.sql")];
 /// Rows deleted in one transaction.
 const REMOVE_ROWS: usize = 5_000;
 
@@ -45,13 +47,29 @@ pub struct StoredSheet {
     pub read_whole: bool,
     /// What its end came to.
     pub exported: Option<Exported>,
+    /// How fast units came in.
+    pub pace: Pace,
+    /// The only chunk whose blanks are gone over at the end, from 0; all of them by default.
+    pub fill_chunk: Option<u64>,
+}
+
+/// How fast units of a sheet came in, pauses left out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pace {
+    /// Units that came in.
+    pub units: u64,
+    /// The time that they took, in milliseconds.
+    pub worked_ms: u64,
+    /// When the last ones came.
+    pub settled_at: Option<Timestamp>,
 }
 
 impl StoredSheet {
     /// One that is not stored, to try things out.
     pub(super) fn unmade(settings: SheetSettings, plan: Plan) -> Self {
         let made_at = Timestamp::from_millis(0);
-        Self { seq: 0, id: String::new(), settings, plan, made_at, read_whole: false, exported: None }
+        let (seq, id, pace) = (0, String::new(), Pace::default());
+        Self { seq, id, settings, plan, made_at, read_whole: false, exported: None, pace, fill_chunk: None }
     }
 
     /// Requests that a row takes.
@@ -64,6 +82,11 @@ impl StoredSheet {
         self.targets(block).all(|target| filled.iter().any(|filled| *filled as usize == target))
     }
 
+    /// Requests that a row takes whose targets among these have a value.
+    pub fn row_units(&self, filled: &[u32]) -> u32 {
+        (0..self.blocks()).map(|block| u32::from(!self.is_filled(block, filled))).sum()
+    }
+
     /// Targets of a block.
     pub fn targets(&self, block: u32) -> std::ops::Range<usize> {
         self.plan.block_targets(block, &self.settings.mode, self.settings.work.block_categories)
@@ -71,16 +94,21 @@ impl StoredSheet {
 }
 
 /// A chunk and what became of its units.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Chunk {
-    /// Its number, from 0.
+    /// Its number, from 0; people are told it from 1, and so are rows.
+    #[serde(serialize_with = "from_one")]
     pub chunk: u64,
     /// First row, from 0.
+    #[serde(serialize_with = "from_one")]
     pub first_row: u64,
     /// Last row.
+    #[serde(serialize_with = "from_one")]
     pub last_row: u64,
     /// Rows with a text.
     pub rows: u64,
+    /// Rows all of whose units have an answer or are left blank.
+    pub processed_rows: u64,
     /// Requests that they take, those that had all cells before left out.
     pub units: u64,
     /// Answered and not written yet.
@@ -95,6 +123,10 @@ pub struct Chunk {
     pub cached: u64,
     /// Calls that brought an answer, usable or not.
     pub asked: u64,
+    /// Answered by the fallback.
+    pub by_fallback: u64,
+    /// When something became of a unit last.
+    pub updated_at: Timestamp,
 }
 
 impl Chunk {
@@ -102,6 +134,19 @@ impl Chunk {
     pub fn settled(&self) -> u64 {
         self.written + self.failed + self.edited
     }
+
+    /// Whether more units failed than this part of them.
+    pub fn failed_more_than(&self, share: f64) -> bool {
+        self.failed as f64 > share * self.units as f64
+    }
+}
+
+/// What is counted from 0 here, and from 1 wherever people and programs see it.
+pub(super) fn from_one<S: Serializer, N: Copy + Into<u64>>(
+    number: &N,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64((*number).into() + 1)
 }
 
 /// A text to be kept.
@@ -137,7 +182,9 @@ impl Tables {
     pub async fn find(&self, id: &str) -> Result<Option<StoredSheet>> {
         let id = id.to_owned();
         let sql =
-            "SELECT seq, id, settings, plan, made_at, read_whole, exported FROM score_sheets WHERE id = ?1";
+            "SELECT seq, id, settings, plan, made_at, read_whole, exported, settled_units, worked_ms, settled_at,
+                    fill_chunk
+             FROM score_sheets WHERE id = ?1";
         let found = self.read(move |connection| {
             connection.query_row(sql, [id], |row| Ok(sheet_of(row))).optional()?.transpose()
         });
@@ -156,8 +203,9 @@ impl Tables {
 
     /// Sheets that were made before one, by its number, newest first.
     pub async fn list_before(&self, seq: i64, limit: usize) -> Result<Vec<StoredSheet>> {
-        let sql = "SELECT seq, id, settings, plan, made_at, read_whole, exported FROM score_sheets
-                   WHERE seq < ?1 ORDER BY seq DESC LIMIT ?2";
+        let sql = "SELECT seq, id, settings, plan, made_at, read_whole, exported, settled_units, worked_ms, settled_at,
+                          fill_chunk
+                   FROM score_sheets WHERE seq < ?1 ORDER BY seq DESC LIMIT ?2";
         self.read(move |connection| {
             let mut statement = connection.prepare_cached(sql)?;
             let rows = statement.query_map(params![seq, limit], |row| Ok(sheet_of(row)))?;
@@ -176,11 +224,13 @@ impl Tables {
                 let filled = (!row.filled.is_empty()).then(|| list(&row.filled));
                 insert.execute(params![sheet, row.row, row.text, filled])?;
             }
-            let Chunk { chunk, first_row, last_row, rows, units, .. } = chunk;
+            let Chunk { chunk, first_row, last_row, rows, processed_rows, units, updated_at, .. } = chunk;
+            let updated_at = updated_at.as_millis();
             connection.execute(
-                "INSERT OR IGNORE INTO score_chunks (sheet, chunk, first_row, last_row, rows, units)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-                params![sheet, chunk, first_row, last_row, rows, units],
+                "INSERT OR IGNORE INTO score_chunks
+                 (sheet, chunk, first_row, last_row, rows, processed_rows, units, updated_at)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                params![sheet, chunk, first_row, last_row, rows, processed_rows, units, updated_at],
             )?;
             Ok(())
         })
@@ -201,11 +251,12 @@ impl Tables {
         self.write(move |connection| Ok(connection.execute(sql, params![sheet, target]).map(drop)?)).await
     }
 
-    /// Says anew how often blanks are gone over.
-    pub async fn set_fill_rounds(&self, sheet: i64, rounds: u32) -> Result<()> {
-        let sql =
-            "UPDATE score_sheets SET settings = json_set(settings, '$.work.fill_rounds', ?2) WHERE seq = ?1";
-        self.write(move |connection| Ok(connection.execute(sql, params![sheet, rounds]).map(drop)?)).await
+    /// Says anew how often blanks are gone over, and of which chunk; `None` for all.
+    pub async fn set_fill(&self, sheet: i64, rounds: u32, chunk: Option<u64>) -> Result<()> {
+        let sql = "UPDATE score_sheets
+                   SET settings = json_set(settings, '$.work.fill_rounds', ?2), fill_chunk = ?3 WHERE seq = ?1";
+        self.write(move |connection| Ok(connection.execute(sql, params![sheet, rounds, chunk]).map(drop)?))
+            .await
     }
 
     /// Notes what the end of a sheet came to; `None` when it goes on.
@@ -233,7 +284,8 @@ impl Tables {
     /// Chunks in their order, from a number on.
     pub async fn chunks(&self, sheet: i64, first: u64, limit: usize) -> Result<Vec<Chunk>> {
         let sql =
-            "SELECT chunk, first_row, last_row, rows, units, scored, written, failed, edited, cached, asked
+            "SELECT chunk, first_row, last_row, rows, units, scored, written, failed, edited, cached, asked,
+                          processed_rows, by_fallback, updated_at
                    FROM score_chunks WHERE sheet = ?1 AND chunk >= ?2 ORDER BY chunk LIMIT ?3";
         self.read(move |connection| {
             let mut statement = connection.prepare_cached(sql)?;
@@ -246,7 +298,8 @@ impl Tables {
     /// Chunks that some rows belong to.
     pub async fn chunks_between(&self, sheet: i64, first: u64, last: u64) -> Result<Vec<Chunk>> {
         let sql =
-            "SELECT chunk, first_row, last_row, rows, units, scored, written, failed, edited, cached, asked
+            "SELECT chunk, first_row, last_row, rows, units, scored, written, failed, edited, cached, asked,
+                          processed_rows, by_fallback, updated_at
                    FROM score_chunks WHERE sheet = ?1 AND first_row <= ?3 AND last_row >= ?2 ORDER BY chunk";
         self.read(move |connection| {
             let mut statement = connection.prepare_cached(sql)?;
@@ -259,7 +312,8 @@ impl Tables {
     /// All chunks together; `chunk` is how many there are.
     pub async fn totals(&self, sheet: i64) -> Result<Chunk> {
         let sql = "SELECT count(*), coalesce(min(first_row), 0), coalesce(max(last_row), 0), total(rows), total(units),
-                          total(scored), total(written), total(failed), total(edited), total(cached), total(asked)
+                          total(scored), total(written), total(failed), total(edited), total(cached), total(asked),
+                          total(processed_rows), total(by_fallback), coalesce(max(updated_at), 0)
                    FROM score_chunks WHERE sheet = ?1";
         self.read(move |connection| Ok(connection.query_row(sql, [sheet], totals_of)?)).await
     }
@@ -351,6 +405,12 @@ fn sheet_of(row: &SqlRow<'_>) -> DbResult<StoredSheet> {
         made_at: Timestamp::from_millis(row.get(4)?),
         read_whole: row.get(5)?,
         exported: exported.map(|text| parsed("exported", &text)).transpose()?,
+        pace: Pace {
+            units: row.get(7)?,
+            worked_ms: row.get(8)?,
+            settled_at: row.get::<_, Option<i64>>(9)?.map(Timestamp::from_millis),
+        },
+        fill_chunk: row.get(10)?,
     })
 }
 
@@ -367,6 +427,9 @@ fn chunk_of(row: &SqlRow<'_>) -> rusqlite::Result<Chunk> {
         edited: row.get(8)?,
         cached: row.get(9)?,
         asked: row.get(10)?,
+        processed_rows: row.get(11)?,
+        by_fallback: row.get(12)?,
+        updated_at: Timestamp::from_millis(row.get(13)?),
     })
 }
 
@@ -385,6 +448,9 @@ fn totals_of(row: &SqlRow<'_>) -> rusqlite::Result<Chunk> {
         edited: sum(8)?,
         cached: sum(9)?,
         asked: sum(10)?,
+        processed_rows: sum(11)?,
+        by_fallback: sum(12)?,
+        updated_at: Timestamp::from_millis(row.get(13)?),
     })
 }
 

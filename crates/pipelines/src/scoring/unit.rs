@@ -5,7 +5,7 @@ use std::sync::Arc;
 use longhaul_llm::{Answer, NanoUsd};
 use serde_json::Value;
 
-use super::tables::{CacheKey, ScoredUnit, UnitEnd, UnitRow};
+use super::tables::{AnsweredBy, CacheKey, ScoredUnit, UnitEnd, UnitRow};
 
 /// A unit on its way. What it used and what went wrong goes with it.
 #[derive(Debug, Clone)]
@@ -91,6 +91,7 @@ impl Unit {
 }
 
 /// An answer on its way to be judged.
+#[derive(Clone)]
 pub(super) struct Answered {
     pub(super) unit: Unit,
     pub(super) answer: Box<Answer>,
@@ -105,7 +106,7 @@ pub(super) struct Settled {
 /// How a unit got through.
 pub(super) enum End {
     /// With an answer.
-    Scored { cells: Vec<Value>, model: String, cached: bool, key: Option<CacheKey> },
+    Scored { cells: Vec<Value>, by: AnsweredBy, cached: bool, key: Option<CacheKey> },
     /// Without one.
     Failed,
     /// It was not asked, or not once more: the work was stopped.
@@ -113,17 +114,17 @@ pub(super) enum End {
 }
 
 impl Settled {
-    /// What is stored of it; nothing of one that was never answered.
-    pub(super) fn row(self, written: bool) -> Option<UnitRow> {
+    /// What is stored of it; nothing of one that was never answered. `row_units` is how many its row has.
+    pub(super) fn row(self, row_units: u32, written: bool) -> Option<UnitRow> {
         let Unit { chunk, row, block, asked, cost, trail, .. } = self.unit;
         let end = match self.end {
-            End::Scored { cells, model, cached, key } => {
-                UnitEnd::Scored(ScoredUnit { cells, model, cost, cached, asked, key, written })
+            End::Scored { cells, by, cached, key } => {
+                UnitEnd::Scored(ScoredUnit { cells, by, cost, cached, asked, key, written })
             }
             End::Failed => UnitEnd::Failed { reason: trail.join("; "), asked },
             End::Dropped if asked == 0 => return None,
             End::Dropped => UnitEnd::Dropped { asked },
         };
-        Some(UnitRow { chunk, row, block, end })
+        Some(UnitRow { chunk, row, block, row_units, end })
     }
 }

@@ -1,7 +1,8 @@
 //! The third stage: judges answers, off the async runtime, as many at once as there are cores. What cannot be used goes
-//! back through the lane; what nobody can answer goes on as failed.
+//! back through the lane; what nobody can answer goes on as failed. An answer whose judgement takes too long cannot be used.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use longhaul_llm::cache::CacheMode;
 use longhaul_llm::ledger::Event;
@@ -15,6 +16,8 @@ use super::unit::{Answered, End, Settled, Unit};
 
 /// Answers judged in one go.
 const AT_ONCE: usize = 32;
+/// Longest judgement of an answer.
+const JUDGE_LIMIT: Duration = Duration::from_secs(30);
 /// Scores outside of the range by this part of it are taken for the end of the range: models round.
 const TOLERANCE: f64 = 0.01;
 /// Scores are rounded to so many parts of one.
@@ -44,20 +47,16 @@ impl Validator {
                 self.shared.gauges.validation_queue.set(incoming.len() as u64);
             }
             let shared = Arc::clone(&self.shared);
-            let judged = tokio::task::spawn_blocking(move || {
-                answers.into_iter().map(|answered| judge(&shared, answered)).collect::<Vec<_>>()
-            });
-            let judged = match judged.await {
-                Ok(judged) => judged,
-                // A panic is a bug; the units would be missing in the count for ever.
-                Err(error) => {
-                    return self
-                        .shared
-                        .stop
-                        .set(Stop::Broken(format!("judging an answer panicked: {error}")));
-                }
-            };
+            let judged = in_time(answers, move |answered| judge(&shared, answered)).await;
             for verdict in judged {
+                let verdict = match verdict {
+                    Verdict::Judged(verdict) => verdict,
+                    Verdict::Late(answered) => unusable(&self.shared, answered, &too_slow()),
+                    // A panic is a bug; the unit would be missing in the count for ever.
+                    Verdict::Panicked => {
+                        return self.shared.stop.set(Stop::Broken("judging an answer panicked".to_owned()));
+                    }
+                };
                 let open = match verdict {
                     Ok(settled) => self.write.send(settled).await.is_ok(),
                     Err(unit) => self.again.send(unit).is_ok(),
@@ -70,9 +69,57 @@ impl Validator {
     }
 }
 
+/// What became of an answer.
+enum Verdict<T> {
+    Judged(T),
+    /// Its judgement took too long.
+    Late(Answered),
+    Panicked,
+}
+
+fn too_slow() -> String {
+    format!("judging the answer took more than {} s", JUDGE_LIMIT.as_secs())
+}
+
+/// Judges answers one after the other, off the runtime. A judgement that takes too long is left to itself, since nothing can
+/// end it, and the others go on elsewhere.
+async fn in_time<T: Send + 'static>(
+    answers: Vec<Answered>,
+    judge: impl Fn(Answered) -> T + Send + Sync + 'static,
+) -> Vec<Verdict<T>> {
+    let (answers, judge) = (Arc::new(answers), Arc::new(judge));
+    let mut verdicts = Vec::with_capacity(answers.len());
+    while verdicts.len() < answers.len() {
+        let (sender, mut judged) = mpsc::unbounded_channel();
+        let (from, all, judge) = (verdicts.len(), Arc::clone(&answers), Arc::clone(&judge));
+        tokio::task::spawn_blocking(move || {
+            for answered in &all[from..] {
+                // Nobody listens any more once one of them was late.
+                if sender.send(judge(answered.clone())).is_err() {
+                    return;
+                }
+            }
+        });
+        while verdicts.len() < answers.len() {
+            match tokio::time::timeout(JUDGE_LIMIT, judged.recv()).await {
+                Ok(Some(verdict)) => verdicts.push(Verdict::Judged(verdict)),
+                Ok(None) => {
+                    verdicts.push(Verdict::Panicked);
+                    return verdicts;
+                }
+                Err(_) => {
+                    verdicts.push(Verdict::Late(answers[verdicts.len()].clone()));
+                    break;
+                }
+            }
+        }
+    }
+    verdicts
+}
+
 /// A unit that is through, or one that has to be asked again.
 fn judge(shared: &Shared, answered: Answered) -> Result<Settled, Unit> {
-    let Answered { mut unit, answer } = answered;
+    let Answered { unit, answer } = answered;
     let sheet = &shared.sheet;
     let verdict = match answer.stop {
         AnswerStop::Length => Err("the answer was cut off".to_owned()),
@@ -88,20 +135,25 @@ fn judge(shared: &Shared, answered: Answered) -> Result<Settled, Unit> {
             let route = sheet.route_for(&unit);
             let kept = sheet.stored.settings.cache != CacheMode::Off;
             let key = kept.then(|| sheet.prompt.key(&unit.text, unit.block, route));
-            let end = End::Scored { cells, model: route.model().to_owned(), cached: false, key };
+            let end = End::Scored { cells, by: sheet.answered_by(&unit), cached: false, key };
             Ok(Settled { unit, end })
         }
-        Err(what) => {
-            for scope in &sheet.scopes {
-                shared.scoring.inner.llm.ledger().count(scope, Event::Repaired);
-            }
-            let hopeless = answer.stop == AnswerStop::Refused;
-            unit.went_wrong(format!("{}: {what}", sheet.route_for(&unit).model()));
-            match shared.try_again(unit, hopeless) {
-                Ok(unit) => Err(unit),
-                Err(unit) => Ok(Settled { unit, end: End::Failed }),
-            }
-        }
+        Err(what) => unusable(shared, Answered { unit, answer }, &what),
+    }
+}
+
+/// A unit whose answer cannot be used.
+fn unusable(shared: &Shared, answered: Answered, what: &str) -> Result<Settled, Unit> {
+    let Answered { mut unit, answer } = answered;
+    let sheet = &shared.sheet;
+    for scope in &sheet.scopes {
+        shared.scoring.inner.llm.ledger().count(scope, Event::Repaired);
+    }
+    let hopeless = answer.stop == AnswerStop::Refused;
+    unit.went_wrong(format!("{}: {what}", sheet.route_for(&unit).model()));
+    match shared.try_again(unit, hopeless) {
+        Ok(unit) => Err(unit),
+        Err(unit) => Ok(Settled { unit, end: End::Failed }),
     }
 }
 
@@ -181,6 +233,46 @@ mod tests {
             "required": ["name"]
         });
         (Mode::Free { schema: schema.clone() }, Person(schema::Compiled::new(&schema).unwrap()))
+    }
+
+    fn answered(row: u64) -> Answered {
+        let unit = Unit::new(0, row, 0, ("text".into(), Vec::new().into()));
+        let answer = json!({ "model": "m", "text": "", "stop": "end", "usage": {} });
+        Answered { unit, answer: serde_json::from_value(answer).unwrap() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_judgement_without_end_holds_up_no_other() {
+        let (free, stuck) = std::sync::mpsc::channel::<()>();
+        let stuck = std::sync::Mutex::new(stuck);
+        let (started, mut begun) = mpsc::unbounded_channel();
+        let judging = tokio::spawn(in_time((0..3).map(answered).collect(), move |answered: Answered| {
+            if answered.unit.row == 1 {
+                started.send(()).unwrap();
+                // Until the test is over.
+                let _ = stuck.lock().unwrap().recv();
+            }
+            answered.unit.row
+        }));
+        begun.recv().await.unwrap();
+        // The verdict before it is there by now: once it is taken, the wait for this one begins.
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        tokio::time::advance(JUDGE_LIMIT).await;
+        let verdicts = judging.await.unwrap();
+        assert!(matches!(
+            &verdicts[..],
+            [Verdict::Judged(0), Verdict::Late(late), Verdict::Judged(2)] if late.unit.row == 1
+        ));
+        assert_eq!(too_slow(), "judging the answer took more than 30 s");
+        drop(free);
+    }
+
+    #[tokio::test]
+    async fn a_judgement_that_panics_is_told() {
+        let verdicts = in_time(vec![answered(0)], |_| -> u64 { panic!("a bug") }).await;
+        assert!(matches!(&verdicts[..], [Verdict::Panicked]));
     }
 
     #[test]

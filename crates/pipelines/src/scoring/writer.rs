@@ -18,7 +18,7 @@ use tracing::warn;
 use super::Result;
 use super::pipeline::{Shared, Stop};
 use super::places::{Fate, Sink, SinkError, SinkRow};
-use super::tables::{UnitEnd, UnitState};
+use super::tables::{UnitEnd, UnitRow, UnitState};
 use super::unit::{End, Settled};
 
 /// Units stored in one transaction.
@@ -152,7 +152,8 @@ impl Writer {
                 End::Dropped => self.ended.dropped += 1,
             }
             let what = (Arc::clone(&settled.unit.text), Arc::clone(&settled.unit.filled));
-            let Some(row) = settled.row(!has_sink) else { continue };
+            let row_units = self.shared.sheet.stored.row_units(&what.1);
+            let Some(row) = settled.row(row_units, !has_sink) else { continue };
             if let (UnitEnd::Scored(scored), true) = (&row.end, has_sink) {
                 self.wait((row.chunk, row.row, row.block), what, scored.cells.clone());
             }
@@ -160,6 +161,8 @@ impl Writer {
         }
         let now = self.shared.scoring.inner.queue.clock().now();
         if !rows.is_empty() {
+            let kept = |row: &&UnitRow| matches!(&row.end, UnitEnd::Scored(scored) if scored.key.is_some());
+            self.shared.gauges.cache_written.add(rows.iter().filter(kept).count() as u64);
             self.shared.scoring.inner.tables.settle(self.shared.sheet.stored.seq, rows, now).await?;
         }
         self.shared.report(self.ended, self.lag());
@@ -225,7 +228,8 @@ impl Writer {
                 let fate = |unit: &Waiting| places.get(&unit.row).copied().unwrap_or(Fate::Edited);
                 self.ended.edited += units.iter().filter(|unit| fate(unit) == Fate::Edited).count() as u64;
                 let units = units.iter().map(|unit| (unit.chunk, unit.row, unit.block, fate(unit))).collect();
-                self.shared.scoring.inner.tables.wrote(self.shared.sheet.stored.seq, units).await?;
+                let now = self.shared.scoring.inner.queue.clock().now();
+                self.shared.scoring.inner.tables.wrote(self.shared.sheet.stored.seq, units, now).await?;
                 self.shared.report(self.ended, self.lag());
             }
             Err(error) => {

@@ -19,11 +19,11 @@ async fn held(stage: &Stage, run: &RunId, reason: Held) -> Progress {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_stops_before_its_cap_is_exceeded_and_goes_on_when_it_is_raised() {
-    for mode in [Mode::Sync, Mode::Batch] {
+    // A batch is cheaper, and goes in parts that fit: it is held when not one more request does.
+    for (mode, cap) in [(Mode::Sync, 1_000_000), (Mode::Batch, 300_000)] {
         let stage = Stage::new(SimOptions::default());
         let (settings, requests) = (settings(mode, "capped"), prompts(60));
         let run = RunId::of(&settings);
-        let cap = 1_000_000;
         stage.cap(&run, cap).await;
         stage.submit(&settings, &requests).await;
         let worker = stage.work(&[&run]);
@@ -69,7 +69,12 @@ async fn a_batch_is_split_to_fit_its_cap_and_the_parts_go_one_after_the_other() 
     let (settings, requests) = (settings(Mode::Batch, "split"), prompts(60));
     let run = RunId::of(&settings);
     let route = stage.bulk.llm().route(&settings.profile, &settings.model).await.unwrap();
-    let request = longhaul_pipelines::bulk::request::compose(requests[0].body.clone(), longhaul_llm::types::Dialect::OpenAi, &settings).unwrap();
+    let request = longhaul_pipelines::bulk::request::compose(
+        requests[0].body.clone(),
+        longhaul_llm::types::Dialect::OpenAi,
+        &settings,
+    )
+    .unwrap();
     let ceiling = route.ceiling(&request, longhaul_llm::Billing::Batch).unwrap().0;
     // Room for about twenty ceilings, and for all of what the requests really cost.
     let cap = 20 * ceiling;

@@ -15,6 +15,7 @@ mod outage;
 mod rest;
 mod scoring;
 mod scoring_lessons;
+mod scoring_status;
 mod sheets;
 mod slices;
 mod stage;

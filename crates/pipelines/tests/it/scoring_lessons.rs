@@ -7,7 +7,7 @@ use longhaul_llm::sim::Faults;
 use longhaul_pipelines::scoring::settings::{ModelName, Work};
 use longhaul_pipelines::scoring::status::{self, SheetState};
 use longhaul_pipelines::scoring::tables::{
-    CACHE_ENTRIES_MAX, CACHE_TTL, CacheKey, ScoredUnit, UnitEnd, UnitRow, UnitState,
+    AnsweredBy, CACHE_ENTRIES_MAX, CACHE_TTL, CacheKey, ScoredUnit, UnitEnd, UnitRow, UnitState,
 };
 use longhaul_pipelines::scoring::{SheetSettings, manage};
 use longhaul_queue::{Clock as _, State};
@@ -356,9 +356,10 @@ async fn the_cache_forgets_after_a_day_and_holds_ten_thousand() {
         chunk: 0,
         row: number,
         block: 0,
+        row_units: 1,
         end: UnitEnd::Scored(ScoredUnit {
             cells: vec![json!(0.5)],
-            model: "m".to_owned(),
+            by: AnsweredBy { profile: "p".to_owned(), model: "m".to_owned(), fallback: false },
             cost: None,
             cached: false,
             asked: 1,
@@ -375,9 +376,11 @@ async fn the_cache_forgets_after_a_day_and_holds_ten_thousand() {
     });
     // One put in sixty-four sweeps.
     assert!(count.await.unwrap() <= CACHE_ENTRIES_MAX + 1_000);
-    assert!(tables.cached(vec![key(5)], now).await.unwrap().is_empty(), "the oldest went first");
-    assert_eq!(tables.cached(vec![key(11_999)], now).await.unwrap().len(), 1);
-    assert!(
-        tables.cached(vec![key(11_999)], now + CACHE_TTL + Duration::from_secs(20)).await.unwrap().is_empty()
-    );
+    let found = async |number: u64, now| {
+        let found = tables.cached(vec![(key(number), 1)], now).await.unwrap();
+        (found.get(&key(number)).is_some(), found.expired)
+    };
+    assert_eq!(found(5, now).await, (false, 0), "the oldest went first");
+    assert_eq!(found(11_999, now).await, (true, 0));
+    assert_eq!(found(11_999, now + CACHE_TTL + Duration::from_secs(20)).await, (false, 1));
 }

@@ -111,7 +111,7 @@ async fn one_process_leads_and_another_takes_over_when_it_dies() {
     drop(first);
     let at = stage.clock.now() + Duration::from_secs(1);
     let id = stage.enqueue_job(NewJob::new("job", Json::null()).run_at(at)).await;
-    stage.clock.advance(Duration::from_secs(15));
+    stage.clock.advance(Duration::from_secs(60));
     stage.until(id, State::Ready).await;
     stage.until_leader("second").await;
     soon(second.stop()).await;

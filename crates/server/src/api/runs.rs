@@ -7,6 +7,7 @@ use axum::extract::{Path, State as Shared};
 use axum::http::StatusCode;
 use longhaul_llm::{NanoUsd, Scope};
 use longhaul_pipelines::bulk::batch::{BatchTold, Step};
+use longhaul_pipelines::bulk::eta::eta_seconds;
 use longhaul_pipelines::bulk::run::RUN_PREFIX;
 use longhaul_pipelines::bulk::{self, Basis, Progress, Run, RunId, RunSettings, Submission, manage};
 use longhaul_queue::{JobId, Timestamp};
@@ -41,6 +42,9 @@ pub(super) struct RunOut {
     /// Status, counts by state, and what was spent, in dollars.
     #[schema(value_type = Object)]
     progress: Progress,
+    /// Seconds until it has ended, by the pace of its newest answers; absent where that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    eta_seconds: Option<u64>,
     /// When it was handed in.
     #[schema(value_type = i64)]
     created_at: Timestamp,
@@ -70,6 +74,7 @@ impl RunOut {
     async fn new(ctx: &Ctx, run: Run) -> Result<Self, Problem> {
         let progress = Progress::of(&ctx.bulk, &run.id, &run.settings).await?;
         Ok(Self {
+            eta_seconds: eta_seconds(&ctx.bulk, &run, &progress).await?,
             id: run.id.as_str().to_owned(),
             settings: run.settings,
             progress,

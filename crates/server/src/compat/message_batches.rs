@@ -1,7 +1,8 @@
 //! `/v1/messages/batches`, as Anthropic's clients know it. Requests come in the body, which streams to disk and is taken apart there.
 
+use std::cell::Cell;
 use std::fs::File;
-use std::io::{BufReader, BufWriter};
+use std::io::{self, BufReader, BufWriter, Read};
 use std::path::Path as FilePath;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use serde_json::{Value, json};
 
 use super::reading::{id_of, idempotency_key, is_repeated, name_of, page_size, text_stream};
 use super::{AnthropicError, test_objects};
-use crate::batches::input::Reading;
+use crate::batches::input::{LINE_BYTES_MAX, Reading};
 use crate::batches::output::{self, Which};
 use crate::batches::{self, Batch, BatchPayload, Form, NewBatch, Newer};
 use crate::ctx::Ctx;
@@ -89,14 +90,18 @@ async fn create(
 
 /// Writes the requests of a body a line each, and refuses a body in which one cannot be run.
 fn take_apart(ctx: &Ctx, from: &FilePath, to: &FilePath) -> Result<u64, Problem> {
-    let read = BufReader::new(File::open(from).map_err(Problem::unavailable)?);
+    let left = Cell::new(LINE_BYTES_MAX);
+    let read = BufReader::new(Bounded { file: File::open(from).map_err(Problem::unavailable)?, left: &left });
     let mut write = BufWriter::new(private_file::std_options().open(to).map_err(Problem::unavailable)?);
     let mut json = serde_json::Deserializer::from_reader(read);
     let wrong = |error: serde_json::Error| match error.is_io() {
+        true if left.get() == 0 => {
+            Problem::invalid(format!("a request is longer than {LINE_BYTES_MAX} bytes")).at("requests")
+        }
         true => Problem::unavailable(error),
         false => Problem::invalid(format!("the body is not as it should be: {error}")),
     };
-    json.deserialize_map(Requests { write: &mut write }).map_err(wrong)?;
+    json.deserialize_map(Requests { write: &mut write, left: &left }).map_err(wrong)?;
     json.end().map_err(wrong)?;
     let file = write.into_inner().map_err(|error| Problem::unavailable(error.into_error()))?;
     file.sync_all().map_err(Problem::unavailable)?;
@@ -114,12 +119,30 @@ fn take_apart(ctx: &Ctx, from: &FilePath, to: &FilePath) -> Result<u64, Problem>
     }
 }
 
+/// The body, of which no more is read at once than one request may have: a request is held whole.
+struct Bounded<'a> {
+    file: File,
+    left: &'a Cell<usize>,
+}
+
+impl Read for Bounded<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.left.get() == 0 {
+            return Err(io::Error::other("too long"));
+        }
+        let count = self.file.read(buffer)?;
+        self.left.set(self.left.get().saturating_sub(count));
+        Ok(count)
+    }
+}
+
 /// The fields of a body; only `requests` counts.
 struct Requests<'a, W> {
     write: &'a mut W,
+    left: &'a Cell<usize>,
 }
 
-impl<'de, W: std::io::Write> Visitor<'de> for Requests<'_, W> {
+impl<'de, W: io::Write> Visitor<'de> for Requests<'_, W> {
     type Value = ();
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -130,7 +153,7 @@ impl<'de, W: std::io::Write> Visitor<'de> for Requests<'_, W> {
         let mut found = false;
         while let Some(name) = map.next_key::<String>()? {
             if name == "requests" {
-                map.next_value_seed(Lines { write: &mut *self.write })?;
+                map.next_value_seed(Lines { write: &mut *self.write, left: self.left })?;
                 found = true;
             } else {
                 map.next_value::<IgnoredAny>()?;
@@ -143,9 +166,10 @@ impl<'de, W: std::io::Write> Visitor<'de> for Requests<'_, W> {
 /// A list whose members go to a file, one by one.
 struct Lines<'a, W> {
     write: &'a mut W,
+    left: &'a Cell<usize>,
 }
 
-impl<'de, W: std::io::Write> DeserializeSeed<'de> for Lines<'_, W> {
+impl<'de, W: io::Write> DeserializeSeed<'de> for Lines<'_, W> {
     type Value = ();
 
     fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -153,7 +177,7 @@ impl<'de, W: std::io::Write> DeserializeSeed<'de> for Lines<'_, W> {
     }
 }
 
-impl<'de, W: std::io::Write> Visitor<'de> for Lines<'_, W> {
+impl<'de, W: io::Write> Visitor<'de> for Lines<'_, W> {
     type Value = ();
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -165,6 +189,7 @@ impl<'de, W: std::io::Write> Visitor<'de> for Lines<'_, W> {
             // A line break between tokens is a space; within a text it is escaped.
             let line = request.get().replace(['\n', '\r'], " ");
             writeln!(self.write, "{line}").map_err(serde::de::Error::custom)?;
+            self.left.set(LINE_BYTES_MAX);
         }
         Ok(())
     }

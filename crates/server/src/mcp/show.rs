@@ -1,5 +1,6 @@
 //! Jobs as agents see them: short, with times that people read, without secrets, and with a word about everything that was left out.
 
+use longhaul_pipelines::bulk::eta::eta_seconds;
 use longhaul_pipelines::bulk::{Progress, Run};
 use longhaul_queue::client::Explanation;
 use longhaul_queue::limits::shorten;
@@ -129,6 +130,7 @@ pub(super) async fn run(ctx: &Ctx, run: &Run) -> Result<Value, Problem> {
         "model": run.settings.model,
         "profile": run.settings.profile,
         "created_at": time(run.job.created_at),
+        "eta_seconds": eta_seconds(&ctx.bulk, run, &progress).await?,
         "progress": progress,
         "amounts": "in millionths of a US dollar",
     }))

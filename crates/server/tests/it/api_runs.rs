@@ -84,7 +84,7 @@ async fn a_run_is_paused_resumed_and_cancelled() {
             answer
         }
     };
-    assert_eq!(post("pause", None).await["progress"]["status"], "PAUSED");
+    assert_eq!(post("pause", None).await["progress"]["status"], "paused");
     assert_eq!(post("resume", Some(json!({"max_cost_usd": 1.5}))).await["changed"], 0);
     assert_eq!(post("cancel", None).await["changed"], 3);
     assert_eq!(post("retry-failed", None).await["changed"], 0, "cancelled is not failed");

@@ -339,3 +339,12 @@ async fn the_end_of_a_batch_reads_its_answers_once() {
     assert!(batch["usage"]["total_tokens"].as_u64() > Some(0), "{batch}");
     worker.drain().await;
 }
+
+#[tokio::test]
+async fn a_request_of_a_body_that_is_longer_than_a_line_may_be_is_refused() {
+    let stage = Stage::new().await;
+    let body = json!({"requests": [{"custom_id": "a", "params": {"x": "y".repeat(11_000_000)}}]});
+    let (status, problem) = stage.post("/v1/messages/batches", &body).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{problem}");
+    assert!(problem.to_string().contains("longer than 10000000 bytes"), "{problem}");
+}

@@ -117,8 +117,9 @@ async fn a_stream_that_breaks_ends_with_an_error_and_not_with_the_end() {
         let request = stage.request(Method::POST, path).body(asked.to_string());
         let response = request.send().await.expect("an answer");
         if response.status() != StatusCode::OK {
-            // It broke before the first piece.
-            assert_eq!(response.status(), StatusCode::BAD_GATEWAY);
+            // It broke before the first piece; or so many did in a row that this is an outage.
+            let expected = [StatusCode::BAD_GATEWAY, StatusCode::SERVICE_UNAVAILABLE];
+            assert!(expected.contains(&response.status()), "{}", response.status());
             continue;
         }
         let events = events_of(response).await;
@@ -140,7 +141,7 @@ async fn a_429_is_told_at_once_with_a_wait_that_clients_can_bear() {
     let mut streamed = chat("hello");
     streamed["stream"] = json!(true);
     streamed["model"] = json!("sim-large");
-    // The last is not even sent: the route is paused for longer than anybody waits.
+    // A single refusal says nothing of a limit, so the last is sent too.
     let rows = [
         ("/v1/chat/completions", chat("hello")),
         ("/v1/messages", streamed),
@@ -155,7 +156,7 @@ async fn a_429_is_told_at_once_with_a_wait_that_clients_can_bear() {
         let kind = told["error"]["type"].as_str().expect("a type");
         assert_eq!(kind, if path.contains("messages") { "rate_limit_error" } else { "requests" });
     }
-    let booked = settled(&stage, |totals| totals.throttled == 2).await;
+    let booked = settled(&stage, |totals| totals.throttled == 3).await;
     assert_eq!((booked.calls, booked.open_calls, booked.unknown_calls), (0, 0, 0), "nothing was paid for");
     stage.stop().await;
 }

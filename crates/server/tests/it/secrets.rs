@@ -123,7 +123,7 @@ async fn what_is_hidden_is_not_found() {
     let rows = [
         ("hunter", 0, 1),
         ("password:hunter2", 0, 1),
-        ("%22%5C%22hunter%22", 0, 0),
+        ("%22%5C%22hunter%22", 0, 1),
         ("ann", 1, 1),
         ("user:ann", 1, 1),
         ("refused", 1, 1),

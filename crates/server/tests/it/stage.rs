@@ -185,8 +185,8 @@ impl Stage {
     }
 
     /// Uploads a file under a name.
-    pub(crate) async fn upload_as(&self, name: &str, content: String) -> Value {
-        let file = Part::bytes(content.into_bytes()).file_name(name.to_owned());
+    pub(crate) async fn upload_as(&self, name: &str, content: impl Into<Vec<u8>>) -> Value {
+        let file = Part::bytes(content.into()).file_name(name.to_owned());
         let form = Form::new().text("purpose", "batch").part("file", file);
         let response =
             self.request(Method::POST, "/v1/files").multipart(form).send().await.expect("an answer");

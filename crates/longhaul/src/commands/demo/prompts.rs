@@ -20,6 +20,8 @@ use crate::models;
 use crate::progress::Status;
 
 /// Files in the stage's folder.
+/// Draws a 429, a 5xx and a broken answer within the first 80 prompts.
+const SEED: u64 = 5;
 const INPUT: &str = "prompts.jsonl";
 const SCHEMA: &str = "label.json";
 const OUTPUT: &str = "answers.jsonl";
@@ -42,6 +44,7 @@ pub(super) struct Prompts<'a> {
 /// A day with a bit of everything; each fault is over at the second attempt, so that the demo ends in time.
 pub(super) fn bad_day() -> SimOptions {
     SimOptions {
+        seed: SEED,
         faults: Faults {
             rate_429: 0.03,
             rate_5xx: 0.03,

@@ -160,6 +160,7 @@ fn options(run: &Run, answers: &Answers<'_>) -> answers::Options {
         errors: answers.errors.map(Path::to_owned),
         properties,
         endpoint: run.settings.endpoint,
+        input: form,
     }
 }
 

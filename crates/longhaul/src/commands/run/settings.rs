@@ -30,7 +30,8 @@ pub(super) fn prompts(args: &PromptArgs, line_bytes_max: usize) -> Result<Prompt
             .hint("such as 'Translate {{text}} to {{language}}'")
     })?;
     let endpoint = if args.embed { Endpoint::Embeddings } else { Endpoint::Chat };
-    Prompts::open(&args.file, Options { format: args.format, template, endpoint, line_bytes_max })
+    let (format, sheet) = (args.format, args.sheet.clone());
+    Prompts::open(&args.file, Options { format, template, endpoint, sheet, line_bytes_max })
 }
 
 /// The files that a run reads.
@@ -124,9 +125,15 @@ fn note_left_out(app: &App, summary: &Summary, route: &Route) {
     }
 }
 
-/// The content and how it is read: another template is another run.
+/// The content and how it is read: another template or sheet is another run.
 fn digest(prompts: &Prompts, summary: &Summary, pick: Pick) -> String {
-    let how = (&summary.sha256, prompts.template().map(Template::as_str), summary.form, pick.limit);
+    let how = (
+        &summary.sha256,
+        prompts.template().map(Template::as_str),
+        summary.form,
+        pick.limit,
+        prompts.sheet(),
+    );
     let mut text = serde_json::to_string(&how).unwrap_or_default();
     if let Some(sample) = pick.sample {
         text += &format!("sample {sample}");

@@ -1,5 +1,7 @@
 //! What is said of a sheet: its state in a word, its end in a few lines.
 
+use std::time::Duration;
+
 use longhaul_llm::Totals;
 use longhaul_pipelines::scoring::Status;
 use longhaul_pipelines::scoring::settings::{Source, Target};
@@ -7,7 +9,7 @@ use longhaul_pipelines::scoring::status::SheetState;
 use longhaul_pipelines::scoring::tables::StoredSheet;
 
 use crate::exit::Code;
-use crate::output::{counted, grouped, short_count};
+use crate::output::{counted, duration, grouped, short_count};
 
 /// A table by its name.
 pub(super) fn source_of(sheet: &StoredSheet) -> String {
@@ -43,13 +45,16 @@ pub(super) fn lines(sheet: &StoredSheet, status: &Status) -> String {
         format!("{}  {}", status.id, status.state.as_str()),
         format!("table     {}", source_of(sheet)),
         format!(
-            "model     {}{simulated} by profile {}",
-            sheet.settings.model.model, sheet.settings.model.profile
+            "model     {}{simulated} by profile {}{}",
+            sheet.settings.model.model,
+            sheet.settings.model.profile,
+            fallback_text(status)
         ),
         format!(
-            "units     {} of {} answered for {}: {} written, {} blank, {} left alone because somebody changed the row",
+            "units     {} of {} answered, {} of {} through: {} written, {} blank, {} left alone because somebody changed the row",
             grouped(units.answered()),
             grouped(units.total),
+            grouped(units.processed_rows),
             counted(units.rows, "row"),
             grouped(units.written),
             grouped(units.failed),
@@ -73,6 +78,9 @@ pub(super) fn lines(sheet: &StoredSheet, status: &Status) -> String {
         ),
         format!("cost      {}{}", cost_text(spent), estimated(status)),
     ];
+    if let Some(seconds) = status.eta_seconds {
+        lines.push(format!("ETA       {}", duration(Duration::from_secs(seconds))));
+    }
     if spent.unknown_calls > 0 {
         lines.push(format!(
             "unknown   {} cut off by a crash may have been billed, {} at most",
@@ -105,6 +113,14 @@ pub(super) fn lines(sheet: &StoredSheet, status: &Status) -> String {
         lines.push(format!("{why:<9} {message}"));
     }
     lines.join("\n")
+}
+
+/// What the fallback answered, where there is one.
+fn fallback_text(status: &Status) -> String {
+    let fallback = status.answered_by.get(1);
+    fallback.map_or_else(String::new, |by| {
+        format!("; {} by {} of profile {}", counted(by.units, "unit"), by.model, by.profile)
+    })
 }
 
 fn estimated(status: &Status) -> String {

@@ -158,14 +158,21 @@ fn the_first_ten_faults_are_listed() {
 
 #[test]
 fn files_of_other_kinds_are_told_apart() {
-    let cases: [(&[u8], &str); 5] = [
+    let cases: [(&[u8], &str); 6] = [
         (b"\xFF\xFEa\0", "is UTF-16 text"),
         (b"\x1F\x8B\x08", "is compressed"),
-        (b"PK\x03\x04", "is a zip archive or a spreadsheet"),
+        (b"\xD0\xCF\x11\xE0", "is an old or an encrypted workbook"),
+        (b"PAR1", "is a Parquet file"),
         (b"[\n\"a\"\n]", "is one JSON list"),
         (b"[\"a\"]", "is one JSON list"),
     ];
     for (content, problem) in cases {
         assert_eq!(input("-", content).refused(), format!("stdin {problem}"));
     }
+    let refused = input("-", b"PK\x03\x04").refused();
+    assert!(refused.starts_with("stdin cannot be read as a workbook"), "{refused}");
+    let refused = input("a.xlsx", "prompt\na\n").refused();
+    assert_eq!(refused, "a.xlsx is no workbook, which begins as a zip archive does");
+    let refused = input("a.csv", b"PK\x03\x04").format(Format::Csv).refused();
+    assert_eq!(refused, "a.csv is a zip archive, as workbooks are");
 }

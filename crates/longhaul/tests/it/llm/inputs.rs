@@ -44,7 +44,7 @@ fn a_schema_reaches_the_model_and_the_table_in_the_order_of_its_writer() {
         let out = format!("out{mode}.csv");
         desk.ok(&["run", "prompts.txt", mode, "--schema", "ordered.json", "--out", &out]);
         let table = read(&desk.place.path(&out));
-        assert_eq!(table.lines().next(), Some("index,id,reasoning,answer,a_note,error"), "{mode}");
+        assert_eq!(table.lines().next(), Some("index,id,prompt,reasoning,answer,a_note,error"), "{mode}");
         let out = format!("out{mode}.jsonl");
         desk.ok(&["run", "prompts.txt", mode, "--schema", "ordered.json", "--out", &out]);
         let answer = &desk.answers(&out)[0]["answer"];
@@ -183,4 +183,29 @@ fn system_and_template_are_texts_or_files() {
     desk.place.write("template.md", "Three {{prompt}}");
     assert_eq!(asked(&["--template", "@template.md"]).1, json!("Three prompt number 0"));
     desk.run(&["run", "prompts.txt", "--system", "@nosuch.md"]).fails(4, &["--system nosuch.md", "@@"]);
+}
+
+#[test]
+fn a_workbook_is_read_and_written_as_any_other_table() {
+    let sim = Sim::start(&[]);
+    let desk = Desk::at(&sim, 0);
+    desk.place.write("in.csv", "id,text,n\n7,\"one, two\",0.5\n8,=1+1,\n");
+    let args = ["--sync", "--template", "Classify: {{text}}", "--schema", "schema.json", "--out"];
+    desk.ok(&[&["run", "in.csv"], &args[..], &["labels.xlsx"]].concat());
+    assert!(std::fs::read(desk.place.path("labels.xlsx")).expect("a file").starts_with(b"PK\x03\x04"));
+    let id = desk.run_id();
+    // The same table, read from the workbook, with another question.
+    let again = ["--sync", "--template", "{{text}}", "--out"];
+    desk.ok(&[&["run", "labels.xlsx"], &again[..], &["again.csv"]].concat());
+    let table = read(&desk.place.path("again.csv"));
+    let lines: Vec<&str> = table.lines().collect();
+    assert_eq!(lines[0], "id,text,n,label,n_2,error,answer,error_2");
+    assert!(lines[1].starts_with("7,\"one, two\",0.5,"), "{table}");
+    assert!(lines[2].starts_with("8,'=1+1,,"), "a text of a workbook is no formula: {table}");
+    // What the store has of it goes into a workbook too.
+    desk.ok(&["runs", "results", &id, "--out", "stored.xlsx"]);
+    assert!(std::fs::read(desk.place.path("stored.xlsx")).expect("a file").starts_with(b"PK"));
+    desk.run(&["run", "labels.xlsx", "--sheet", "Nope"]).fails(2, &["no sheet \"Nope\"", "Sheet1"]);
+    desk.run(&["run", "in.csv", "--sheet", "Sheet1"]).fails(2, &["in.csv is no workbook", "--sheet"]);
+    desk.run(&[&["run", "in.csv"], &args[..], &["out.ods"]].concat()).fails(2, &["out.ods", ".xlsx"]);
 }

@@ -167,7 +167,8 @@ fn a_provider_that_was_never_there_is_an_error_at_once_and_the_same_command_goes
     let port = first.address().rsplit_once(':').expect("a port").1.to_owned();
     first.stop();
     for mode in ["--sync", "--batch"] {
-        let args = ["run", "prompts.txt", mode, "--out", "answers.jsonl", "--max-tokens", "50"];
+        let out = format!("answers{mode}.jsonl");
+        let args = ["run", "prompts.txt", mode, "--out", &out, "--max-tokens", "50"];
         let began = Instant::now();
         let ran = desk.run(&args);
         let address = format!("cannot connect to 127.0.0.1:{port}");
@@ -177,7 +178,7 @@ fn a_provider_that_was_never_there_is_an_error_at_once_and_the_same_command_goes
         assert_eq!((&run["failed"], &run["total"]), (&json!(0), &json!(12)), "{run}");
         let sim = Sim::start_at(&port, &[]);
         desk.ok(&args);
-        all_answered(&desk.answers("answers.jsonl"), 12);
+        all_answered(&desk.answers(&out), 12);
         desk.ok(&["runs", "rm", &desk.run_id(), "--yes"]);
         sim.stop();
     }

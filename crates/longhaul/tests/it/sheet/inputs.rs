@@ -1,6 +1,51 @@
 //! Mistakes are told with an exit code and a way out, before anything is sent.
 
+use std::process::{Command, Stdio};
+
+use longhaul_pipelines::table_files::testing::bomb;
+
 use super::{start, write_table};
+use crate::llm::sim::Desk;
+use crate::place::Ran;
+
+/// The address space of a process, in kibibytes. One cell of the bomb below alone would take three times as much.
+const ADDRESS_SPACE_KIB: u64 = 1024 * 1024;
+
+/// Runs the program where it cannot take more memory than this.
+fn run_in_little_memory(desk: &Desk, args: &[&str]) -> Ran {
+    let plain = desk.command(args);
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(format!("ulimit -v {ADDRESS_SPACE_KIB}; exec \"$0\" \"$@\""));
+    command.arg(plain.get_program()).args(plain.get_args());
+    command.current_dir(plain.get_current_dir().expect("a directory"));
+    for (name, value) in plain.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    Ran::from(command.stdin(Stdio::null()).output().expect("running longhaul"))
+}
+
+#[test]
+fn a_workbook_that_unpacks_without_bound_is_refused_in_little_memory() {
+    let (sim, desk) = start("");
+    write_table(&desk, 3, 2);
+    std::fs::write(desk.place.path("bomb.xlsx"), bomb(1024)).expect("writing a file");
+    let score = ["--text-column", "text", "--rubric", "rubric.toml", "--out", "o.csv"];
+    for args in [[&["sheet", "score", "bomb.xlsx"], &score[..]].concat(), vec!["run", "bomb.xlsx"]] {
+        let ran = run_in_little_memory(&desk, &args);
+        assert!(ran.code.is_some_and(|code| code != 0), "{ran:?}");
+        assert!(
+            ran.stderr.contains("a cell of more than 1 MiB") && ran.stderr.contains("save it as CSV"),
+            "{ran:?}"
+        );
+    }
+    // The same memory is enough for what is no bomb.
+    let ran = run_in_little_memory(&desk, &[&["sheet", "score", "table.csv"], &score[..]].concat());
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(sim.count("executed"), 3);
+}
 
 #[test]
 fn wrong_input_is_refused_with_a_way_out() {

@@ -3,7 +3,7 @@
 
 use super::super::layout::Plan;
 use super::super::{Error, Result};
-use super::cell::Record;
+use crate::table_files::{Record, harmless};
 
 /// The columns of a file.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,7 +26,10 @@ impl Columns {
         heads: &[Record],
         last: impl FnOnce() -> Result<usize>,
     ) -> Result<Self> {
-        let named = |name: &str, column: usize| heads.iter().any(|head| head.text(column) == name.trim());
+        // As it is, or as an earlier export wrote it.
+        let is_named = |found: &str, name: &str| found == name || found == harmless(name.into());
+        let named =
+            |name: &str, column: usize| heads.iter().any(|head| is_named(&head.text(column), name.trim()));
         let columns = heads.iter().map(|head| head.cells.len()).max().unwrap_or(0);
         let find = |name: &str, planned: Option<usize>| match planned {
             // Without heads there is nothing that says otherwise.

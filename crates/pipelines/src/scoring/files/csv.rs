@@ -1,19 +1,19 @@
-//! CSV and TSV. The crate csv takes a row apart; where it ends is found here, because a quote that is never closed must
-//! not make one row of the rest of the file.
+//! CSV and TSV files, read row by row and written again with their scores.
 
 use std::borrow::Cow;
-use std::io::{self, Read, Write};
-use std::ops::Range;
+use std::io::{self, Write};
 use std::path::Path;
+
+use serde_json::Value;
 
 use super::super::Result;
 use super::Reader;
-use super::cell::{Cell, Record, harmless};
 use super::export::{Fill, Fills, Output};
 use super::lines::{Lines, trim_end};
+use crate::table_files::cell::value_text;
+use crate::table_files::csv::{Splitter, ends_in_quotes, fields, quoted};
+use crate::table_files::{Cell, Record, harmless};
 
-pub(super) const COMMA: u8 = b',';
-pub(super) const TAB: u8 = b'\t';
 const BOM: &str = "\u{feff}";
 const HINT_QUOTE: &str = "close the quote; a quote inside of a quoted field is written twice";
 
@@ -86,94 +86,10 @@ impl Reader for CsvReader {
         if text.is_empty() {
             return Ok(Some(Record { number, cells: Vec::new(), original: Some(text) }));
         }
-        let cells = self.splitter.split(&text).map_err(|error| self.lines.wrong(line, &error, HINT_QUOTE))?;
+        let fields =
+            self.splitter.split(&text).map_err(|error| self.lines.wrong(line, &error, HINT_QUOTE))?;
+        let cells = fields.map(|field| Cell::Plain(field.to_owned())).collect();
         Ok(Some(Record { number, cells, original: Some(text) }))
-    }
-}
-
-/// Whether a quoted field goes on after this line. A quote counts only at the start of a field, as it does in the crate
-/// csv: `5" pipe` has none that opens.
-fn ends_in_quotes(line: &str, delimiter: u8, mut quoted: bool) -> bool {
-    let mut at_start = !quoted;
-    let mut bytes = line.bytes().peekable();
-    while let Some(byte) = bytes.next() {
-        match byte {
-            // Two quotes are one in the text.
-            b'"' if quoted && bytes.peek() == Some(&b'"') => drop(bytes.next()),
-            b'"' if quoted => quoted = false,
-            b'"' if at_start => quoted = true,
-            _ => {}
-        }
-        at_start = !quoted && byte == delimiter;
-    }
-    quoted
-}
-
-/// Where the fields of a row are in its text, quotes included.
-fn fields(text: &str, delimiter: u8) -> Vec<Range<usize>> {
-    let mut fields = Vec::new();
-    let (mut start, mut quoted, mut at_start) = (0, false, true);
-    let mut bytes = text.bytes().enumerate().peekable();
-    while let Some((at, byte)) = bytes.next() {
-        match byte {
-            b'"' if quoted && bytes.peek().is_some_and(|(_, next)| *next == b'"') => drop(bytes.next()),
-            b'"' if quoted => quoted = false,
-            b'"' if at_start => quoted = true,
-            _ if byte == delimiter && !quoted => {
-                fields.push(start..at);
-                start = at + 1;
-            }
-            _ => {}
-        }
-        at_start = !quoted && byte == delimiter;
-    }
-    fields.push(start..text.len());
-    fields
-}
-
-/// Takes rows apart. The reader of the crate csv is kept, because making one costs far more than reading a row.
-struct Splitter {
-    reader: ::csv::Reader<Feed>,
-    fields: ::csv::StringRecord,
-}
-
-impl Splitter {
-    fn new(delimiter: u8) -> Self {
-        let mut builder = ::csv::ReaderBuilder::new();
-        // A carriage return alone ends no row here, so it must not end one there.
-        builder.has_headers(false).flexible(true).delimiter(delimiter);
-        builder.terminator(::csv::Terminator::Any(b'\n'));
-        Self { reader: builder.from_reader(Feed::default()), fields: ::csv::StringRecord::new() }
-    }
-
-    /// The fields of a whole row. With the line end behind it the reader does not ask for more, so it never meets an end
-    /// of its input, after which it would not go on.
-    fn split(&mut self, text: &str) -> Result<Vec<Cell>, String> {
-        let feed = self.reader.get_mut();
-        feed.bytes.clear();
-        feed.bytes.extend_from_slice(text.as_bytes());
-        feed.bytes.push(b'\n');
-        feed.read = 0;
-        match self.reader.read_record(&mut self.fields) {
-            Ok(true) => Ok(self.fields.iter().map(|field| Cell::Plain(field.to_owned())).collect()),
-            Ok(false) => Err("the row cannot be taken apart".to_owned()),
-            Err(error) => Err(error.to_string()),
-        }
-    }
-}
-
-/// One row at a time as the input of a reader.
-#[derive(Default)]
-struct Feed {
-    bytes: Vec<u8>,
-    read: usize,
-}
-
-impl Read for Feed {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = (&self.bytes[self.read..]).read(buffer)?;
-        self.read += count;
-        Ok(count)
     }
 }
 
@@ -225,7 +141,7 @@ impl Output for CsvOutput<'_> {
                     (None, None, Some(cell)) if self.targets.contains(&column) => {
                         quoted(harmless(cell.text()), delimiter)
                     }
-                    (None, None, Some(cell)) => quoted(cell.text(), delimiter),
+                    (None, None, Some(cell)) => quoted(cell.field(), delimiter),
                     (None, None, None) => Cow::Borrowed(""),
                 };
             // A line without anything would be no row to most programs.
@@ -245,15 +161,8 @@ impl Output for CsvOutput<'_> {
 
 fn fill_text<'a>(fill: &Fill<'a>) -> Cow<'a, str> {
     match fill {
-        Fill::Head(name) => Cow::Borrowed(*name),
-        Fill::Value(value) => harmless(super::cell::value_text(value).unwrap_or_default()),
+        Fill::Head(name) => harmless(Cow::Borrowed(*name)),
+        Fill::Value(Value::String(text)) => harmless(Cow::Borrowed(text)),
+        Fill::Value(value) => value_text(value).unwrap_or_default(),
     }
-}
-
-fn quoted(text: Cow<'_, str>, delimiter: u8) -> Cow<'_, str> {
-    let special = |byte: u8| matches!(byte, b'"' | b'\r' | b'\n') || byte == delimiter;
-    if !text.bytes().any(special) {
-        return text;
-    }
-    Cow::Owned(format!("\"{}\"", text.replace('"', "\"\"")))
 }

@@ -9,13 +9,14 @@ use super::super::layout::{HEAD_ROWS_MAX, Plan};
 use super::super::places::{Exported, Filled, FilledRow};
 use super::super::settings::{Existing, Format, Source};
 use super::super::{Error, Result};
-use super::cell::Record;
 use super::columns::Columns;
-use super::csv::{COMMA, CsvOutput, CsvReader, Style, TAB};
+use super::csv::{CsvOutput, CsvReader, Style};
 use super::jsonl::{self, JsonlOutput};
 use super::place::Place;
 use super::reader;
 use super::workbook::WorkbookOutput;
+use crate::table_files::Record;
+use crate::table_files::csv::{COMMA, TAB};
 
 /// What is to be written, and where to.
 #[derive(Debug, Clone, Copy)]

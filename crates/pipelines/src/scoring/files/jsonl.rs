@@ -11,9 +11,10 @@ use serde_json::value::RawValue;
 
 use super::super::{Error, Result};
 use super::Reader;
-use super::cell::{Cell, Record, plain_number};
 use super::export::{Fill, Fills, Output};
 use super::lines::{Lines, trim_end};
+use crate::table_files::cell::plain_number;
+use crate::table_files::{Cell, Record};
 
 /// Most fields that become columns.
 const FIELDS_MAX: usize = 10_000;

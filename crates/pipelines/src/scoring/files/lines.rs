@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::super::{Error, Result};
 use super::{open_file, unreadable};
+use crate::table_files::ROW_BYTES_MAX;
 
-/// Most bytes of one row of CSV, TSV or JSONL: what is held of such a file at once.
-pub const ROW_BYTES_MAX: usize = 8 * 1024 * 1024;
 const BUFFER_BYTES: usize = 256 * 1024;
 const BOM: &[u8] = b"\xef\xbb\xbf";
 const HINT_UTF8: &str = "save the file as UTF-8: iconv -f LATIN1 -t UTF-8 FILE";

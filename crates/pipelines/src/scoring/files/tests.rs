@@ -34,8 +34,6 @@ impl Desk {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
         fs::write(&path, content).unwrap();
-        let category =
-            |name: &str| Category { name: name.into(), definition: String::new(), detail: String::new() };
         Self {
             folder,
             source: source(&path),
@@ -96,6 +94,10 @@ impl Desk {
     }
 }
 
+fn category(name: &str) -> Category {
+    Category { name: name.into(), definition: String::new(), detail: String::new() }
+}
+
 fn source(path: &Path) -> Source {
     let format = Format::of_path(path).unwrap();
     Source::File { path: path.to_owned(), format, sheet: None, sha256: String::new() }
@@ -123,7 +125,7 @@ struct Scores(BTreeMap<u64, FilledRow>);
 impl Scores {
     fn row(mut self, number: u64, text: &str, cells: impl IntoIterator<Item = Value>) -> Self {
         let cells = cells.into_iter().map(|value| (!value.is_null()).then_some(value)).collect();
-        self.0.insert(number, FilledRow { text: text.to_owned(), cells });
+        self.0.insert(number, FilledRow { text: text.to_owned(), cells, answered_by: Vec::new() });
         self
     }
 }

@@ -2,6 +2,8 @@
 //! The key leaves this file only as a signature.
 
 use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +27,8 @@ use super::{GoogleOptions, client};
 const SCOPE: &str = "https://www.googleapis.com/auth/spreadsheets";
 const GRANT: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 const TOKEN_URL: &str = "https://oauth2.googleapis.com/token";
+/// What is read of a key file; one has some 3 KiB.
+const KEY_FILE_BYTES_MAX: u64 = 64 * 1024;
 /// How long a claim holds; the longest that Google takes.
 const CLAIM_SECONDS: i64 = 3600;
 /// A token is renewed so long before its end, so that none ends on its way.
@@ -64,7 +68,9 @@ struct KeyFile {
 impl ServiceKey {
     /// Reads the file of a key. Blocking.
     pub fn read(file: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(file).map_err(|error| {
+        let mut text = String::new();
+        let read = File::open(file).and_then(|file| file.take(KEY_FILE_BYTES_MAX).read_to_string(&mut text));
+        read.map_err(|error| {
             Error::Invalid(format!(
                 "{}: the key of the Google service account cannot be read: {error}",
                 file.display()

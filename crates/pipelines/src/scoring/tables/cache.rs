@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::{Tables, parsed};
 use crate::scoring::Result;
+use crate::scoring::gauges::Gauges;
 
 /// How long an answer is good.
 pub const CACHE_TTL: Duration = Duration::from_secs(24 * 3600);
@@ -22,31 +23,53 @@ const SWEEP_ONE_IN: u8 = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CacheKey(pub [u8; 32]);
 
-/// A kept answer.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Cached {
-    /// Cells by target of the block.
-    pub cells: Vec<Value>,
-    /// Who answered.
-    pub model: String,
+/// What the cache has of the answers that were asked for.
+#[derive(Debug, Default)]
+pub struct Found {
+    answers: HashMap<CacheKey, Vec<Value>>,
+    /// Keys whose answer is there and too old.
+    pub expired: u64,
+    asked: u64,
+    hits: u64,
+}
+
+impl Found {
+    /// The cells of an answer.
+    pub fn get(&self, key: &CacheKey) -> Option<&[Value]> {
+        self.answers.get(key).map(Vec::as_slice)
+    }
+
+    /// Counts them.
+    pub(in crate::scoring) fn note(&self, gauges: &Gauges) {
+        let hits = self.answers.len() as u64;
+        gauges.cache_hits.add(hits);
+        gauges.cache_misses.add(self.asked.saturating_sub(hits));
+        gauges.cache_expired.add(self.expired);
+    }
 }
 
 impl Tables {
-    /// Answers that are known and still good, by their key. One that cannot be read is no answer.
-    pub async fn cached(&self, keys: Vec<CacheKey>, now: Timestamp) -> Result<HashMap<CacheKey, Cached>> {
+    /// Answers that are known and still good, by their key and their number of cells. One that cannot be read or has another
+    /// shape is no answer.
+    pub async fn cached(&self, keys: Vec<(CacheKey, usize)>, now: Timestamp) -> Result<Found> {
         let good_since = now.as_millis() - i64::try_from(CACHE_TTL.as_millis()).unwrap_or(i64::MAX);
         self.read(move |connection| {
-            let sql = "SELECT cells, model FROM score_cache WHERE key = ?1 AND at > ?2";
-            let mut statement = connection.prepare_cached(sql)?;
-            let mut found = HashMap::new();
-            for key in keys {
-                let row =
-                    statement.query_row(params![key.0, good_since], |row| Ok((row.get(0)?, row.get(1)?)));
-                let row: Option<(String, String)> = row.optional()?;
-                if let Some((cells, model)) = row
-                    && let Ok(cells) = parsed("cells", &cells)
-                {
-                    found.insert(key, Cached { cells, model });
+            let mut statement =
+                connection.prepare_cached("SELECT cells, at FROM score_cache WHERE key = ?1")?;
+            let mut found = Found { asked: keys.len() as u64, ..Found::default() };
+            for (key, width) in keys {
+                let row = statement.query_row(params![key.0], |row| Ok((row.get(0)?, row.get(1)?)));
+                let row: Option<(String, i64)> = row.optional()?;
+                match row {
+                    Some((_, at)) if at <= good_since => found.expired += 1,
+                    Some((cells, _)) => {
+                        let cells = parsed("cells", &cells).ok();
+                        if let Some(cells) = cells.filter(|cells: &Vec<Value>| cells.len() == width) {
+                            found.hits += 1;
+                            found.answers.insert(key, cells);
+                        }
+                    }
+                    None => {}
                 }
             }
             Ok(found)

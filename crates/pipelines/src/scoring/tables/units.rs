@@ -1,5 +1,7 @@
 //! What became of units: answers, blanks, and whether they are written. Counters of their chunks change with them.
 
+use std::time::Duration;
+
 use longhaul_llm::NanoUsd;
 use longhaul_queue::Timestamp;
 use longhaul_stores::sqlite::{DbError, DbResult};
@@ -8,9 +10,12 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{CacheKey, Tables, cache, parsed};
+use super::{CacheKey, Tables, cache, from_one, parsed};
 use crate::scoring::Result;
 use crate::scoring::places::Fate;
+
+/// More time than this between units counts as this: it was a pause, and says nothing of the pace.
+const PACE_GAP_MAX: Duration = Duration::from_secs(60);
 
 /// What became of a unit.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,6 +26,8 @@ pub struct UnitRow {
     pub row: u64,
     /// Its block.
     pub block: u32,
+    /// Units of its row: with the last of them the row is processed.
+    pub row_units: u32,
     /// What it came to.
     pub end: UnitEnd,
 }
@@ -50,7 +57,7 @@ pub struct ScoredUnit {
     /// Cells by target of the block.
     pub cells: Vec<Value>,
     /// Who answered.
-    pub model: String,
+    pub by: AnsweredBy,
     /// What all calls cost; absent when the model has no price.
     pub cost: Option<NanoUsd>,
     /// It came from the cache.
@@ -63,18 +70,41 @@ pub struct ScoredUnit {
     pub written: bool,
 }
 
+/// Who answered a unit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AnsweredBy {
+    /// The profile of the provider.
+    pub profile: String,
+    /// The model.
+    pub model: String,
+    /// It stood in for the model that the sheet names.
+    pub fallback: bool,
+}
+
 /// A unit that is answered and waits to be written, or that failed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OpenUnit {
     /// Its row.
+    #[serde(serialize_with = "from_one")]
     pub row: u64,
     /// Its block.
+    #[serde(serialize_with = "from_one")]
     pub block: u32,
     /// Cells by target of the block; empty for one that failed.
     pub cells: Vec<Value>,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+/// A unit that has an answer.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::scoring) struct AnsweredUnit {
+    pub(in crate::scoring) row: u64,
+    pub(in crate::scoring) block: u32,
+    pub(in crate::scoring) cells: Vec<Value>,
+    /// Who gave it, as `PROFILE/MODEL`.
+    pub(in crate::scoring) by: Option<String>,
 }
 
 /// Where a unit stands.
@@ -133,16 +163,17 @@ impl Tables {
     /// Stores what units came to, answers with their place in the cache. One that has an answer keeps it.
     pub async fn settle(&self, sheet: i64, units: Vec<UnitRow>, now: Timestamp) -> Result<()> {
         self.write(move |connection| {
+            let mut settled = 0;
             for unit in &units {
-                settle_one(connection, sheet, unit, now)?;
+                settled += u64::from(settle_one(connection, sheet, unit, now)?);
             }
-            Ok(())
+            note_pace(connection, sheet, settled, now)
         })
         .await
     }
 
     /// Notes what became of answered units at the sink.
-    pub async fn wrote(&self, sheet: i64, units: Vec<(u64, u64, u32, Fate)>) -> Result<()> {
+    pub async fn wrote(&self, sheet: i64, units: Vec<(u64, u64, u32, Fate)>, now: Timestamp) -> Result<()> {
         self.write(move |connection| {
             for (chunk, row, block, fate) in units {
                 let state = match fate {
@@ -155,8 +186,8 @@ impl Tables {
                     )?
                     .execute(params![sheet, row, block, state as i64])?;
                 if changed > 0 {
-                    count(connection, (sheet, chunk), UnitState::Scored, -1)?;
-                    count(connection, (sheet, chunk), state, 1)?;
+                    count(connection, (sheet, chunk), UnitState::Scored, -1, now)?;
+                    count(connection, (sheet, chunk), state, 1, now)?;
                 }
             }
             Ok(())
@@ -196,21 +227,23 @@ impl Tables {
         connection: &Connection,
         sheet: i64,
         (first, last): (u64, u64),
-    ) -> DbResult<Vec<(u64, u32, Vec<Value>)>> {
-        let sql = "SELECT row, block, cells FROM score_units
+    ) -> DbResult<Vec<AnsweredUnit>> {
+        let sql = "SELECT row, block, cells, profile || '/' || model FROM score_units
                    WHERE sheet = ?1 AND row BETWEEN ?2 AND ?3 AND cells IS NOT NULL ORDER BY row, block";
         let mut statement = connection.prepare_cached(sql)?;
         let mut rows = statement.query(params![sheet, first, last])?;
         let mut answered = Vec::new();
         while let Some(row) = rows.next()? {
-            answered.push((row.get(0)?, row.get(1)?, cells_of(row.get(2)?)?));
+            let cells = cells_of(row.get(2)?)?;
+            answered.push(AnsweredUnit { row: row.get(0)?, block: row.get(1)?, cells, by: row.get(3)? });
         }
         Ok(answered)
     }
 }
 
-fn settle_one(connection: &Connection, sheet: i64, unit: &UnitRow, now: Timestamp) -> DbResult<()> {
-    let UnitRow { chunk, row, block, end } = unit;
+/// Stores what one unit came to, and says whether that is new.
+fn settle_one(connection: &Connection, sheet: i64, unit: &UnitRow, now: Timestamp) -> DbResult<bool> {
+    let UnitRow { chunk, row, block, row_units, end } = unit;
     let before: Option<i64> = connection
         .prepare_cached("SELECT state FROM score_units WHERE sheet = ?1 AND row = ?2 AND block = ?3")?
         .query_row(params![sheet, row, block], |found| found.get(0))
@@ -223,7 +256,7 @@ fn settle_one(connection: &Connection, sheet: i64, unit: &UnitRow, now: Timestam
     add(connection, (sheet, *chunk), "asked", asked)?;
     // A late writer does not take away an answer.
     if before.is_some_and(|state| state != UnitState::Failed) {
-        return Ok(());
+        return Ok(false);
     }
     let (state, cells, scored, reason) = match end {
         UnitEnd::Scored(scored) => {
@@ -231,12 +264,12 @@ fn settle_one(connection: &Connection, sheet: i64, unit: &UnitRow, now: Timestam
             (state, Some(text_of(&scored.cells)?), Some(scored), None)
         }
         UnitEnd::Failed { reason, .. } => (UnitState::Failed, None, None, Some(reason)),
-        UnitEnd::Dropped { .. } => return Ok(()),
+        UnitEnd::Dropped { .. } => return Ok(false),
     };
     connection
         .prepare_cached(
-            "INSERT OR REPLACE INTO score_units (sheet, row, block, state, cells, model, cost_nanos, reason)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            "INSERT OR REPLACE INTO score_units (sheet, row, block, state, cells, profile, model, cost_nanos, reason)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         )?
         .execute(params![
             sheet,
@@ -244,26 +277,62 @@ fn settle_one(connection: &Connection, sheet: i64, unit: &UnitRow, now: Timestam
             block,
             state as i64,
             cells,
-            scored.map(|scored| &scored.model),
+            scored.map(|scored| &scored.by.profile),
+            scored.map(|scored| &scored.by.model),
             scored.and_then(|scored| scored.cost).map(|cost| cost.0.cast_signed()),
             reason
         ])?;
     if let Some(scored) = scored {
         add(connection, (sheet, *chunk), "cached", u64::from(scored.cached))?;
+        add(connection, (sheet, *chunk), "by_fallback", u64::from(scored.by.fallback))?;
         if let (Some(key), Some(cells), false) = (&scored.key, &cells, scored.cached) {
-            cache::put(connection, key, cells, &scored.model, now)?;
+            cache::put(connection, key, cells, &scored.by.model, now)?;
         }
     }
-    if let Some(before) = before {
-        count(connection, (sheet, *chunk), before, -1)?;
+    match before {
+        Some(before) => count(connection, (sheet, *chunk), before, -1, now)?,
+        None if row_is_through(connection, sheet, *row, *row_units)? => {
+            add(connection, (sheet, *chunk), "processed_rows", 1)?;
+        }
+        None => {}
     }
-    count(connection, (sheet, *chunk), state, 1)
+    count(connection, (sheet, *chunk), state, 1, now)?;
+    Ok(true)
 }
 
-fn count(connection: &Connection, chunk: (i64, u64), state: UnitState, by: i64) -> DbResult<()> {
+/// Whether all units of a row have come to something. Most rows have one unit, which is stored by now.
+fn row_is_through(connection: &Connection, sheet: i64, row: u64, units: u32) -> DbResult<bool> {
+    if units <= 1 {
+        return Ok(true);
+    }
+    let sql = "SELECT count(*) FROM score_units WHERE sheet = ?1 AND row = ?2";
+    let stored: u32 = connection.prepare_cached(sql)?.query_row(params![sheet, row], |found| found.get(0))?;
+    Ok(stored >= units)
+}
+
+/// Adds the time since units came in last, unless it was a pause.
+fn note_pace(connection: &Connection, sheet: i64, units: u64, now: Timestamp) -> DbResult<()> {
+    let sql = "UPDATE score_sheets SET settled_units = settled_units + ?2, settled_at = ?3,
+                 worked_ms = worked_ms + min(max(?3 - coalesce(settled_at, ?3), 0), ?4)
+               WHERE seq = ?1";
+    let gap_max = i64::try_from(PACE_GAP_MAX.as_millis()).unwrap_or(i64::MAX);
+    connection.prepare_cached(sql)?.execute(params![sheet, units, now.as_millis(), gap_max])?;
+    Ok(())
+}
+
+fn count(
+    connection: &Connection,
+    chunk: (i64, u64),
+    state: UnitState,
+    by: i64,
+    now: Timestamp,
+) -> DbResult<()> {
     let column = state.column();
-    let sql = format!("UPDATE score_chunks SET {column} = {column} + ?3 WHERE sheet = ?1 AND chunk = ?2");
-    connection.prepare_cached(&sql)?.execute(params![chunk.0, chunk.1, by])?;
+    let sql = format!(
+        "UPDATE score_chunks SET {column} = {column} + ?3, updated_at = max(updated_at, ?4)
+         WHERE sheet = ?1 AND chunk = ?2"
+    );
+    connection.prepare_cached(&sql)?.execute(params![chunk.0, chunk.1, by, now.as_millis()])?;
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use axum::extract::{Path, State as Shared};
 use longhaul_pipelines::scoring::manage;
 use longhaul_pipelines::scoring::status::{self, ChunkStatus};
 use longhaul_pipelines::scoring::tables::{OpenUnit, StoredSheet, UnitState};
-use longhaul_queue::State;
+use longhaul_queue::{State, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
@@ -26,7 +26,7 @@ pub(in crate::api) struct ChunkOut {
     chunk: u64,
     /// `chunk-0001`.
     name: String,
-    /// The state of its job.
+    /// The state of its job; `succeeded` too where its units were answered after it failed.
     #[schema(value_type = String)]
     state: State,
     /// First and last row, from 1.
@@ -34,6 +34,8 @@ pub(in crate::api) struct ChunkOut {
     last_row: u64,
     /// Rows with a text.
     rows: u64,
+    /// Rows all of whose units have an answer or are left blank.
+    processed_rows: u64,
     /// Requests that they take.
     units: u64,
     /// Answered and not written yet.
@@ -48,12 +50,17 @@ pub(in crate::api) struct ChunkOut {
     cached: u64,
     /// Calls that brought an answer, usable or not.
     asked: u64,
+    /// Answered by the fallback.
+    by_fallback: u64,
     /// How often it was run again.
     retries: u32,
     /// Why it failed last.
     last_error: Option<String>,
     /// What its stages are doing, while it runs.
     stages: Option<String>,
+    /// When something became of a unit last.
+    #[schema(value_type = i64)]
+    updated_at: Timestamp,
 }
 
 impl From<ChunkStatus> for ChunkOut {
@@ -66,6 +73,7 @@ impl From<ChunkStatus> for ChunkOut {
             first_row: chunk.first_row + 1,
             last_row: chunk.last_row + 1,
             rows: chunk.rows,
+            processed_rows: chunk.processed_rows,
             units: chunk.units,
             scored: chunk.scored,
             written: chunk.written,
@@ -73,9 +81,11 @@ impl From<ChunkStatus> for ChunkOut {
             edited: chunk.edited,
             cached: chunk.cached,
             asked: chunk.asked,
+            by_fallback: chunk.by_fallback,
             retries,
             last_error,
             stages,
+            updated_at: chunk.updated_at,
         }
     }
 }
@@ -132,6 +142,8 @@ struct RowOut {
     /// Values by column; null where there is none yet, where it stays blank, or where the table had one that was kept.
     #[schema(value_type = Object)]
     cells: Map<String, Value>,
+    /// Who gave them, as `PROFILE/MODEL`, each once.
+    answered_by: Vec<String>,
 }
 
 /// Reads the rows of a sheet with their scores, also while it goes on.
@@ -156,6 +168,7 @@ pub(in crate::api) async fn sheet_rows(
     let items = rows.into_iter().map(|(number, row)| RowOut {
         row: number + 1,
         text: row.text,
+        answered_by: row.answered_by,
         cells: names().zip(row.cells.into_iter().map(Option::unwrap_or_default)).collect(),
     });
     let items: Vec<RowOut> = items.collect();

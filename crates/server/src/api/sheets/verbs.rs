@@ -25,7 +25,7 @@ use crate::sheets::{self, scoring as slice};
 pub(in crate::api) struct RetryIn {
     /// Exactly the units that failed, and the chunks that did.
     failed: Option<bool>,
-    /// One chunk that failed or was cancelled, counted from 1.
+    /// What failed in one chunk, counted from 1, and nothing of the others.
     chunk: Option<u64>,
 }
 

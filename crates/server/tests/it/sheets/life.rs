@@ -16,7 +16,7 @@ async fn what_failed_is_told_with_its_reason_and_is_all_that_is_tried_again() {
     let sheet = ended(&stage, &id).await;
     assert_eq!(
         (&sheet["status"]["state"], &sheet["status"]["units"]["failed"]),
-        (&json!("failed"), &json!(2)),
+        (&json!("partly_failed"), &json!(2)),
         "{sheet}"
     );
     let first = stage.get(&format!("{SHEETS}/{id}/blanks?limit=1")).await;
@@ -33,12 +33,11 @@ async fn what_failed_is_told_with_its_reason_and_is_all_that_is_tried_again() {
     let sheet = ended(&stage, &id).await;
     assert_eq!(
         (&sheet["status"]["state"], &sheet["status"]["units"]["failed"]),
-        (&json!("failed"), &json!(2)),
+        (&json!("partly_failed"), &json!(2)),
         "{sheet}"
     );
     assert_eq!(stage.core.stats().executed - before, 2, "exactly what failed");
     for (body, field) in [
-        (json!({"chunk": 1}), "chunk"),
         (json!({"chunk": 0}), "chunk"),
         (json!({"chunk": 9}), "chunk"),
         (json!({"chunk": 1, "failed": true}), "chunk"),
@@ -182,6 +181,8 @@ async fn metrics_tell_of_the_stages() {
         "longhaul_score_invoking_units 0",
         "longhaul_score_cache_requests_total{result=\"hit\"} 8",
         "longhaul_score_cache_requests_total{result=\"miss\"} 20",
+        "longhaul_score_cache_written_total 20",
+        "longhaul_score_cache_expired_total 0",
         "longhaul_jobs{queue=\"sheets\",state=\"succeeded\"} 4",
     ] {
         assert!(text.lines().any(|known| known == line), "{line} is missing from {text}");

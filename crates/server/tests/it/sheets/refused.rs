@@ -1,5 +1,7 @@
 //! What is wrong with a sheet is told by its field, and nothing of it stays.
 
+use longhaul_pipelines::table_files::testing::bomb;
+
 use super::*;
 
 /// Changes one field; `null` takes it away.
@@ -160,4 +162,29 @@ async fn what_is_wrong_with_a_question_about_a_sheet_is_told() {
     let refused = request.body(sheet_of(&file).to_string()).send().await.expect("an answer");
     assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
     stage.stop().await;
+}
+
+/// Memory of this process, now or at its peak, in mebibytes.
+fn memory(field: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).expect(field);
+    line.trim_matches([':', ' ', '\t']).trim_end_matches(" kB").trim().parse::<u64>().expect("a number")
+        / 1024
+}
+
+#[tokio::test]
+async fn a_workbook_that_unpacks_without_bound_is_refused_in_little_memory() {
+    let stage = Stage::new().await;
+    let file = stage.upload_as("bomb.xlsx", bomb(512)).await;
+    std::fs::write("/proc/self/clear_refs", "5").expect("Linux");
+    let before = memory("VmHWM");
+    for path in [SHEETS.to_owned(), format!("{SHEETS}/estimate")] {
+        let (status, problem) = stage.post(&path, &sheet_of(&file)).await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{problem}");
+        let text = problem.to_string();
+        assert!(text.contains("a cell of more than 1 MiB") && text.contains("save it as CSV"), "{text}");
+    }
+    // Other tests run beside it; the cell alone would take three times its size.
+    let cost = memory("VmHWM") - before;
+    assert!(cost < 400, "{cost} MiB");
 }

@@ -5,8 +5,10 @@ use std::io::{self, Write};
 use serde_json::json;
 
 use super::super::place::Place;
-use super::super::{ROW_BYTES_MAX, XLSX_BYTES_MAX, sha256};
+use super::super::sha256;
 use super::*;
+use crate::table_files::ROW_BYTES_MAX;
+use crate::table_files::xlsx::XLSX_BYTES_MAX;
 
 fn reading(name: &str, content: impl AsRef<[u8]>) -> String {
     let desk = Desk::with(name, content);

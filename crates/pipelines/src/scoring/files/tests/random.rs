@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::table_files::harmless;
 
 const PIECES: [&str; 22] = [
     "a",
@@ -80,7 +81,10 @@ fn round(rows: &[[String; 3]], random: &mut fastrand::Rng) {
                 let column = heads.iter().position(|head| head == name).unwrap();
                 row.get(column).map_or("", String::as_str)
             };
-            assert_eq!([cell("id"), cell("text"), cell("note")], [id, text, note], "{way}");
+            assert_eq!([cell("id"), cell("text")], [id, text], "{way}");
+            // What looks like a formula may have been made harmless on the way.
+            let found = cell("note");
+            assert!(found == note || found == harmless(note.into()), "{found:?}: {way}");
             assert_eq!(cell("clarity"), "0.5", "{way}");
         }
     }

@@ -126,7 +126,7 @@ fn what_a_model_wrote_earlier_is_no_formula_either() {
     let line = "{\"text\":\"=mine\",\"clarity reason\":\"=cmd|x\"}\n";
     let desk = Desk::with("a.jsonl", line).rationale();
     desk.export("out.csv", &mut Scores::default()).unwrap();
-    let expected = "text,clarity reason,clarity,tone,tone reason\n=mine,'=cmd|x,,,\n";
+    let expected = "text,clarity reason,clarity,tone,tone reason\n'=mine,'=cmd|x,,,\n";
     assert_eq!(desk.text("out.csv"), expected);
 }
 
@@ -231,7 +231,7 @@ struct Half;
 impl Filled for Half {
     fn row(&mut self, number: u64) -> Result<Option<FilledRow>> {
         let cells = vec![Some(json!(0.5)), Some(json!(0.25))];
-        Ok(Some(FilledRow { text: format!("text {number}"), cells }))
+        Ok(Some(FilledRow { text: format!("text {number}"), cells, answered_by: Vec::new() }))
     }
 }
 
@@ -248,4 +248,23 @@ fn many_rows_go_through_one_by_one() {
     let found = fs::read(desk.path("out.csv")).unwrap();
     assert_eq!(found.iter().filter(|byte| **byte == b'\n').count() as u64, ROWS + 1);
     assert!(found.ends_with(b"200000,text 200000,0.5,0.25\n"));
+}
+
+#[test]
+fn a_text_that_was_no_formula_becomes_none_in_another_format() {
+    let desk = Desk::with("a.jsonl", "{\"=head\":\"x\",\"text\":\"=1+1\",\"n\":-5}\n");
+    let desk = Desk { categories: vec![category("=score")], ..desk };
+    let mut filled = Scores::default().row(1, "=1+1", [json!(-1e-7)]);
+    desk.export("out.csv", &mut filled).unwrap();
+    assert_eq!(desk.text("out.csv"), "'=head,text,n,'=score\nx,'=1+1,-5,-1e-7\n");
+    // Through a workbook, which has a type for texts.
+    desk.export("out.xlsx", &mut filled).unwrap();
+    let book = Desk { source: source(&desk.path("out.xlsx")), ..desk };
+    book.export("again.tsv", &mut Scores::default()).unwrap();
+    assert!(book.text("again.tsv").contains("x\t'=1+1\t-5\t"), "{}", book.text("again.tsv"));
+    // In CSV it was one before: it is left to its writer, and the column of the score is found again.
+    let csv = Desk::with("a.csv", "text,'=score\n=1+1,\n");
+    let csv = Desk { categories: vec![category("=score")], ..csv };
+    csv.export("out.csv", &mut Scores::default().row(1, "=1+1", [json!("=2")])).unwrap();
+    assert_eq!(csv.text("out.csv"), "text,'=score\n=1+1,'=2\n");
 }

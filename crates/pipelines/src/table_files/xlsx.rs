@@ -1,99 +1,96 @@
-//! Reads a sheet of a workbook cell by cell. The list of a workbook's texts is held in memory, therefore the limits.
+//! Reads a sheet of a workbook row by row. The list of a workbook's texts is held in memory; what else is held has a
+//! bound too, which `bounds` looks after before anything is.
 
-use std::fs::File;
-use std::io::{BufReader, Seek as _};
+mod bounds;
+#[cfg(test)]
+mod tests;
+
+use std::io::{BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use calamine::{DataRef, ExcelDateTime, Reader as _, SheetType, Xlsx, XlsxError};
 
-use super::super::Result;
+use self::bounds::Refused;
 use super::cell::{Cell, DateKind, Record};
-use super::{Reader, open_file, unreadable, wrong};
+use super::{COLUMNS_MAX, ROW_BYTES_MAX, TableError};
 
-/// Largest workbook that is read.
-pub const XLSX_BYTES_MAX: u64 = 100 * 1024 * 1024;
-/// Most bytes of a workbook's texts, unpacked: they are held in memory.
-pub const XLSX_TEXT_BYTES_MAX: u64 = 128 * 1024 * 1024;
-/// Most rows and columns of a sheet, by the format.
-pub(super) const ROWS_MAX: u32 = 1_048_576;
-pub(super) const COLUMNS_MAX: u32 = 16_384;
-/// Where the texts of all cells are.
-const TEXTS: &str = "sharedStrings.xml";
-/// Rows that are read before they are asked for.
+pub use self::bounds::{XLSX_BYTES_MAX, XLSX_TEXT_BYTES_MAX, XLSX_UNPACKED_BYTES_MAX};
+
+/// Most rows of a sheet, by the format.
+pub const ROWS_MAX: u32 = 1_048_576;
+/// Rows that are read before they are asked for: as many, or as many bytes and one row more.
 const ROWS_AHEAD: usize = 64;
+const BYTES_AHEAD: usize = 256 * 1024;
 /// Days between the starts of the two calendars of workbooks.
 const DAYS_TO_1904: f64 = 1_462.0;
 const DAY_SECONDS: f64 = 86_400.0;
 const HINT: &str = "save it as CSV";
 const DAMAGED: &str = "cannot be read as a workbook: open it in a spreadsheet program and save it as CSV";
 
+type Result<T, E = TableError> = std::result::Result<T, E>;
+
 /// Reads rows. The crate lends its cells out of the workbook, so both live on a thread, which hands over rows and ends
 /// when nobody takes them.
-pub(super) struct XlsxReader {
-    rows: Receiver<Result<Option<Record>>>,
+#[derive(Debug)]
+pub struct XlsxReader {
+    pages: Receiver<Result<Page>>,
+    page: std::vec::IntoIter<Record>,
     path: PathBuf,
     is_over: bool,
 }
 
+/// Some rows; none at the end of the sheet.
+type Page = Vec<Record>;
+
 impl XlsxReader {
-    pub(super) fn open(path: &Path, sheet: Option<&str>) -> Result<Self> {
-        let mut file = BufReader::new(open_file(path)?);
-        check_size(path, &mut file)?;
+    /// Reads a sheet of a workbook, the first by default. `path` is what errors call it.
+    pub fn open<R>(mut file: R, path: &Path, sheet: Option<&str>) -> Result<Self>
+    where
+        R: Read + Seek + Send + 'static,
+    {
+        bounds::check(&mut file).map_err(|refused| match refused {
+            Refused::Damaged(why) => wrong(path, &format!("{DAMAGED} ({why})")),
+            Refused::TooLarge(what) => wrong(path, &format!("{what}, too large for a workbook: {HINT}")),
+        })?;
         let damaged = |error: XlsxError| wrong(path, &format!("{DAMAGED} ({error})"));
-        let workbook = Xlsx::new(file).map_err(damaged)?;
+        let workbook = Xlsx::new(BufReader::new(file)).map_err(damaged)?;
         let name = sheet_name(&workbook, sheet).map_err(|text| wrong(path, &text))?;
-        let (sender, rows) = sync_channel(ROWS_AHEAD);
+        // One page waits while the next is made.
+        let (sender, pages) = sync_channel(1);
         let place = path.to_owned();
         let work = move || {
             let end = send_rows(workbook, &name, &place, &sender);
             // Nobody is left to tell when the receiver is gone.
-            let _ = sender.send(end.map(|()| None));
+            let _ = sender.send(end.map(|()| Page::new()));
         };
         let started = thread::Builder::new().name("longhaul-xlsx".to_owned()).spawn(work);
-        started.map_err(|error| unreadable(path, &error))?;
-        Ok(Self { rows, path: path.to_owned(), is_over: false })
+        started.map_err(|error| wrong(path, &format!("cannot be read: {error}")))?;
+        Ok(Self { pages, page: Page::new().into_iter(), path: path.to_owned(), is_over: false })
     }
-}
 
-impl Reader for XlsxReader {
-    fn next(&mut self) -> Result<Option<Record>> {
+    /// The next row; empty ones are read too, so that numbers are right.
+    pub fn next_row(&mut self) -> Result<Option<Record>> {
+        if let Some(record) = self.page.next() {
+            return Ok(Some(record));
+        }
         if self.is_over {
             return Ok(None);
         }
         // A thread that ends without a word has met a file that the crate did not expect.
-        let next = self.rows.recv().unwrap_or_else(|_| Err(wrong(&self.path, DAMAGED)));
-        self.is_over = !matches!(next, Ok(Some(_)));
-        next
+        let page = self.pages.recv().unwrap_or_else(|_| Err(wrong(&self.path, DAMAGED)));
+        self.is_over = !matches!(&page, Ok(page) if !page.is_empty());
+        self.page = page?.into_iter();
+        Ok(self.page.next())
     }
 }
 
-fn check_size(path: &Path, file: &mut BufReader<File>) -> Result<()> {
-    let cannot = |error: std::io::Error| unreadable(path, &error);
-    let bytes = file.get_ref().metadata().map_err(cannot)?.len();
-    let refuse = |what: &str, max: u64| {
-        Err(wrong(
-            path,
-            &format!("{what} more than {} MiB, too large for a workbook: {HINT}", max / 1024 / 1024),
-        ))
-    };
-    if bytes > XLSX_BYTES_MAX {
-        return refuse("has", XLSX_BYTES_MAX);
-    }
-    let damaged = |error: zip::result::ZipError| wrong(path, &format!("{DAMAGED} ({error})"));
-    let mut archive = zip::ZipArchive::new(&mut *file).map_err(damaged)?;
-    for index in 0..archive.len() {
-        let part = archive.by_index_raw(index).map_err(damaged)?;
-        if part.name().map_err(damaged)?.ends_with(TEXTS) && part.size() > XLSX_TEXT_BYTES_MAX {
-            return refuse("has texts of", XLSX_TEXT_BYTES_MAX);
-        }
-    }
-    drop(archive);
-    file.rewind().map_err(cannot)
+fn wrong(path: &Path, text: &str) -> TableError {
+    TableError(format!("{} {text}", path.display()))
 }
 
-fn sheet_name(workbook: &Xlsx<BufReader<File>>, wanted: Option<&str>) -> Result<String, String> {
+fn sheet_name<R: Read + Seek>(workbook: &Xlsx<BufReader<R>>, wanted: Option<&str>) -> Result<String, String> {
     let sheets = workbook.sheets_metadata().iter().filter(|sheet| sheet.typ == SheetType::WorkSheet);
     let names: Vec<&str> = sheets.map(|sheet| sheet.name.as_str()).collect();
     let found = match wanted {
@@ -107,40 +104,55 @@ fn sheet_name(workbook: &Xlsx<BufReader<File>>, wanted: Option<&str>) -> Result<
     }
 }
 
-fn send_rows(
-    mut workbook: Xlsx<BufReader<File>>,
+fn send_rows<R: Read + Seek>(
+    mut workbook: Xlsx<BufReader<R>>,
     name: &str,
     path: &Path,
-    sender: &SyncSender<Result<Option<Record>>>,
+    sender: &SyncSender<Result<Page>>,
 ) -> Result<()> {
     let damaged = |error: XlsxError| wrong(path, &format!("{DAMAGED} ({error})"));
     let is_1904 = workbook.has_1904_epoch();
     let mut cells = workbook.worksheet_cells_reader(name).map_err(damaged)?;
     let mut record = empty(0);
+    let (mut page, mut page_bytes, mut row_bytes) = (Page::new(), 0, 0);
     while let Some(found) = cells.next_cell().map_err(damaged)? {
         let (row, column) = found.get_position();
+        let column = column as usize;
         if row >= ROWS_MAX || column >= COLUMNS_MAX || u64::from(row) < record.number {
             return Err(wrong(path, DAMAGED));
         }
         while record.number < u64::from(row) {
             let next = empty(record.number + 1);
-            if sender.send(Ok(Some(std::mem::replace(&mut record, next)))).is_err() {
-                return Ok(());
+            page_bytes += size_of_val(&record.cells[..]) + std::mem::take(&mut row_bytes);
+            page.push(std::mem::replace(&mut record, next));
+            if page.len() >= ROWS_AHEAD || page_bytes >= BYTES_AHEAD {
+                page_bytes = 0;
+                if sender.send(Ok(std::mem::take(&mut page))).is_err() {
+                    return Ok(());
+                }
             }
         }
         let cell = cell(found.get_value(), is_1904);
         if cell == Cell::Empty {
             continue;
         }
-        let column = column as usize;
+        // Many cells may name one long text.
+        row_bytes += cell.text_bytes();
+        if row_bytes > ROW_BYTES_MAX {
+            let text = format!("has more than {ROW_BYTES_MAX} bytes in row {}: shorten its texts", row + 1);
+            return Err(wrong(path, &text));
+        }
         if record.cells.len() <= column {
             record.cells.resize(column + 1, Cell::Empty);
         }
         record.cells[column] = cell;
     }
     if record.number > 0 || !record.cells.is_empty() {
+        page.push(record);
+    }
+    if !page.is_empty() {
         // Nobody takes it any more when this fails.
-        let _ = sender.send(Ok(Some(record)));
+        let _ = sender.send(Ok(page));
     }
     Ok(())
 }
@@ -181,23 +193,4 @@ fn date_cell(date: &ExcelDateTime, is_1904: bool) -> Cell {
     };
     let serial = if is_1904 && kind != DateKind::Time { days + DAYS_TO_1904 } else { days };
     Cell::Date { serial, text, kind }
-}
-
-#[cfg(test)]
-mod tests {
-    use calamine::ExcelDateTimeType::{DateTime, TimeDelta};
-
-    use super::*;
-
-    #[test]
-    fn dates_are_days_times_or_both() {
-        for (days, kind, text) in [
-            (45_943.0, DateTime, "2025-10-13"),
-            (45_943.5, DateTime, "2025-10-13 12:00:00"),
-            (0.25, DateTime, "06:00:00"),
-            (1.5, TimeDelta, "36:00:00"),
-        ] {
-            assert_eq!(date_cell(&ExcelDateTime::new(days, kind, false), false).text(), text);
-        }
-    }
 }

@@ -5,27 +5,27 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 /// More digits than a spreadsheet program keeps: such an id is no number to it.
-pub(super) const NUMBER_DIGITS_MAX: usize = 15;
-/// Characters that make a spreadsheet program take a text for a formula.
-const FORMULA_STARTS: [char; 6] = ['=', '+', '-', '@', '\t', '\r'];
+pub const NUMBER_DIGITS_MAX: usize = 15;
+/// Characters that make a spreadsheet program take a text for a formula, the wide ones in East Asian versions.
+const FORMULA_STARTS: [char; 11] = ['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'];
 /// From here on numbers are written with an exponent, as spreadsheet programs show them.
 const EXPONENT_FROM: f64 = 1e21;
 const EXPONENT_BELOW: f64 = 1e-9;
 
 /// A row with more than its texts.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Record {
+pub struct Record {
     /// Its place in the table, from 0, heads counted.
-    pub(super) number: u64,
+    pub number: u64,
     /// Its cells.
-    pub(super) cells: Vec<Cell>,
+    pub cells: Vec<Cell>,
     /// Its text in the file, without the end of the line; none for a workbook and a head that is made up.
-    pub(super) original: Option<String>,
+    pub original: Option<String>,
 }
 
 impl Record {
     /// A cell as text without spaces around it; one that is missing is empty.
-    pub(super) fn text(&self, column: usize) -> Cow<'_, str> {
+    pub fn text(&self, column: usize) -> Cow<'_, str> {
         match self.cells.get(column).map(Cell::text) {
             Some(Cow::Borrowed(text)) => Cow::Borrowed(text.trim()),
             Some(Cow::Owned(text)) => Cow::Owned(text.trim().to_owned()),
@@ -34,14 +34,14 @@ impl Record {
     }
 
     /// How many cells there are up to the last with something in it.
-    pub(super) fn used(&self) -> usize {
+    pub fn used(&self) -> usize {
         self.cells.iter().rposition(|cell| !cell.is_blank()).map_or(0, |last| last + 1)
     }
 }
 
 /// A cell.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Cell {
+pub enum Cell {
     /// Nothing.
     Empty,
     /// Of a format without types: it may be a number.
@@ -52,24 +52,35 @@ pub(super) enum Cell {
     Number(f64),
     /// True or false.
     Bool(bool),
-    /// A day or a time, as days since the start of 1900.
-    Date { serial: f64, text: String, kind: DateKind },
+    /// A day or a time.
+    Date {
+        /// Days since the start of 1900.
+        serial: f64,
+        /// As a person sees it.
+        text: String,
+        /// What of it there is.
+        kind: DateKind,
+    },
     /// JSON that is no text.
     Json(String),
 }
 
 /// What of a date there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum DateKind {
+pub enum DateKind {
+    /// A day.
     Day,
+    /// A time of day.
     Time,
+    /// Both.
     DayAndTime,
+    /// A time span.
     Duration,
 }
 
 impl Cell {
     /// As a person sees it.
-    pub(super) fn text(&self) -> Cow<'_, str> {
+    pub fn text(&self) -> Cow<'_, str> {
         match self {
             Self::Empty => Cow::Borrowed(""),
             Self::Plain(text) | Self::Text(text) | Self::Json(text) | Self::Date { text, .. } => {
@@ -82,15 +93,36 @@ impl Cell {
     }
 
     /// The same, without a copy.
-    pub(super) fn into_text(self) -> String {
+    pub fn into_text(self) -> String {
         match self {
             Self::Plain(text) | Self::Text(text) | Self::Json(text) | Self::Date { text, .. } => text,
             Self::Empty | Self::Number(_) | Self::Bool(_) => self.text().into_owned(),
         }
     }
 
+    /// As a field of CSV or TSV. A text is made harmless, unless it stood in such a file before: then it is its writer's.
+    pub fn field(&self) -> Cow<'_, str> {
+        match self {
+            Self::Text(text) => harmless(Cow::Borrowed(text)),
+            Self::Empty
+            | Self::Plain(_)
+            | Self::Number(_)
+            | Self::Bool(_)
+            | Self::Date { .. }
+            | Self::Json(_) => self.text(),
+        }
+    }
+
+    /// Bytes of its text, as far as they are held.
+    pub fn text_bytes(&self) -> usize {
+        match self {
+            Self::Plain(text) | Self::Text(text) | Self::Json(text) | Self::Date { text, .. } => text.len(),
+            Self::Empty | Self::Number(_) | Self::Bool(_) => 0,
+        }
+    }
+
     /// Nothing but spaces.
-    pub(super) fn is_blank(&self) -> bool {
+    pub fn is_blank(&self) -> bool {
         match self {
             Self::Empty => true,
             Self::Plain(text) | Self::Text(text) | Self::Json(text) | Self::Date { text, .. } => {
@@ -102,7 +134,7 @@ impl Cell {
 }
 
 /// A number with the fifteen digits that spreadsheet programs show, an integer without a point.
-pub(super) fn number_text(number: f64) -> String {
+pub fn number_text(number: f64) -> String {
     let shown = format!("{number:.*e}", NUMBER_DIGITS_MAX - 1).parse().unwrap_or(number);
     let size = shown.abs();
     if size == 0.0 {
@@ -113,7 +145,7 @@ pub(super) fn number_text(number: f64) -> String {
 
 /// The number that a text is and nothing else: no zeros in front, no sign of plus, no more digits than are kept. What an
 /// id or a telephone number looks like stays text.
-pub(super) fn plain_number(text: &str) -> Option<f64> {
+pub fn plain_number(text: &str) -> Option<f64> {
     let body = text.strip_prefix('-').unwrap_or(text);
     let (whole, fraction) = body.split_once('.').unwrap_or((body, "0"));
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -125,7 +157,7 @@ pub(super) fn plain_number(text: &str) -> Option<f64> {
 }
 
 /// What a model said as the text of a cell; none for a blank.
-pub(super) fn value_text(value: &Value) -> Option<Cow<'_, str>> {
+pub fn value_text(value: &Value) -> Option<Cow<'_, str>> {
     match value {
         Value::Null => None,
         Value::String(text) => Some(Cow::Borrowed(text)),
@@ -135,8 +167,9 @@ pub(super) fn value_text(value: &Value) -> Option<Cow<'_, str>> {
     }
 }
 
-/// A model's text so that no spreadsheet program runs it when it opens a CSV file.
-pub(super) fn harmless(text: Cow<'_, str>) -> Cow<'_, str> {
+/// A text so that no spreadsheet program runs it when it opens a CSV or TSV file: with a `'` before it, which such a
+/// program does not show. A number stays one.
+pub fn harmless(text: Cow<'_, str>) -> Cow<'_, str> {
     if text.starts_with(FORMULA_STARTS) && plain_number(&text).is_none() {
         return Cow::Owned(format!("'{text}"));
     }
@@ -186,6 +219,8 @@ mod tests {
             ("- because", "'- because"),
             ("@SUM(A1)", "'@SUM(A1)"),
             ("\t=1", "'\t=1"),
+            ("\n=1", "'\n=1"),
+            ("＝1+1", "'＝1+1"),
             ("-5", "-5"),
             ("fine = good", "fine = good"),
             ("", ""),

@@ -1,0 +1,66 @@
+//! When a run will have ended if it goes on as it just did. Requests are answered in the order of their numbers, more or
+//! less, so those around the number of the ended ones are the newest answers: when a few of them came tells the pace, from
+//! the store alone and for every process alike.
+
+use std::time::Duration;
+
+use longhaul_queue::Timestamp;
+
+use super::progress::{Progress, Status};
+use super::run::{Mode, Run};
+use super::{Bulk, Result};
+
+/// Requests that are looked at: so many before the number of the ended ones, and so many behind it.
+const LOOK_BACK: u64 = 48;
+const LOOK_AHEAD: u64 = 16;
+/// Answers that are needed to speak of a pace.
+const ANSWERS_MIN: usize = 4;
+/// A longer time between two answers is a pause: what came before it says nothing of the pace now.
+const PAUSE: Duration = Duration::from_secs(60);
+
+/// Seconds until a run has ended; `None` where that is not known: before it has a pace, while it does not move, and for
+/// batches, whose provider alone knows.
+pub async fn eta_seconds(bulk: &Bulk, run: &Run, progress: &Progress) -> Result<Option<u64>> {
+    let left = progress.total.saturating_sub(progress.ended());
+    if progress.status != Status::Running || progress.mode != Mode::Sync || left == 0 {
+        return Ok(None);
+    }
+    let ended = progress.ended();
+    let ids = ended.saturating_sub(LOOK_BACK)..(ended + LOOK_AHEAD).min(progress.total);
+    let ids = ids.map(|index| run.id.request(index)).collect();
+    let jobs = bulk.queue().store().get(ids).await?;
+    let times = jobs.iter().filter_map(|detail| detail.job.finished_at).collect();
+    Ok(seconds_left(times, left))
+}
+
+/// By the newest answers up to the last pause.
+fn seconds_left(mut times: Vec<Timestamp>, left: u64) -> Option<u64> {
+    times.sort_unstable_by(|one, other| other.cmp(one));
+    let pause = i64::try_from(PAUSE.as_millis()).unwrap_or(i64::MAX);
+    let gap = |pair: &[Timestamp]| pair[0].as_millis() - pair[1].as_millis();
+    let steady = times.windows(2).take_while(|pair| gap(pair) < pause).count();
+    let (first, last) = (times.first()?, times.get(steady)?);
+    if steady + 1 < ANSWERS_MIN {
+        return None;
+    }
+    let took = u64::try_from(first.as_millis() - last.as_millis()).ok()?;
+    Some(left.saturating_mul(took).div_ceil(steady as u64 * 1_000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_answers_tell_the_pace() {
+        let at =
+            |seconds: &[i64]| seconds.iter().map(|second| Timestamp::from_millis(second * 1_000)).collect();
+        // One every two seconds, in whatever order they are read.
+        assert_eq!(seconds_left(at(&[8, 2, 6, 4, 0]), 10), Some(20));
+        // What came before a pause does not count.
+        assert_eq!(seconds_left(at(&[0, 1, 2, 100_000, 100_001, 100_002, 100_003]), 10), Some(10));
+        assert_eq!(seconds_left(at(&[0, 1, 2, 100_000]), 10), None, "too few to speak of a pace");
+        assert_eq!(seconds_left(at(&[]), 10), None);
+        assert_eq!(seconds_left(at(&[5, 5, 5, 5]), 10), Some(0));
+    }
+}
