@@ -218,7 +218,7 @@ pub(crate) fn decimal(text: &str) -> Result<u64, &'static str> {
     }
     let fraction = fraction.trim_end_matches('0');
     if fraction.len() > DIGITS {
-        return Err("it is finer than a billionth");
+        return Err("it has more than nine decimal places");
     }
     const TOO_LARGE: &str = "it is too large";
     let number = |digits: &str| if digits.is_empty() { Ok(0) } else { digits.parse::<u64>() };

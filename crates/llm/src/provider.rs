@@ -123,7 +123,7 @@ impl Caps {
         let told = request.as_chat().is_none_or(|chat| chat.dialect == Dialect::OpenAi);
         if request.choices() > 1 && !(told && self.gives_choices()) {
             let text = format!(
-                "n: expected 1, because {} gives one answer a request; send it several times for more",
+                "n: expected 1, because {} gives one answer per request; send the request several times for more",
                 self.dialect
             );
             return Err(Error::new(Class::BadRequest, text).with_status(400));

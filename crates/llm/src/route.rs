@@ -147,7 +147,10 @@ impl Route {
         match timeout(PING_WAIT, self.inner.provider.models()).await {
             Ok(models) => models.map(drop),
             Err(_) => {
-                let text = format!("no answer within {} s to the question for models", PING_WAIT.as_secs());
+                let text = format!(
+                    "no answer within {} s to the request for the list of models",
+                    PING_WAIT.as_secs()
+                );
                 Err(Error::new(Class::Network, text))
             }
         }

@@ -325,12 +325,9 @@ fn refuse_foreign(out: &Path) -> Result<()> {
     if !FOREIGN.contains(&extension.to_ascii_lowercase().as_str()) {
         return Ok(());
     }
-    Err(Failure::new(
-        Code::Usage,
-        format!("{} would be a .{extension} file, which is not written", out.display()),
-    )
-    .hint("name a file that ends in .xlsx, .csv, .tsv, .jsonl or .txt")
-    .into())
+    Err(Failure::new(Code::Usage, format!("{}: answers cannot be written as .{extension}", out.display()))
+        .hint("name a file that ends in .xlsx, .csv, .tsv, .jsonl or .txt")
+        .into())
 }
 
 #[cfg(test)]

@@ -142,7 +142,7 @@ pub(crate) enum Command {
     /// Says what a file of prompts would cost; sends nothing.
     #[command(after_help = "Example:\n  longhaul estimate prompts.jsonl --model gpt-5-mini")]
     Estimate(Box<EstimateArgs>),
-    /// Shows what was spent, by day and model; decides about calls that may have been billed.
+    /// Shows what was spent, by day and model, and resolves calls that may have been billed.
     #[command(after_help = llm::COSTS_EXAMPLES)]
     Costs(CostsArgs),
     /// Lists the models of a profile, and local engines that answer.
@@ -235,12 +235,12 @@ pub(crate) enum Command {
         /// The shell.
         shell: clap_complete::Shell,
     },
-    /// Prints a manual page; the first one names the others.
+    /// Prints the manual page of the program or of one command.
     #[command(
         after_help = "Examples:\n  longhaul man | man -l -\n  longhaul man run | man -l -\n  longhaul man jobs ls | man -l -"
     )]
     Man {
-        /// Of which command; default of the program.
+        /// The command; default the program itself.
         command: Vec<String>,
     },
 }

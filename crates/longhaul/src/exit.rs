@@ -190,7 +190,7 @@ pub(crate) fn hint_of(error: &anyhow::Error) -> Option<String> {
         match queue_error(cause) {
             Some(QueueError::Unavailable(_)) => {
                 // Whether it helps to try again is in the error itself.
-                return Some("look closer with longhaul doctor".to_owned());
+                return Some("check it with longhaul doctor".to_owned());
             }
             Some(QueueError::NotFound(text)) if text.contains("no process") => {
                 return Some("list what there is: longhaul process ls".to_owned());
@@ -198,7 +198,7 @@ pub(crate) fn hint_of(error: &anyhow::Error) -> Option<String> {
             Some(QueueError::NotFound(_)) => return Some("list what there is: longhaul jobs ls".to_owned()),
             Some(QueueError::Corrupt(_)) => {
                 return Some(
-                    "look closer with longhaul doctor; a backup comes back with longhaul restore FILE"
+                    "check it with longhaul doctor; a backup comes back with longhaul restore FILE"
                         .to_owned(),
                 );
             }

@@ -71,7 +71,7 @@ pub(crate) fn refuse_same(places: &Places<'_>) -> Result<()> {
         if let (Some((earlier, _)), Some(path)) = (places[..at].iter().find(same), path) {
             let text = format!("{earlier} and {option} both name {}", path.display());
             return Err(Failure::new(Code::Usage, text)
-                .hint(format_args!("leave {option} away to have failed prompts among the answers"))
+                .hint(format_args!("omit {option} to keep failed prompts among the answers"))
                 .into());
         }
     }
@@ -90,12 +90,12 @@ pub(crate) async fn refuse_foreign(queue: &Queue, owner: &str, places: &Places<'
         let place = place_of(path);
         let why = match outputs.files.iter().find(|file| file.path == place && file.owner == owner) {
             Some(file) if file.is_unchanged(&found) => continue,
-            Some(_) => format!("it was changed after {owner} had written it"),
+            Some(_) => format!("it was changed after {owner} wrote it"),
             None => format!("it is not an output of {owner}"),
         };
         let text = format!("{option} {} exists and was left as it is: {why}", path.display());
         return Err(Failure::new(Code::Usage, text)
-            .hint("name another file, or write over this one with --force")
+            .hint("name another file, or overwrite this one with --force")
             .into());
     }
     Ok(())
@@ -114,7 +114,7 @@ pub(crate) async fn remember(queue: &Queue, owner: &str, places: &Places<'_>) {
     if !files.is_empty()
         && let Err(error) = add(queue, &files).await
     {
-        tracing::warn!(owner, error = format!("{error:#}"), "the written files could not be remembered");
+        tracing::warn!(owner, error = format!("{error:#}"), "the list of written files could not be stored");
     }
 }
 

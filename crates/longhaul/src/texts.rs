@@ -39,8 +39,7 @@ impl TextArg {
         match self {
             Self::Given(text) => Ok(text.clone()),
             Self::File(path) => {
-                let hint =
-                    format!("{option} @FILE reads a file; a text that begins with @ is written with @@");
+                let hint = format!("{option} @FILE reads a file; write @@ for a text that begins with @");
                 let mut text = read(option, path, &hint)?;
                 let end = text.trim_end_matches(['\n', '\r']).len();
                 text.truncate(end);

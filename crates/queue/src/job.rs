@@ -312,7 +312,7 @@ pub struct Job {
     pub lease_until: Option<Timestamp>,
     /// Who runs it, or ran it last.
     pub worker: Option<WorkerId>,
-    /// A running job that somebody wants to end.
+    /// A running job that is being cancelled.
     pub cancel_requested: bool,
     /// Dependencies not yet satisfied.
     pub waits_for: u32,

@@ -209,7 +209,7 @@ pub async fn create(ctx: &Ctx, new: NewBatch) -> Result<Batch, Problem> {
             false => Err(Problem::new(
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "idempotency_key_reused",
-                "this Idempotency-Key was used for another batch: draw a new one",
+                "this Idempotency-Key was used for another batch: use a new one",
             )),
         };
     }

@@ -14,7 +14,7 @@ const DAY_MS: i64 = 24 * 3600 * 1000;
 pub struct Costs {
     /// The last 31 days, in UTC.
     pub items: Vec<CostLine>,
-    /// Calls of all days whose end nobody saw; they may have been billed.
+    /// Calls of all days whose end was never seen; they may have been billed.
     pub unknown_calls: u64,
     /// The most that those can have cost, in dollars.
     #[schema(value_type = f64)]
@@ -39,12 +39,12 @@ pub struct CostLine {
     /// What is booked, in dollars; absent when the model has no price.
     #[schema(value_type = Option<f64>)]
     pub cost_usd: Option<NanoUsd>,
-    /// The same with all calls of unknown end at the most they can have cost: the bill is between the two.
+    /// The same, with every call that may have been billed at the most it can have cost: the bill is between the two.
     #[schema(value_type = Option<f64>)]
     pub cost_max_usd: Option<NanoUsd>,
     /// Requests without a price.
     pub unpriced_calls: u64,
-    /// Calls whose end nobody saw; they may have been billed.
+    /// Calls whose end was never seen; they may have been billed.
     pub unknown_calls: u64,
     /// The most that those can have cost, in dollars.
     #[schema(value_type = f64)]

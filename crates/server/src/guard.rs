@@ -83,7 +83,7 @@ pub fn admit(
         unauthorized("a token is needed here: send it as Authorization: Bearer TOKEN; make one with longhaul tokens add NAME")
     })?;
     let token = tokens.find(presented).map_err(|error| {
-        tracing::error!(%error, "tokens cannot be read, so nobody is let in");
+        tracing::error!(%error, "tokens cannot be read, so every request is refused");
         Problem::unavailable("the tokens of this server cannot be read; its log says why")
     })?;
     let token = token.ok_or_else(|| unauthorized("this token is not known here"))?;

@@ -203,13 +203,13 @@ async fn models(ctx: &Ctx, text: &mut Text) -> Result<(), Problem> {
     let counts = ctx.llm().cache_counts();
     text.count(
         "cache_written_total",
-        "Answers that this process put into the response cache.",
+        "Answers that this process wrote to the response cache.",
         counts.written,
     );
     let help = "Answers in the response cache that were too old when this process asked for them.";
     text.count("cache_expired_total", help, counts.expired);
     text.count("llm_throttled_total", "Times that a provider said 429.", all.throttled);
-    let help = "Calls whose end nobody saw; they may have been billed.";
+    let help = "Calls whose end was never seen; they may have been billed.";
     text.count("llm_unknown_calls_total", help, all.unknown_calls);
     routes_of_models(ctx, text);
     Ok(())
@@ -256,7 +256,7 @@ fn stages(gauges: &Gauges, text: &mut Text) {
     let cache = [("hit", &gauges.cache_hits), ("miss", &gauges.cache_misses)];
     let cache = cache.map(|(result, gauge)| ([("result", result)], gauge.get() as f64));
     text.counter("score_cache_requests_total", "Units of sheets answered from their cache, and not.", cache);
-    let help = "Answers that sheets put into their cache.";
+    let help = "Answers that sheets wrote to their cache.";
     text.count("score_cache_written_total", help, gauges.cache_written.get());
     let help = "Units of sheets whose answer in the cache was too old.";
     text.count("score_cache_expired_total", help, gauges.cache_expired.get());

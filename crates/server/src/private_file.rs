@@ -66,7 +66,7 @@ impl<T: Clone + Default + Serialize + DeserializeOwned> PrivateFile<T> {
     pub(crate) fn with_last<R>(&self, look: impl FnOnce(&T) -> R) -> R {
         let mut known = self.known();
         if let Err(error) = self.refresh(&mut known) {
-            tracing::warn!(%error, "a file cannot be read, what it said last counts");
+            tracing::warn!(%error, "a file cannot be read, its last known content applies");
         }
         look(&known.value)
     }
@@ -165,7 +165,7 @@ fn read<T: Default + DeserializeOwned>(path: &Path) -> io::Result<Known<T>> {
     let mut text = Vec::new();
     file.read_to_end(&mut text)?;
     let value = serde_json::from_slice(&text).map_err(|error| {
-        let text = format!("{} is damaged ({error}): move it away or put back a copy", path.display());
+        let text = format!("{} is damaged ({error}): move it away or restore a copy", path.display());
         io::Error::new(io::ErrorKind::InvalidData, text)
     })?;
     Ok(Known { value, stamp: Some(stamp), _file: Some(file) })

@@ -405,7 +405,7 @@ fn not_in_outage(route: &Route) -> Result<()> {
     if probe_in.is_zero() {
         return Ok(());
     }
-    let text = format!("the provider answers nobody; it is asked again in {} s", probe_in.as_secs() + 1);
+    let text = format!("the provider does not answer; it is asked again in {} s", probe_in.as_secs() + 1);
     Err(Error { retry_after: Some(probe_in), outage: Some(probe_in), ..Error::new(Class::Overloaded, text) })
 }
 

@@ -24,7 +24,7 @@ pub struct UnknownFilter {
     pub scope: Option<Scope>,
     /// Those of an account.
     pub profile: Option<String>,
-    /// Those to a model.
+    /// Only calls to this model.
     pub model: Option<String>,
     /// Those reserved on a day, in UTC: `2026-11-15`.
     pub day: Option<String>,
@@ -120,7 +120,8 @@ impl Ledger {
         now_ms: i64,
     ) -> FileResult<Resolved> {
         if who.len() > WORDS_BYTES_MAX || about.len() > WORDS_BYTES_MAX {
-            let text = format!("who decides, and what about, takes at most {WORDS_BYTES_MAX} bytes each");
+            let text =
+                format!("the author and the subject of a decision take at most {WORDS_BYTES_MAX} bytes each");
             return Err(FileError::invalid(text));
         }
         let (who, about) = (who.to_owned(), about.to_owned());

@@ -151,7 +151,7 @@ pub(crate) struct ResultsArgs {
     /// Append to this file instead of writing to stdout.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
-    /// Append also to a file that does not begin with results.
+    /// Append even to a file that does not begin with results.
     #[arg(long, requires = "out")]
     pub(crate) force: bool,
     /// Delete each page for good once it is safely in the file.
@@ -205,7 +205,7 @@ pub(crate) struct ScheduleAddArgs {
     /// The input as JSON; `-` reads stdin, `@FILE` a file. Default null.
     #[arg(value_name = "JSON")]
     pub(crate) payload: Option<String>,
-    /// What happens to times that passed while nobody looked: skip, once or all.
+    /// What happens to times that were missed: skip, once or all.
     #[arg(long, value_name = "POLICY", default_value = "once", value_parser = missed)]
     pub(crate) missed: Missed,
     /// The lane of the job.
@@ -250,7 +250,7 @@ pub(crate) struct EventsArgs {
 pub(crate) struct BackupArgs {
     /// The copy; must not exist yet.
     pub(crate) file: PathBuf,
-    /// Also tokens of clients and secrets of webhooks. Keys of providers are never part of a backup.
+    /// Include client tokens and webhook secrets. Provider keys are never part of a backup.
     #[arg(long)]
     pub(crate) secrets: bool,
 }

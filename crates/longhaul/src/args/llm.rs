@@ -23,7 +23,7 @@ The same file and options go on with the same run: after Ctrl-C, a crash or a re
 /// Which prompts, and how each is asked.
 #[derive(Debug, Args)]
 pub(crate) struct PromptArgs {
-    /// The prompts: JSONL in OpenAI's batch form, JSONL of prompts, CSV, TSV, XLSX, or a text with a prompt a line; - is stdin.
+    /// The prompts: JSONL in OpenAI's batch form, JSONL of prompts, CSV, TSV, XLSX, or text with one prompt per line; - is stdin.
     pub(crate) file: PathBuf,
     /// Form of the file; default by its name and first line.
     #[arg(long, value_name = "FORM", default_value = "auto", hide_default_value = true)]
@@ -31,7 +31,7 @@ pub(crate) struct PromptArgs {
     /// Sheet of a workbook; default the first.
     #[arg(long, value_name = "NAME")]
     pub(crate) sheet: Option<String>,
-    /// Text with {{column}} places, filled from each row; @FILE reads it from a file.
+    /// Text with {{column}} placeholders, filled from each row; @FILE reads it from a file.
     #[arg(long, value_name = "TEXT")]
     pub(crate) template: Option<TextArg>,
     /// Embed texts instead of asking prompts: a vector each.
@@ -43,7 +43,7 @@ pub(crate) struct PromptArgs {
     /// Model for prompts that name none; default the profile's.
     #[arg(long, short, value_name = "MODEL")]
     pub(crate) model: Option<String>,
-    /// Instructions before each prompt that has none of its own; @FILE reads them from a file.
+    /// Instructions for prompts without their own; @FILE reads them from a file.
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<TextArg>,
     /// JSON Schema file that each answer must fit.
@@ -84,7 +84,7 @@ pub(crate) struct RunArgs {
     /// Stop before more than this is spent, in dollars.
     #[arg(long, value_name = "USD")]
     pub(crate) max_cost: Option<String>,
-    /// Let calls without a price pass under --max-cost, which does not count them.
+    /// Allow calls without a price under --max-cost, without counting them.
     #[arg(long, requires = "max_cost")]
     pub(crate) allow_unpriced: bool,
     /// Use of known answers: auto, off, or only those.
@@ -102,7 +102,7 @@ pub(crate) struct RunArgs {
     /// Where requests without an answer go; default among the answers.
     #[arg(long, value_name = "FILE")]
     pub(crate) errors: Option<PathBuf>,
-    /// Write over a file that is not this run's own.
+    /// Overwrite a file that this run did not write.
     #[arg(long)]
     pub(crate) force: bool,
     /// Only store the requests; a worker answers them: longhaul work.
@@ -114,7 +114,7 @@ pub(crate) struct RunArgs {
     /// Say what would be done and what it would cost, and do nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Ask only this many prompts, spread over the file, and say what all of them would cost.
+    /// Ask only this many prompts, spread over the file, and estimate the cost of the rest.
     #[arg(long, value_name = "N", value_parser = parse::positive::<u64>)]
     pub(crate) sample: Option<u64>,
     /// Delete the run once its answers are written.
@@ -128,7 +128,7 @@ pub(crate) struct EstimateArgs {
     /// What would be asked.
     #[command(flatten)]
     pub(crate) prompts: PromptArgs,
-    /// In provider batches only.
+    /// Estimate provider batches only.
     #[arg(long)]
     pub(crate) batch: bool,
 }
@@ -163,13 +163,13 @@ pub(crate) struct CostsArgs {
 /// `costs …`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CostsCommand {
-    /// Lists calls whose end nobody saw; until somebody decides they count at the most they can have cost.
+    /// Lists calls that may have been billed; until resolved, they count at the most they can have cost.
     Unknown {
         /// Which of them.
         #[command(flatten)]
         which: WhichCalls,
     },
-    /// Books what you or the provider know of them, and frees the rest for budgets.
+    /// Records what such calls cost, and releases the rest of what budgets hold for them.
     Resolve {
         /// Which of them.
         #[command(flatten)]
@@ -185,13 +185,13 @@ pub(crate) enum CostsCommand {
 /// Which calls; all where nothing is named.
 #[derive(Debug, Args)]
 pub(crate) struct WhichCalls {
-    /// Those of a run or sheet.
+    /// Only calls of this run or sheet.
     #[arg(long, value_name = "ID")]
     pub(crate) run: Option<String>,
-    /// Those to a model.
+    /// Only calls to this model.
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
-    /// Those of a day, in UTC, such as 2026-11-15.
+    /// Only calls of this day (UTC), such as 2026-11-15.
     #[arg(long, value_name = "DAY")]
     pub(crate) day: Option<String>,
 }
@@ -206,11 +206,11 @@ pub(crate) struct BillVerdict {
     /// The provider billed them; they are booked at the most they can have cost.
     #[arg(long)]
     pub(crate) billed: bool,
-    /// What the provider's own usage page says of these days, profiles or models in all; the difference to what is booked is
-    /// what they cost.
+    /// The total on the provider's usage page for these days, profiles or models; what exceeds the amount already booked is
+    /// their cost.
     #[arg(long, value_name = "USD")]
     pub(crate) bill: Option<String>,
-    /// Ask the provider: results of batches tell what each request cost.
+    /// Ask the provider: the results of a batch say what each request cost.
     #[arg(long)]
     pub(crate) ask: bool,
 }
@@ -270,7 +270,7 @@ pub(crate) enum RunsCommand {
         /// Where requests without an answer go; default among the answers.
         #[arg(long, value_name = "FILE")]
         errors: Option<PathBuf>,
-        /// Write over a file that is not this run's own.
+        /// Overwrite a file that this run did not write.
         #[arg(long)]
         force: bool,
         /// Delete the run once they are written.
@@ -292,7 +292,7 @@ pub(crate) enum RunsCommand {
     },
 }
 
-/// What becomes of a batch whose fate is unknown, or that the provider does not take.
+/// What to do with a batch whose fate is unknown, or that the provider refuses.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct Decision {
@@ -302,7 +302,7 @@ pub(crate) struct Decision {
     /// Look for it once more.
     #[arg(long)]
     pub(crate) wait: bool,
-    /// Send its requests one by one, at the price of that: they may be paid for twice if the batch was run.
+    /// Send its requests one by one, at the full price: they are paid for twice if the batch was run.
     #[arg(long)]
     pub(crate) one_by_one: bool,
     /// Give up on it: its requests fail.

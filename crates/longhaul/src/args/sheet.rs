@@ -83,7 +83,7 @@ pub(crate) enum SheetCommand {
         /// Where to; default where its scores go.
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
-        /// Write over a file that is not this sheet's own.
+        /// Overwrite a file that this sheet did not write.
         #[arg(long)]
         force: bool,
     },
@@ -121,7 +121,7 @@ pub(crate) struct SheetScoreArgs {
     /// Where the table goes with its scores; the ending says how it is written.
     #[arg(long, value_name = "FILE", conflicts_with = "in_place")]
     pub(crate) out: Option<PathBuf>,
-    /// Write over a file that is not this sheet's own.
+    /// Overwrite a file that this sheet did not write.
     #[arg(long)]
     pub(crate) force: bool,
     /// Write over the table itself, at the end and at once. A Google sheet always is.
@@ -139,7 +139,7 @@ pub(crate) struct SheetScoreArgs {
     /// Profile of that model; default the same.
     #[arg(long, value_name = "NAME", requires = "fallback_model")]
     pub(crate) fallback_profile: Option<String>,
-    /// Words of your own for the model, before ours; @FILE reads them from a file.
+    /// Your own instructions for the model, before the built-in ones; @FILE reads them from a file.
     #[arg(long, value_name = "TEXT")]
     pub(crate) instructions: Option<TextArg>,
     /// Lowest and highest score.
@@ -160,7 +160,7 @@ pub(crate) struct SheetScoreArgs {
     /// Stop before more than this is spent, in dollars.
     #[arg(long, value_name = "USD")]
     pub(crate) max_cost: Option<String>,
-    /// Let calls without a price pass under --max-cost, which does not count them.
+    /// Allow calls without a price under --max-cost, without counting them.
     #[arg(long, requires = "max_cost")]
     pub(crate) allow_unpriced: bool,
     /// Use of known answers: auto, off, or only those.

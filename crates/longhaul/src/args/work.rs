@@ -34,7 +34,7 @@ pub(crate) struct WorkArgs {
     /// Run this shell command for each job: payload on stdin, result as JSON on stdout.
     #[arg(long, value_name = "CMD")]
     pub(crate) exec: Option<String>,
-    /// Pass this variable of the worker's environment on to the command; may be repeated.
+    /// Pass this environment variable of the worker to the command; may be repeated.
     #[arg(long = "env", value_name = "NAME", requires = "exec")]
     pub(crate) env: Vec<String>,
     /// End when nothing is left to do.

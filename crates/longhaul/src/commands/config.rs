@@ -127,7 +127,7 @@ pub(crate) fn man(command: &[String]) -> Result<Code> {
         let next = found.get_subcommands().filter_map(fits).min_by_key(|(after, _)| after.len());
         let Some((after, part)) = next else {
             return Err(Failure::new(Code::NothingMatched, format!("there is no manual page {given}"))
-                .hint("the page of the program names all: longhaul man")
+                .hint("list all pages: longhaul man")
                 .into());
         };
         (rest, found) = (after, part);

@@ -81,7 +81,7 @@ async fn resolve(app: &App, llm: &Llm, which: &WhichCalls, said: &BillVerdict) -
     let filter = filter(app, which)?;
     let calls = llm.ledger().unknown(filter.clone()).await?;
     if calls.is_empty() {
-        return Err(Failure::new(Code::NothingMatched, "there is no such call of unknown end")
+        return Err(Failure::new(Code::NothingMatched, "no matching call may have been billed")
             .hint("list them: longhaul costs unknown")
             .into());
     }
@@ -115,7 +115,10 @@ async fn decide(
 ) -> Result<Resolved> {
     let user = environment("USER").or_else(|| environment("LOGNAME")).unwrap_or_else(|| "unknown".to_owned());
     let about = words(&filter);
-    app.confirm(&format!("book calls of unknown end ({about}) as {}", verdict.as_str().replace('_', " ")))?;
+    app.confirm(&format!(
+        "record calls that may have been billed ({about}) as {}",
+        verdict.as_str().replace('_', " ")
+    ))?;
     Ok(llm.ledger().resolve(filter, verdict, (&user, &about), now_ms).await?)
 }
 
@@ -138,7 +141,7 @@ async fn rest_of_bill(llm: &Llm, which: &UnknownFilter, bill: &str, now_ms: i64)
     if bill < booked {
         let text = format!("{bill} is less than the {booked} that is booked for answers");
         return Err(wrong(text)
-            .hint("is it the bill of the same days and profiles, and is the price table right?")
+            .hint("check that the bill covers the same days and profiles, and that the price table is right")
             .into());
     }
     Ok(bill.saturating_sub(booked))
@@ -154,16 +157,14 @@ async fn ask(app: &App, llm: &Llm, calls: &[UnknownCall], now_ms: i64) -> Result
                 sum.ceiling = sum.ceiling.saturating_add(resolved.ceiling);
                 sum.cost = sum.cost.saturating_add(resolved.cost);
             }
-            Ok(None) => {
-                app.out.note(format_args!("batch {} is not among those that {} has", call.call, call.profile))
-            }
+            Ok(None) => app.out.note(format_args!("batch {} does not exist at {}", call.call, call.profile)),
             Err(error) => app.out.warn(format_args!("batch {}: {error}", call.call)),
         }
     }
     let single = calls.iter().filter(|call| !call.batch).count() as u64;
     if single > 0 {
         app.out.note(format_args!(
-            "{} were sent one by one: no provider tells what became of such a call; compare its usage page and use --bill",
+            "{} were sent one by one, and no provider reports what happened to such a call; check its usage page and use --bill",
             counted(single, "call")
         ));
     }

@@ -69,7 +69,7 @@ pub(crate) async fn run(app: &App) -> Result<Code> {
     match app.queue().await {
         Err(_) if missing => {
             let text = format!(
-                "none yet at {}: the first command that needs one makes it",
+                "none yet at {}: the first command that needs one creates it",
                 store::shown_url(&app.settings)?
             );
             checks.push(Check::ok("store", text));
@@ -194,7 +194,7 @@ async fn write(queue: &Queue) -> Check {
         Ok(_) => Check::ok("write", format!("a write took {}", duration(started.elapsed()))),
         Err(error) => {
             let hint =
-                "a process that is stopped while it writes keeps all others waiting: see docs/operations.md";
+                "a process that is stopped while it writes blocks all other writers: see docs/operations.md";
             Check::problem("write", error.to_string(), hint)
         }
     }

@@ -49,7 +49,7 @@ fn unprinted(error: anyhow::Error, stored: &str) -> anyhow::Error {
     if is_closed_pipe(&error) {
         return error;
     }
-    Failure::new(Code::Failure, format!("{stored}, but the answer could not be written: {error:#}"))
+    Failure::new(Code::Failure, format!("{stored}, but the output could not be written: {error:#}"))
         .hint("do not repeat the command; longhaul jobs ls lists the newest jobs")
         .into()
 }

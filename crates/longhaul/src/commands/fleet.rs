@@ -52,7 +52,7 @@ impl Stage {
             app.out.note(format_args!("its jobs are kept in {}", store::shown(&space.url)));
         } else if let Err(error) = space.discard().await {
             let place = store::shown(&space.url);
-            app.out.warn(format_args!("what is left in {place} must be removed by hand: {error:#}"));
+            app.out.warn(format_args!("remove what is left in {place} by hand: {error:#}"));
         }
     }
 
@@ -156,7 +156,7 @@ async fn open(app: &App, url: &str) -> Result<Queue> {
     })?;
     if parsed == StoreUrl::Memory {
         let text = "memory:// cannot be shared with worker processes";
-        return Err(Failure::new(Code::Usage, text).hint("leave --store away, or name a new file").into());
+        return Err(Failure::new(Code::Usage, text).hint("omit --store, or name a new file").into());
     }
     let queue = Queue::new(store::connect(&app.settings, &parsed).await?);
     if queue.store().counts().await?.iter().any(|count| count.jobs > 0) {
@@ -164,7 +164,7 @@ async fn open(app: &App, url: &str) -> Result<Queue> {
             "the store {} has jobs, and this command only works on one of its own",
             store::shown(url)
         );
-        return Err(Failure::new(Code::Usage, text).hint("leave --store away, or name a new file").into());
+        return Err(Failure::new(Code::Usage, text).hint("omit --store, or name a new file").into());
     }
     Ok(queue)
 }

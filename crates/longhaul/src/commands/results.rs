@@ -98,7 +98,7 @@ impl Sink {
         // Results are synced, mended and continued, which only a plain file allows.
         if path.exists() && !path.is_file() {
             return Err(Failure::new(Code::Usage, format!("--out {} is not a plain file", path.display()))
-                .hint("leave --out away to write to stdout")
+                .hint("omit --out to write to stdout")
                 .into());
         }
         let opened = OpenOptions::new().read(true).append(true).create(true).open(path);

@@ -80,7 +80,7 @@ fn add_the_rest(app: &App, file: &Path, secrets: bool) -> Result<Vec<Kept>> {
         }
         kept.extend(archive::below(&folder.join(FILES), FILES)?);
     }
-    archive::add(file, &kept).context("adding what is beside the store")?;
+    archive::add(file, &kept).context("adding the files beside the store")?;
     Ok(kept)
 }
 
@@ -134,7 +134,7 @@ pub(crate) async fn restore(app: &App, file: &Path) -> Result<Code> {
     })?;
     if left.iter().any(|name| name == LLM_DB) {
         app.out.note("llm.db was left as it is: it knows what was spent since the backup");
-        app.out.hint("to have that of the backup, move it away and restore again");
+        app.out.hint("to use the backup's, move it away and restore again");
     }
     if let Some(aside) = aside {
         app.out.note(format_args!("the former store is at {aside}"));

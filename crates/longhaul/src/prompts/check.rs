@@ -64,9 +64,7 @@ impl Checker {
         }
         if self.wanted == Endpoint::Embeddings && prompt.endpoint != self.wanted {
             let text = "`url` asks for a chat, and --embed for embeddings";
-            return Err(
-                Problem::new(prompt.line, text, "leave --embed away: the lines say what they are").into()
-            );
+            return Err(Problem::new(prompt.line, text, "omit --embed: the lines say what they are").into());
         }
         self.without_model += u64::from(prompt.body.get("model").is_none());
         for name in json::extra_fields(&prompt.body) {

@@ -38,7 +38,7 @@ pub(super) fn shape(path: &Path, source: &Source, options: &Options) -> Result<S
                 Code::Usage,
                 format!("{} is a zip archive, as workbooks are", source.name()),
             )
-            .hint("leave --format away to read its first sheet")
+            .hint("omit --format to read its first sheet")
             .into()),
         };
     }
@@ -60,24 +60,27 @@ pub(super) fn shape(path: &Path, source: &Source, options: &Options) -> Result<S
         let text =
             format!("{} has requests that are complete, so --template has nothing to fill", source.name());
         return Err(Failure::new(Code::Usage, text)
-            .hint("leave --template away; for lines with fields of your own say --format jsonl")
+            .hint("omit --template; for lines with your own fields use --format jsonl")
             .into());
     }
     Ok(shape)
 }
 
 fn no_workbook(source: &Source) -> Failure {
-    Failure::new(Code::Usage, format!("{} is no workbook, which begins as a zip archive does", source.name()))
-        .hint("name its form: --format csv, tsv, jsonl, openai or text")
+    Failure::new(
+        Code::Usage,
+        format!("{} is not a workbook: it does not begin like a zip archive", source.name()),
+    )
+    .hint("name its format: --format csv, tsv, jsonl, openai or text")
 }
 
 fn refuse_sheet(source: &Source, options: &Options) -> Result<()> {
     match &options.sheet {
         Some(sheet) => Err(Failure::new(
             Code::Usage,
-            format!("{} is no workbook, so it has no sheet {sheet:?}", source.name()),
+            format!("{} is not a workbook, so it has no sheet {sheet:?}", source.name()),
         )
-        .hint("leave --sheet away")
+        .hint("omit --sheet")
         .into()),
         None => Ok(()),
     }

@@ -8,7 +8,8 @@ use anyhow::Context as _;
 use super::source::Tap;
 use super::{Fault, Problem};
 
-pub(super) const HINT_LONG: &str = "shorten it, or raise the setting store.value_bytes_max; large pictures are better named by their https address";
+pub(super) const HINT_LONG: &str =
+    "shorten it, or raise the setting store.value_bytes_max; give large pictures as https addresses";
 const HINT_UTF8: &str = "save the file as UTF-8: iconv -f LATIN1 -t UTF-8 FILE";
 /// Bytes that are asked of the file at once.
 const BUFFER_BYTES: usize = 256 * 1024;

@@ -14,8 +14,7 @@ use crate::exit::{Code, Failure};
 
 const HINT_QUOTE: &str = "close the quote; a quote inside of a quoted field is written twice";
 const HINT_COUNT: &str = "quote fields that contain the separator";
-const HINT_WORKBOOK: &str =
-    "save the sheet as CSV; what is no workbook is read with --format csv, tsv, jsonl, openai or text";
+const HINT_WORKBOOK: &str = "save the sheet as CSV; if the file is not a workbook, name its format: --format csv, tsv, jsonl, openai or text";
 const HINT_CELLS: &str = "name every column in the first row, or clear the cells beside the table";
 const HINT_COLUMN: &str =
     "name the column `prompt`, or say how columns make a prompt: --template 'Translate {{text}} to {{lang}}'";

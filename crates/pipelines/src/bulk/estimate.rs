@@ -49,7 +49,7 @@ pub struct Estimate {
     pub ceiling_usd: Option<NanoUsd>,
     /// Day of the price.
     pub price_as_of: Option<String>,
-    /// It runs on a machine of one's own and costs nothing.
+    /// It is self-hosted and costs nothing.
     pub free: bool,
     /// The price is that of a simulator.
     pub simulated: bool,

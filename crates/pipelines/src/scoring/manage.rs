@@ -47,7 +47,7 @@ pub(super) async fn outage_ended(scoring: &Scoring, sheet: &LiveSheet) {
     }
     // They look for themselves in a minute; that is soon enough where the store does not answer.
     if let Err(error) = open(scoring, &SheetId::named(&sheet.stored.id), &[OUTAGE]).await {
-        warn!(%error, sheet = sheet.stored.id, "an outage is over, and not all chunks are told");
+        warn!(%error, sheet = sheet.stored.id, "an outage is over, but not all chunks could be resumed");
     }
 }
 

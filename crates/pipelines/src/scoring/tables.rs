@@ -117,7 +117,7 @@ pub struct Chunk {
     pub written: u64,
     /// Left blank, with a reason.
     pub failed: u64,
-    /// Left alone, because somebody changed the row.
+    /// Left alone, because the row was edited.
     pub edited: u64,
     /// Answered from the cache.
     pub cached: u64,

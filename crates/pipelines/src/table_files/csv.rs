@@ -109,7 +109,7 @@ impl Splitter {
         feed.read = 0;
         match self.reader.read_record(&mut self.fields) {
             Ok(true) => Ok(self.fields.iter()),
-            Ok(false) => Err("the row cannot be taken apart".to_owned()),
+            Ok(false) => Err("the row cannot be parsed".to_owned()),
             Err(error) => Err(error.to_string()),
         }
     }

@@ -184,7 +184,7 @@ pub enum UnparkTarget {
     },
 }
 
-/// What a parked job is told.
+/// The value for a parked job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Signal {

@@ -91,7 +91,7 @@ impl Key {
     }
 
     fn mismatch(&self) -> Problem {
-        let text = format!("the key {:?} was used for other jobs: draw a new key for new jobs", self.text);
+        let text = format!("the key {:?} was used for other jobs: use a new key for new jobs", self.text);
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_mismatch", text).at("Idempotency-Key")
     }
 }

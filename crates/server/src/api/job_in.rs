@@ -24,7 +24,7 @@ pub(super) struct JobIn {
     #[serde(default = "Json::null")]
     #[schema(value_type = serde_json::Value)]
     pub(super) payload: Json,
-    /// An id of one's own (a UUID): the same job may then be sent again without harm.
+    /// Your own id (a UUID): the same job can then be sent again without harm.
     #[schema(value_type = Option<String>, format = "uuid")]
     pub(super) id: Option<JobId>,
     /// A name by which others in the same call may depend on it. It is not stored.
@@ -52,7 +52,7 @@ pub(super) struct JobIn {
     pub(super) depends_on: Vec<ParentIn>,
     /// Wait until this process is sealed and has nothing unfinished.
     pub(super) after_process: Option<String>,
-    /// The webhook that is told when it has ended, by its name. Not together with `unique`.
+    /// The name of the webhook to notify when the job has ended. Not together with `unique`.
     pub(super) webhook: Option<String>,
     /// What most jobs leave at its default.
     #[serde(default)]

@@ -60,7 +60,7 @@ pub(super) struct JobOut {
     lease_until: Option<Timestamp>,
     /// Who runs it, or ran it last.
     worker: Option<String>,
-    /// A running job that somebody wants to end.
+    /// A running job that is being cancelled.
     cancel_requested: bool,
     /// Dependencies not yet satisfied.
     waits_for: u32,

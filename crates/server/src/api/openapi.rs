@@ -34,7 +34,7 @@ mod compatible;
         (name = "sheets", description = "Tables whose texts are scored, cell by cell. Rows and chunks count from 1; a table's head is a row too."),
         (name = "costs", description = "What was spent, and what would be."),
         (name = "events", description = "What changes, as it changes."),
-        (name = "webhooks", description = "Who is told of what happened, signed and told again until it is heard."),
+        (name = "webhooks", description = "Signed notifications about runs, batches and jobs, repeated until they are delivered."),
     )
 )]
 struct About;

@@ -214,8 +214,8 @@ pub(super) struct ResultsQuery {
     cursor: Option<String>,
     /// Answer only when all jobs have ended, or after this time: `30s`, at most `5m`.
     pub(super) wait: Option<String>,
-    /// Values under the names of secrets too, as somebody needs them who stores results and then deletes them here. Asks for the scope
-    /// `work`, with which they are shown in any case.
+    /// Return secrets unredacted, for programs that store results before they delete them here. Needs the scope
+    /// `work`, which sees them in any case.
     #[serde(default)]
     secrets: bool,
 }

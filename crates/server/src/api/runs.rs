@@ -209,7 +209,7 @@ pub(super) struct EstimateOut {
     output_tokens: u64,
     /// Output tokens, at most as expected.
     output_tokens_max: u64,
-    /// By what that is told: `sample`, `schema`, `past`, `assumed` or `none`.
+    /// What the estimate is based on: `sample`, `schema`, `past`, `assumed` or `none`.
     #[schema(value_type = String)]
     basis: Basis,
     /// Answers behind that.
@@ -231,7 +231,7 @@ pub(super) struct EstimateOut {
     ceiling_usd: Option<NanoUsd>,
     /// Day of the price.
     price_as_of: Option<String>,
-    /// It runs on a machine of one's own and costs nothing.
+    /// It is self-hosted and costs nothing.
     free: bool,
     /// The price is that of a simulator.
     simulated: bool,

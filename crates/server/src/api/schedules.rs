@@ -37,7 +37,7 @@ pub(super) struct ScheduleOut {
     timezone: String,
     /// What is enqueued.
     job: ScheduledJob,
-    /// What happens to times that passed while nobody looked: `skip`, `once` or `all`.
+    /// What happens to times that were missed: `skip`, `once` or `all`.
     #[schema(value_type = String)]
     missed: Missed,
     /// The next time.
@@ -110,7 +110,7 @@ pub(super) struct ScheduleIn {
     cron: String,
     /// IANA time zone in which it is read; default `UTC`.
     timezone: Option<String>,
-    /// What happens to times that passed while nobody looked: `skip`, `once` (default) or `all`.
+    /// What happens to times that were missed: `skip`, `once` (default) or `all`.
     #[serde(default)]
     #[schema(value_type = String, default = "once")]
     missed: Missed,

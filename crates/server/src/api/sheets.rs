@@ -244,7 +244,7 @@ pub(super) struct EstimateOut {
     cost_usd: Option<NanoUsd>,
     /// Day of the price.
     price_as_of: Option<String>,
-    /// It runs on a machine of one's own and costs nothing.
+    /// It is self-hosted and costs nothing.
     free: bool,
     /// The price is that of a simulator.
     simulated: bool,

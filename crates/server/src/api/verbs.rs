@@ -125,7 +125,7 @@ pub(super) fn conflict(error: longhaul_queue::Error) -> Problem {
     }
 }
 
-/// A signal for parked jobs: for whoever waits for `key`, now or later, or for the jobs named.
+/// A signal for parked jobs: for those that wait for `key`, now or later, or for the jobs named.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SignalIn {
@@ -138,7 +138,7 @@ pub(super) struct SignalIn {
     signal: Told,
 }
 
-/// What a parked job is told.
+/// The value for a parked job.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = Signal)]

@@ -45,7 +45,7 @@ pub(super) struct WebhookOut {
     /// When it was added.
     #[schema(value_type = i64)]
     created_at: Timestamp,
-    /// What its messages are signed with: told once, to whoever added it.
+    /// The signing secret: shown once, when the webhook is added.
     #[serde(skip_serializing_if = "Option::is_none")]
     secret: Option<String>,
 }
@@ -108,7 +108,7 @@ fn everything() -> Vec<String> {
     vec!["*".to_owned()]
 }
 
-/// Adds or changes a webhook; the secret of a new one is told, once.
+/// Adds or changes a webhook; the secret of a new one is shown once.
 #[utoipa::path(put, path = "/api/v1/webhooks/{name}", tag = "webhooks", params(("name" = String, Path)), request_body = WebhookIn, responses((status = 200, body = WebhookOut)))]
 pub(super) async fn put_webhook(
     Shared(ctx): Shared<Ctx>,
@@ -119,7 +119,7 @@ pub(super) async fn put_webhook(
     check_name("name", &name).map_err(unfit)?;
     let parsed = reqwest::Url::parse(&url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
     let Some(parsed) = parsed else {
-        let text = format!("url is {:?}: an address that begins with https://", shown_url(&url));
+        let text = format!("url is {:?}: expected an address that begins with https://", shown_url(&url));
         return Err(Problem::invalid(text).at("url").into());
     };
     if !allow_private {
@@ -137,7 +137,7 @@ async fn refuse_private(url: &reqwest::Url) -> Result<(), Problem> {
     let looked_up = tokio::time::timeout(LOOKUP_WAIT, addresses::public_addresses(host, port)).await;
     match looked_up {
         Ok(Err(error)) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            let text = format!("{error}: send \"allow_private\": true if that is meant");
+            let text = format!("{error}: send \"allow_private\": true if this is intended");
             Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "private_address", text).at("url"))
         }
         _ => Ok(()),

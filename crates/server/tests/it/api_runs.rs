@@ -240,7 +240,7 @@ async fn prompts_may_be_bare_texts_and_go_one_by_one_unless_told_otherwise() {
     let (_, problem) =
         stage.send(Method::POST, "/api/v1/runs", Some(json!({"model": "sim-small", "requests": [1]}))).await;
     let text = problem["detail"].as_str().unwrap_or_default();
-    assert!(text.contains("a prompt as a text, or an object") && !text.contains("struct"), "{problem}");
+    assert!(text.contains("a prompt as a string, or an object") && !text.contains("struct"), "{problem}");
     working.drain().await;
     stage.stop().await;
 }

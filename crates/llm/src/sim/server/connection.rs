@@ -94,7 +94,7 @@ impl Listener for Gate {
             let listener = match self.listen().await {
                 Ok(listener) => listener,
                 Err(error) => {
-                    tracing::warn!(%error, "the simulator cannot listen, and tries again");
+                    tracing::warn!(%error, "the simulator cannot listen, trying again");
                     sleep(BIND_WAIT).await;
                     continue;
                 }

@@ -98,7 +98,7 @@ async fn look(path: &Path) -> Result<Option<String>> {
     let totals = Ledger::new(file).totals(&Scope::all()).await.context("reading what was spent")?;
     let unknown = match totals.unknown_calls {
         0 => String::new(),
-        count => format!(", {count} calls with an unknown end"),
+        count => format!(", {count} calls that may have been billed"),
     };
     Ok(Some(format!("opens, {}, {} calls booked{unknown}", size(bytes), totals.calls)))
 }

@@ -233,7 +233,7 @@ pub(crate) fn print_summary(app: &App, run: &Run, progress: &Progress, took: Opt
             app.out.hint(way_out(held, message.as_deref().unwrap_or_default(), &run.id));
         }
         (None, _) if progress.failed > 0 => {
-            app.out.hint(format_args!("ask again with the same command; see why with longhaul jobs ls --process {} --state failed, ask again with longhaul runs retry-failed {}", run.id, run.id));
+            app.out.hint(format_args!("see why with longhaul jobs ls --process {} --state failed; ask again with the same command or longhaul runs retry-failed {}", run.id, run.id));
         }
         (None, _) => {}
     }
@@ -309,7 +309,7 @@ pub(crate) fn way_out(held: Held, message: &str, id: &RunId) -> String {
         }
         Held::Outage => format!("it goes on by itself; longhaul runs resume {id} tries at once"),
         Held::BatchLimit => format!(
-            "send it again: longhaul runs resume {id}; or decide: longhaul runs resolve {id} --one-by-one (at the price of that) or --drop"
+            "send it again: longhaul runs resume {id}; or decide: longhaul runs resolve {id} --one-by-one (at the full price) or --drop"
         ),
         Held::Ambiguous => {
             format!("decide: longhaul runs resolve {id} --wait, --resubmit, --one-by-one or --drop")

@@ -34,7 +34,7 @@ pub(super) async fn run(app: &App, args: &SheetScoreArgs) -> Result<Code> {
     let max_cost = max_cost.map_err(|problem| Failure::new(Code::Usage, format!("--max-cost: {problem}")))?;
     let places = [("--out", args.out.as_deref())];
     if args.out.is_some() {
-        let instead = "name another file, or write over the table with --in-place";
+        let instead = "name another file, or overwrite the table with --in-place";
         outputs::refuse_inputs(&places, &settings::inputs(args), instead)?;
         answers::check_places(&places)?;
     }

@@ -150,9 +150,11 @@ fn target(args: &SheetScoreArgs, source: &Source) -> Result<Target> {
     }
     match (source, &args.out) {
         (Source::Google(_), None) => Ok(Target::InPlace),
-        (Source::Google(_), Some(_)) => Err(Failure::new(Code::Usage, "--out: a Google sheet is written in place")
-            .hint("leave --out away")
-            .into()),
+        (Source::Google(_), Some(_)) => {
+            Err(Failure::new(Code::Usage, "--out: a Google sheet is written in place")
+                .hint("omit --out")
+                .into())
+        }
         (Source::File { .. }, Some(out)) => {
             Ok(Target::File { path: std::path::absolute(out)?, format: Format::of_path(out)? })
         }
@@ -161,7 +163,9 @@ fn target(args: &SheetScoreArgs, source: &Source) -> Result<Target> {
         }
         (Source::File { .. }, None) if args.dry_run => Ok(Target::Kept),
         (Source::File { .. }, None) => Err(Failure::new(Code::Usage, "where should the scores go?")
-            .hint("name a file with --out, write over the table with --in-place, or look first with --sample 20")
+            .hint(
+                "name a file with --out, overwrite the table with --in-place, or look first with --sample 20",
+            )
             .into()),
     }
 }

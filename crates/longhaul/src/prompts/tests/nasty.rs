@@ -172,7 +172,7 @@ fn files_of_other_kinds_are_told_apart() {
     let refused = input("-", b"PK\x03\x04").refused();
     assert!(refused.starts_with("stdin cannot be read as a workbook"), "{refused}");
     let refused = input("a.xlsx", "prompt\na\n").refused();
-    assert_eq!(refused, "a.xlsx is no workbook, which begins as a zip archive does");
+    assert_eq!(refused, "a.xlsx is not a workbook: it does not begin like a zip archive");
     let refused = input("a.csv", b"PK\x03\x04").format(Format::Csv).refused();
     assert_eq!(refused, "a.csv is a zip archive, as workbooks are");
 }

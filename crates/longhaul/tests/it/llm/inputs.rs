@@ -206,6 +206,6 @@ fn a_workbook_is_read_and_written_as_any_other_table() {
     desk.ok(&["runs", "results", &id, "--out", "stored.xlsx"]);
     assert!(std::fs::read(desk.place.path("stored.xlsx")).expect("a file").starts_with(b"PK"));
     desk.run(&["run", "labels.xlsx", "--sheet", "Nope"]).fails(2, &["no sheet \"Nope\"", "Sheet1"]);
-    desk.run(&["run", "in.csv", "--sheet", "Sheet1"]).fails(2, &["in.csv is no workbook", "--sheet"]);
+    desk.run(&["run", "in.csv", "--sheet", "Sheet1"]).fails(2, &["in.csv is not a workbook", "--sheet"]);
     desk.run(&[&["run", "in.csv"], &args[..], &["out.ods"]].concat()).fails(2, &["out.ods", ".xlsx"]);
 }

@@ -135,13 +135,13 @@ impl Life<'_> {
 
     /// The end of a batch whose requests are to be sent one by one, since the provider does not take it.
     pub(super) fn one_by_one(&self) -> Next {
-        let why = self.refused.refused.clone().unwrap_or_else(|| "somebody decided so".to_owned());
+        let why = self.refused.refused.clone().unwrap_or_else(|| "a user decided so".to_owned());
         Next::Step(Step::Over { word: LastWord::Refused { why }, maybe_billed: false })
     }
 
     /// The end of a batch that was never taken and is given up.
     pub(super) fn given_back(&self) -> Next {
-        let why = self.refused.refused.as_deref().unwrap_or("the provider did not take it");
+        let why = self.refused.refused.as_deref().unwrap_or("the provider refused it");
         let message = format!("its batch was given up: {why}");
         let word = LastWord::Failed { class: Class::BadRequest, message };
         Next::Step(Step::Over { word, maybe_billed: false })
@@ -157,7 +157,7 @@ impl Life<'_> {
         let alone = if self.others_under_way().await? { 0 } else { self.refused.alone + 1 };
         let refused = Refused { refusals, alone, refused: Some(why.to_owned()), unanswered: 0 };
         if alone >= REFUSALS_MAX {
-            warn!(why, refusals, "the provider does not take a batch, the run is held");
+            warn!(why, refusals, "the provider refuses a batch, the run is held");
             // Whoever resumes it wants it sent again, and so often once more.
             let anew = Refused { refusals: 0, alone: 0, ..refused };
             let stored = Stored { step: &Step::Prepare, refused: &anew, kept: self.kept };

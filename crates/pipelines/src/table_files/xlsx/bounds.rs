@@ -65,7 +65,7 @@ pub(super) fn check<R: Read + Seek>(file: &mut R) -> Result<()> {
     file.rewind().map_err(damaged)?;
     file.by_ref().take(ZIP_START.len() as u64).read_to_end(&mut start).map_err(damaged)?;
     if start != ZIP_START {
-        return Err(Refused::Damaged("it is no zip archive".to_owned()));
+        return Err(Refused::Damaged("it is not a zip archive".to_owned()));
     }
     let left = Shared::new(DIRECTORY_BYTES_MAX);
     let reader = Budgeted { inner: BufReader::new(&mut *file), left: &left };
@@ -212,7 +212,7 @@ impl Outline {
             self.open.push(self.names.len());
             self.names.push_str(tag.name().as_ref());
         } else {
-            self.irregular.get_or_insert("tags too deep in each other");
+            self.irregular.get_or_insert("tags nested too deeply");
         }
         match tag.local_name().as_ref() {
             name @ ("c" | "si" | "definedName") => {
@@ -268,7 +268,7 @@ impl Outline {
             ));
         }
         if part.is_formats() && self.longest.saturating_mul(self.formats) > FORMAT_COPIES_BYTES_MAX {
-            return too_large("has too many and too long formats".to_owned());
+            return too_large("has too many or too long formats".to_owned());
         }
         Ok(())
     }

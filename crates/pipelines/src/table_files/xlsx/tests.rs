@@ -81,7 +81,7 @@ fn what_unpacks_without_bound() {
     check(&parts().sheet(&cell(&format!("<t>{long}</t>"))), stored, large);
     check(&parts().sheet(&cell(&runs)), stored, large);
     check(&parts().sheet(&attribute), stored, large);
-    check(&parts().sheet(&nested), stored, "tags too deep in each other");
+    check(&parts().sheet(&nested), stored, "tags nested too deeply");
     check(&parts().sheet(&"<c></is></c>".repeat(LARGE / 12)), stored, "tags that do not match");
     check(&parts().with("xl/media/picture.png", long.clone()), stored, large);
     check(&parts().with("xl/theme/theme1.xml", "<a></a>".repeat(LARGE / 7)), stored, "theme1.xml");
@@ -97,7 +97,7 @@ fn what_is_copied_or_promised() {
     let code = format!(r#"<numFmt numFmtId="1" formatCode="{}"/>"#, "0".repeat(500_000));
     let formats = r#"<xf numFmtId="1"/>"#.repeat(1_000);
     let styles = format!("<styleSheet><numFmts>{code}</numFmts><cellXfs>{formats}</cellXfs></styleSheet>");
-    check(&parts().with("xl/styles.xml", styles), deflated, "too many and too long formats");
+    check(&parts().with("xl/styles.xml", styles), deflated, "too many or too long formats");
     let sheets = r#"<sheet name="a" r:id="b"/>"#.repeat(5_000);
     check(&parts().with("xl/workbook.xml", sheets), deflated, "more than 4096 sheets");
     let address = format!(r#"<Relationship Id="b" Target="{}"/>"#, "x".repeat(100_000));

@@ -47,10 +47,10 @@ impl ClaimLoop {
         if self.fatal.is_some() || !self.suspicion.is_due(queue.outages().take_suspicion()) {
             return;
         }
-        debug!("the store's answers do not fit together, looking closely");
+        debug!("the store's answers are inconsistent, checking the store");
         match queue.store().verify().await {
             Ok(()) => {}
-            Err(error) if error.is_transient() => debug!(%error, "the store could not be looked at"),
+            Err(error) if error.is_transient() => debug!(%error, "the store could not be checked"),
             Err(error) => {
                 error!(%error, "the store is damaged, the worker drains");
                 self.fatal = Some(error);

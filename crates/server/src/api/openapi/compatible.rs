@@ -51,12 +51,12 @@ const CALLS: [Row; 33] = [
     ),
     ("/v1/completions", "post", "openai_completion", "Completes a text.", OPENAI),
     ("/v1/embeddings", "post", "openai_embed", "Embeds texts.", OPENAI),
-    ("/v1/models", "get", "openai_list_models", "Lists models, in the form of the client's API.", OPENAI),
+    ("/v1/models", "get", "openai_list_models", "Lists models, in the format of the client's API.", OPENAI),
     (
         "/v1/models/{id}",
         "get",
         "openai_show_model",
-        "Shows a model, in the form of the client's API.",
+        "Shows a model, in the format of the client's API.",
         OPENAI,
     ),
     ("/v1/models/{id}", "delete", "openai_delete_model", "Deletes a model: none can be.", OPENAI),
@@ -106,7 +106,7 @@ const CALLS: [Row; 33] = [
         "/v1/messages/batches/{id}/results",
         "get",
         "anthropic_batch_results",
-        "Reads what a batch answered, a line each.",
+        "Reads the results of a batch, one per line.",
         ANTHROPIC,
     ),
 ];
@@ -123,7 +123,7 @@ pub(super) fn add(api: &mut Value) {
             "operationId": name,
             "responses": {
                 "200": { "description": "As described there" },
-                "default": { "description": "Refused, in the form that the client's API has for it" },
+                "default": { "description": "Refused, in the error format of the client's API" },
             },
         });
         if path.contains("{id}") {

@@ -105,7 +105,7 @@ impl<'de> Deserialize<'de> for PromptIn {
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(
-                    "a prompt as a text, or an object with `prompt` or `body`, and `custom_id` if you like",
+                    "a prompt as a string, or an object with `prompt` or `body` and an optional `custom_id`",
                 )
             }
 
@@ -325,8 +325,9 @@ fn hex(bytes: &[u8]) -> String {
 
 /// Dollars as they are counted.
 pub(in crate::api) fn amount(field: &str, dollars: f64) -> Result<NanoUsd, Problem> {
-    NanoUsd::from_dollars(dollars)
-        .ok_or_else(|| wrong(field, format!("{field} is {dollars}: an amount in dollars, such as 2.5")))
+    NanoUsd::from_dollars(dollars).ok_or_else(|| {
+        wrong(field, format!("{field} is {dollars}: expected an amount in dollars, such as 2.5"))
+    })
 }
 
 fn wrong(field: &str, text: impl fmt::Display) -> Problem {

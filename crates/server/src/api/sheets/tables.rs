@@ -44,7 +44,7 @@ pub(in crate::api) struct ChunkOut {
     written: u64,
     /// Left blank, with a reason.
     failed: u64,
-    /// Left alone, because somebody changed the row.
+    /// Left alone, because the row was edited.
     edited: u64,
     /// Answered from the cache.
     cached: u64,

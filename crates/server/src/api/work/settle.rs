@@ -62,7 +62,7 @@ enum OutcomeIn {
     Fail(FailIn),
     /// Given back untouched.
     Release,
-    /// Ended because somebody cancelled it.
+    /// Cancelled.
     Cancel,
 }
 
