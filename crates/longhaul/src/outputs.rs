@@ -1,5 +1,5 @@
-//! Which files a command may write to: never one that it reads, and none that holds something else unless told so. A record in
-//! the store says which files a run has written, so that the same command may write them again.
+//! Which files a command may write to: never a file that it reads, and no file with other content unless forced. A record in
+//! the store lists the files that a run has written, so that the same command may write them again.
 
 use std::fs::{self, Metadata};
 use std::os::fd::AsFd;
@@ -17,7 +17,7 @@ use crate::exit::{Code, Failure};
 const RECORD: &str = "outputs";
 /// Files that are remembered, the newest ones.
 const REMEMBERED_MAX: usize = 200;
-/// Times that a record is written again which another process has changed meanwhile.
+/// Attempts to write the record when other processes change it at the same time.
 const RECORD_TRIES_MAX: u32 = 8;
 
 /// Places that a command is to write to, each with the option that names it. `None` and `-` are stdout.
@@ -30,7 +30,7 @@ pub(crate) struct Input {
     id: FileId,
 }
 
-/// Tells a file from others, by whatever name it is reached.
+/// Identifies a file, whichever name leads to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileId {
     device: u64,
@@ -38,7 +38,7 @@ struct FileId {
 }
 
 impl Input {
-    /// A file, or stdin for `-`. What is no plain file can be read and written at once.
+    /// A file, or stdin for `-`. Anything but a regular file can be read and written at once.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let id =
             if is_stream(path) { of_stream(&std::io::stdin()) } else { plain(&fs::metadata(path).ok()?) };
@@ -46,7 +46,7 @@ impl Input {
     }
 }
 
-/// Refuses to write to what is read, also where a link or another spelling leads to it. `instead` says what to do.
+/// Refuses to write to an input, also if a link or another spelling leads to it. `instead` says what to do.
 pub(crate) fn refuse_inputs(places: &Places<'_>, inputs: &[Input], instead: &str) -> Result<()> {
     for (option, path) in places {
         let id = match path {
@@ -78,7 +78,7 @@ pub(crate) fn refuse_same(places: &Places<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Refuses to write over a file with content, unless `owner` wrote it and nobody has changed it since.
+/// Refuses to write over a file with content, unless `owner` wrote it and it has not changed since.
 pub(crate) async fn refuse_foreign(queue: &Queue, owner: &str, places: &Places<'_>) -> Result<()> {
     let existing = places.iter().filter_map(|(option, path)| Some((option, (*path)?)));
     for (option, path) in existing.filter(|(_, path)| !is_stream(path)) {
@@ -101,8 +101,8 @@ pub(crate) async fn refuse_foreign(queue: &Queue, owner: &str, places: &Places<'
     Ok(())
 }
 
-/// Remembers that `owner` has written these files. Who cannot be remembered is asked for `--force` next time, which is no
-/// reason to fail after the work is done.
+/// Records that `owner` has written these files. If that fails, the next command needs `--force`, which is not a reason to
+/// fail after the work is done.
 pub(crate) async fn remember(queue: &Queue, owner: &str, places: &Places<'_>) {
     let written = |path: &&Path| !is_stream(path) && fs::metadata(path).is_ok_and(|found| found.is_file());
     let files: Vec<OutputFile> = places
@@ -175,7 +175,7 @@ async fn add(queue: &Queue, written: &[OutputFile]) -> Result<()> {
     .await
 }
 
-/// Changes the record, unless others change it again and again.
+/// Changes the record, and gives up if other processes keep changing it.
 async fn change(queue: &Queue, change: impl Fn(&mut Remembered)) -> Result<()> {
     for _ in 0..RECORD_TRIES_MAX {
         let (version, mut outputs) = remembered(queue).await?;
@@ -199,7 +199,7 @@ fn of_stream(stream: &impl AsFd) -> Option<FileId> {
     plain(&fs::File::from(stream.as_fd().try_clone_to_owned().ok()?).metadata().ok()?)
 }
 
-/// The path without links, also of a file that is not there yet.
+/// The path without links, also of a file that does not exist yet.
 fn place_of(path: &Path) -> PathBuf {
     let in_folder = || {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -1,4 +1,4 @@
-//! A space of one's own on a server, for commands that must not touch the jobs of others there and leave nothing behind.
+//! A private namespace on a server, for commands that must not touch other jobs there and leave nothing behind.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const STORE_PARAMETERS: [&str; 5] = ["name", "allow_eviction", "ca", "schema", "
 const FREED_LOOK_EVERY: Duration = Duration::from_millis(20);
 const FREED_LOOKS_MAX: usize = 500;
 
-/// A store under a name that nobody else on its server has.
+/// A store under a name that is unique on its server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ServerSpace {
     /// As `--store` takes it.
@@ -22,7 +22,7 @@ pub(crate) struct ServerSpace {
 }
 
 impl ServerSpace {
-    /// A new one on the server of this URL; `None` where it is no server. `word` says whose it is.
+    /// A new one on the server of this URL; `None` if it is not a server. `word` says whose it is.
     pub(crate) fn draw(url: &str, word: &str) -> Result<Option<Self>> {
         let parameter = match url.parse::<StoreUrl>()? {
             StoreUrl::Redis(_) => "name",
@@ -76,7 +76,7 @@ pub(crate) fn key_prefix(name: &str) -> String {
 /// A plain connection to a Postgres server.
 pub(crate) async fn postgres(url: &str) -> Result<tokio_postgres::Client> {
     let (client, connection) = tokio_postgres::connect(&bare_url(url)?, NoTls).await?;
-    // It ends with its client, and who asks it next is told why if it ended before.
+    // It ends with its client; if it ends earlier, the next call gets the error.
     tokio::spawn(connection);
     Ok(client)
 }

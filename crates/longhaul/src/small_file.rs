@@ -1,5 +1,5 @@
 //! Files that people write by hand, such as settings, schemas, rubrics and keys. They are read whole, so they have a bound:
-//! whoever names a device or a dump by mistake is told so before it fills the memory.
+//! naming a device or a dump by mistake is an error, and does not fill the memory.
 
 use std::fs::File;
 use std::io::{self, Read as _};

@@ -1,4 +1,4 @@
-//! Texts and files that the command line names: `TEXT` or `@FILE`, and one answer for a file that is not there.
+//! Texts and files that the command line names: `TEXT` or `@FILE`, and one error for a missing file.
 
 use std::convert::Infallible;
 use std::io;
@@ -34,7 +34,7 @@ impl FromStr for TextArg {
 }
 
 impl TextArg {
-    /// The text; `option` is named where it cannot be read. A file's last line end is none of the text.
+    /// The text; `option` is named where it cannot be read. The last line end of a file is not part of the text.
     pub(crate) fn read(&self, option: &str) -> Result<String> {
         match self {
             Self::Given(text) => Ok(text.clone()),
@@ -97,7 +97,7 @@ pub(crate) fn unreadable(name: &str, error: &io::Error) -> Failure {
     Failure::new(code_of(error), format!("{name} cannot be read: {error}"))
 }
 
-/// A file or folder that is not there has the code of all that is not there.
+/// The exit code: a missing file or folder counts as nothing matched.
 pub(crate) fn code_of(error: &io::Error) -> Code {
     match error.kind() {
         io::ErrorKind::NotFound => Code::NothingMatched,

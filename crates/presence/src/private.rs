@@ -1,4 +1,4 @@
-//! Files and folders that only their owner can read: what is kept in them is prompts, answers and names of people.
+//! Files and folders that only their owner can read, because they hold prompts, answers and names of people.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io;
@@ -8,8 +8,8 @@ use std::path::Path;
 /// Mode of a file that only its owner can read and write.
 pub const FILE_MODE: u32 = 0o600;
 
-/// Makes an empty file for SQLite to fill, which gives its log and its index beside it the same mode. One that is there stays as it
-/// is, with the mode that somebody gave it.
+/// Makes an empty file for SQLite to fill, which gives its log and its index beside it the same mode. An existing file keeps its
+/// content and mode.
 ///
 /// The file is closed before it has its name: closing a file drops the locks that another thread of this process has on it.
 pub fn create_file(path: &Path) -> io::Result<()> {
@@ -23,7 +23,7 @@ pub fn create_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes a folder, and those above it, that only its owner can look into. One that is there stays as it is.
+/// Makes a folder, and those above it, that only its owner can read. An existing one stays as it is.
 pub fn create_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
@@ -33,7 +33,7 @@ pub fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// For a new file of one's own: fails when there is one.
+/// Options for a new private file: opening fails if it exists.
 pub fn new_file() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true).mode(FILE_MODE);

@@ -1,8 +1,8 @@
-//! Values under the names of secrets, which are neither shown nor found. Payloads are written by people and programs, and some
-//! write a key into one; whoever looks at a job, a model above all, has no use for it.
+//! Redacts values by name, in output and in searches. People and programs write payloads, and some put a key into one; a reader
+//! of a job, above all a model, has no use for it.
 //!
-//! JSON is hidden in as it is read, from its first byte to its last: what stands under a name that is given twice, or too deep for
-//! other readers, is hidden like everything else, and all that is no secret stays as it was written.
+//! JSON is redacted as text, without parsing it into values: a name that occurs twice, or nests too deeply for other parsers, is
+//! redacted as well, and everything that is not a secret stays byte for byte.
 
 use std::borrow::Cow;
 
@@ -25,7 +25,7 @@ const SECRETS: [&str; 9] = [
     "credential",
     "cookie",
 ];
-/// A secret's name only where a name ends so: `session_token` is one, `max_tokens` and `token_count` are not.
+/// Secrets only at the end of a name: `session_token` is one, `max_tokens` and `token_count` are not.
 const SECRET_END: &str = "token";
 /// Words before the secret itself, as in `Authorization: Bearer …`.
 const SCHEMES: [&str; 2] = ["bearer", "basic"];
@@ -47,7 +47,7 @@ pub fn json_text(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// A text for people without what stands after the name of a secret and `:` or `=`, quoted or not.
+/// Text for people, without the values that follow the name of a secret and `:` or `=`, quoted or not.
 pub fn text(text: &str) -> Cow<'_, str> {
     let mut hidden: Vec<(usize, usize)> = Vec::new();
     for (at, _) in text.match_indices([':', '=']) {
@@ -117,7 +117,7 @@ fn hidden_values(text: &str) -> Option<Vec<(usize, usize)>> {
     open.is_empty().then_some(hidden)
 }
 
-/// Whether a quoted name is that of a secret; one that cannot be read might be.
+/// Whether a quoted name names a secret. A name that cannot be decoded counts as one.
 fn is_secret_key(quoted: &str) -> bool {
     match quoted.contains('\\') {
         false => is_secret(quoted),
@@ -125,7 +125,7 @@ fn is_secret_key(quoted: &str) -> bool {
     }
 }
 
-/// Where the value of a name stands that ended here.
+/// The range of the value whose name ends here.
 fn value_of(bytes: &[u8], name_end: usize) -> Option<(usize, usize)> {
     let colon = skip_space(bytes, name_end);
     if bytes.get(colon) != Some(&b':') {
@@ -188,7 +188,7 @@ fn name_before(text: &str) -> &str {
     start.map_or("", |(start, _)| &text[start..])
 }
 
-/// Where the value stands that begins after `from`, without its quotes.
+/// The range of the value that begins after `from`, without its quotes.
 fn value_after(text: &str, from: usize) -> (usize, usize) {
     let is_quote = |c: char| matches!(c, '"' | '\'' | '`');
     let rest = &text[from..];

@@ -1,5 +1,5 @@
-//! `/` in a browser: what `longhaul up` says when it starts, as a page without a script. Where a token is needed it tells a
-//! stranger nothing that they did not know: the address that they came by, and how to ask with a token.
+//! The page at `/`: what `longhaul up` prints at its start, without scripts. If the server demands tokens, the page shows only what
+//! a visitor knows already: the address that they used, and how to send a token.
 
 use std::fmt::Write as _;
 
@@ -63,7 +63,7 @@ async fn page(State(ctx): State<Ctx>, headers: HeaderMap) -> Response {
     (headers, html).into_response()
 }
 
-/// What only those may know who need no token.
+/// Shown only if no token is needed.
 fn about_this_server(ctx: &Ctx, html: &mut String) {
     let caps = ctx.queue().store().caps();
     let usable = ctx.catalog.profiles.iter().filter(|profile| profile.usable);

@@ -1,6 +1,6 @@
 //! Kinds and queues of the program itself. Its jobs carry what only the program may write: a message that is signed with a
-//! webhook's secret, a request that is paid for. So nobody else enqueues or claims them, whatever their token allows; every way
-//! in that takes a kind from a person or another program asks here.
+//! webhook's secret, a request that is paid for. So no client may enqueue or claim them, whatever its token allows. Every
+//! entry point that takes a kind from outside checks it here.
 
 use longhaul_pipelines::bulk::run::RUN_PREFIX;
 use longhaul_pipelines::scoring::sheet::SHEET_PREFIX;
@@ -8,10 +8,10 @@ use longhaul_queue::{Error, Result};
 
 use crate::{batches, webhooks};
 
-/// How kinds begin that the program registers for itself.
+/// Prefixes of the kinds that the program registers for itself.
 const KIND_PREFIXES: [&str; 6] = ["api.", "demo.", "llm.", "score.", "verify.", "webhook."];
 
-/// Whether a kind is the program's own.
+/// Whether a kind is reserved for the program.
 pub fn is_own_kind(kind: &str) -> bool {
     KIND_PREFIXES.iter().any(|prefix| kind.starts_with(prefix))
 }
@@ -23,7 +23,7 @@ pub fn is_own_queue(queue: &str) -> bool {
         || queue.starts_with(SHEET_PREFIX)
 }
 
-/// Refuses a kind that is the program's own.
+/// Refuses a reserved kind.
 pub fn check_kind(kind: &str) -> Result<()> {
     if !is_own_kind(kind) {
         return Ok(());
@@ -34,7 +34,7 @@ pub fn check_kind(kind: &str) -> Result<()> {
     )))
 }
 
-/// Refuses a queue whose jobs are of the program's own kinds.
+/// Refuses a queue whose jobs are of reserved kinds.
 pub(crate) fn check_queue(queue: &str) -> Result<()> {
     if !is_own_queue(queue) {
         return Ok(());

@@ -1,7 +1,7 @@
 //! Small files of JSON that only their owner can read, and that several processes may change at once.
 //!
-//! A change is made under a lock on a file beside it, to what the file says at that moment, so that no change of another process
-//! is lost. The new text appears whole, by a rename: a reader needs no lock.
+//! A change is made under a lock on a second file, to the content at that moment, so that no change of another process
+//! is lost. A rename replaces the whole file at once, so a reader needs no lock.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Longest wait for another process that changes the file: it may be stopped while it holds the lock.
+/// Longest wait for another process that is changing the file: it may be stopped while it holds the lock.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(10);
-/// Between two tries to have the lock.
+/// Delay between two attempts to take the lock.
 const LOCK_RETRY: Duration = Duration::from_millis(5);
 
 /// A value in such a file, read again whenever the file has changed. Without a path it lives as long as the process.
@@ -34,7 +34,7 @@ struct Known<T> {
     _file: Option<File>,
 }
 
-/// Tells whether a file is the one that was read.
+/// Identifies the file that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -55,14 +55,14 @@ impl<T: Clone + Default + Serialize + DeserializeOwned> PrivateFile<T> {
         Self { path: None, known: Mutex::default() }
     }
 
-    /// Looks at the value as it is now. Fails when the file cannot be read: what it said before counts no more.
+    /// Reads the current value. Fails if the file cannot be read: the previous content no longer counts.
     pub(crate) fn with<R>(&self, look: impl FnOnce(&T) -> R) -> io::Result<R> {
         let mut known = self.known();
         self.refresh(&mut known)?;
         Ok(look(&known.value))
     }
 
-    /// Looks at the value as it is now or, when the file cannot be read, as it was last.
+    /// Reads the current value or, if the file cannot be read, the last known one.
     pub(crate) fn with_last<R>(&self, look: impl FnOnce(&T) -> R) -> R {
         let mut known = self.known();
         if let Err(error) = self.refresh(&mut known) {
@@ -71,7 +71,7 @@ impl<T: Clone + Default + Serialize + DeserializeOwned> PrivateFile<T> {
         look(&known.value)
     }
 
-    /// Changes the value. The change counts once it is on disk. Blocks while another process changes it.
+    /// Changes the value, and returns once the change is on disk. Blocks while another process changes the file.
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut T) -> io::Result<R>) -> io::Result<R> {
         let Some(path) = &self.path else {
             let mut known = self.known();
@@ -116,12 +116,12 @@ pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// For a file that only its owner can read, made anew or written over.
+/// Options for a file that only its owner can read, created or truncated.
 pub(crate) fn options() -> tokio::fs::OpenOptions {
     std_options().into()
 }
 
-/// The same off the runtime.
+/// The same, off the async runtime.
 pub(crate) fn std_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.create(true).write(true).truncate(true).mode(0o600);

@@ -1,7 +1,7 @@
 //! The order of a worker's settle and its next claim, which go out together. Where they travel on different connections, or a
 //! settlement takes more than one trip, the claim could be served first and take a job that is less urgent than what the
-//! settlement makes ready. So it waits for the settlements of the same worker that began before it, but only for as long as they
-//! may still make something ready.
+//! settlement makes ready. So a claim waits for earlier settlements of the same worker, but only while they may still make jobs
+//! ready.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

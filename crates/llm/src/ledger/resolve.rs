@@ -1,5 +1,5 @@
-//! Calls whose end nobody saw: which there are, and what somebody decides about them. Until then they count against every
-//! cap at the most they can have cost.
+//! Lists and resolves calls whose end was never seen. Until they are resolved, they count against every cap at the most they can
+//! have cost.
 
 use rusqlite::Row;
 use serde::Serialize;
@@ -14,7 +14,7 @@ use crate::types::Usage;
 const CALLS_MAX: i64 = 100_000;
 /// Decisions that are listed.
 const DECISIONS_MAX: i64 = 1_000;
-/// Bytes of who decided, and of what about.
+/// Most bytes of the author of a decision, and of its subject.
 const WORDS_BYTES_MAX: usize = 256;
 
 /// Which calls of unknown end; all where nothing is named.
@@ -32,7 +32,7 @@ pub struct UnknownFilter {
     pub call: Option<String>,
 }
 
-/// A call whose end nobody saw, or the rest of a batch.
+/// A call whose end was never seen, or the rest of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct UnknownCall {
     /// Its name.
@@ -111,7 +111,7 @@ impl Ledger {
             .await
     }
 
-    /// Books what somebody knows of calls of unknown end, all of them or none, and writes down who said so: `(who, which)`.
+    /// Books a decision about calls of unknown end, all of them or none, and records its author and subject: `(who, which)`.
     pub async fn resolve(
         &self,
         filter: UnknownFilter,
@@ -162,7 +162,7 @@ impl Ledger {
             .await
     }
 
-    /// Writes down that the provider's own results told what a batch cost.
+    /// Records that the provider's own results gave the cost of a batch.
     pub async fn note_results(&self, about: &str, resolved: Resolved, now_ms: i64) -> FileResult<()> {
         let about = about.to_owned();
         self.file

@@ -1,22 +1,22 @@
-//! Adaptive concurrency, as the document on scoring has it: so many calls as may be under way by what was refused so far.
-//! It doubles until the first refusal; from then on a refusal takes it to 0.7 of what it was, once a round trip, and a
-//! clean batch adds one. Where nobody tells a limit, no pace holds back fewer calls than that.
+//! Adaptive concurrency: how many calls may be under way, judged by the refusals so far. It doubles until the first refusal.
+//! From then on a refusal multiplies it by 0.7, at most once per round trip, and a clean batch adds one. Where no limit is
+//! announced, no pace holds back fewer calls than that.
 
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-/// What a refusal leaves.
+/// Factor after a refusal.
 const CUT: f64 = 0.7;
-/// The first calls of a route of which nothing is known.
+/// Calls at first, on a route of which nothing is known.
 pub(super) const START: f64 = 4.0;
 /// One call at a time is left to the pace: at a limit of a few calls a minute that take no time, every other call would
 /// be refused.
 const FLOOR_MIN: f64 = 2.0;
 /// A route known from before starts with this share of what it had: the provider's bucket may be empty.
 const RESUME_SHARE: f64 = 0.25;
-/// The last changes are kept.
+/// Number of changes that are kept.
 const CHANGES_MAX: usize = 20;
 
 /// Adaptive concurrency of a route on which calls were refused.
@@ -82,8 +82,8 @@ impl Adaptive {
         self.used = true;
     }
 
-    /// A call was answered, with so many under way. It grows while it is what decides: where a pace lets more go, that
-    /// knows better, and growing would only be refused.
+    /// A call was answered, with this number under way. It grows only while it is what decides: if the pace admits more calls,
+    /// the pace knows better, and growth would only be refused.
     pub(super) fn answered(&mut self, in_flight: usize, is_paced: bool, now: Instant) {
         self.clean += 1.0;
         let in_use = if is_paced { self.used } else { in_flight as f64 >= self.limit.floor() };

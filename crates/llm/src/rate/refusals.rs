@@ -1,39 +1,39 @@
-//! Tells the refusals of a limit from those that come at random. While a limit's bucket is empty, most of the next calls
-//! are refused too; refusals at random have nothing to do with one another. So it is counted how many of the calls that
-//! went one after the other were refused, in the order in which they went: answers overtake one another.
+//! Distinguishes the refusals of a limit from random ones. While a limit's bucket is empty, most of the next calls are refused
+//! too; random refusals are independent of one another. So this counts how many consecutive calls were refused, in the order
+//! in which they were sent, because answers overtake one another.
 
 use std::collections::VecDeque;
 
 use tokio::time::Instant;
 
-/// So many of so many calls that went one after the other are a limit's. Where a tenth of all calls is refused at random, that
-/// comes about once in 10,000 calls; with five of ten it would be eight times as often, and the runs of `tests/random.rs`
-/// with a tenth refused take up to ten times as long.
+/// If this many of this many consecutive calls are refused, a limit was reached. If a tenth of all calls is refused at random, this
+/// happens about once in 10,000 calls; five of ten would be eight times as often, and the runs of `tests/random.rs`
+/// with a tenth refused would take up to ten times as long.
 const TOGETHER: Run = Run { refused: 6.0, of: 10, per_usual: 10.0 };
-/// And so many of so many show that more is sent than is let through. Fewer cost refused calls but no time; ten of a hundred come
-/// about at random, and a run of 400 prompts took 45 s instead of 8.
+/// This many of this many show that more is sent than is let through. Fewer cost refused calls but no time; ten of a hundred
+/// happen at random, and a run of 400 prompts took 45 s instead of 8.
 const OFTEN: Run = Run { refused: 30.0, of: 100, per_usual: 100.0 };
 
 #[derive(Debug, Clone, Copy)]
 struct Run {
     refused: f64,
     of: u64,
-    /// So many more, times the share of calls that is refused at any pace.
+    /// Added to the threshold, times the share of calls that is refused at any pace.
     per_usual: f64,
 }
 
 /// A call that was refused.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Refused {
-    /// How many calls had gone, with this one.
+    /// Number of calls sent so far, including this one.
     pub number: u64,
-    /// When it went.
+    /// When it was sent.
     pub at: Instant,
     /// What had been let through before it, by meter.
     pub passed: [f64; 4],
 }
 
-/// How a refusal came.
+/// What a refusal means.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
     /// Others may be let through.

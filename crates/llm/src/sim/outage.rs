@@ -1,4 +1,4 @@
-//! A whole provider that is away for a while: what happens to connections, or to every call, until it is over.
+//! Simulated outages of a whole provider: what happens to connections, or to every call, until they are over.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use crate::error::{Class, Error};
 /// Longest outage, whatever is asked for.
 pub const OUTAGE_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// How a provider is away.
+/// What an outage does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutageKind {
-    /// Nobody listens; connections that there were are reset.
+    /// New connections are refused; existing ones are reset.
     Refuse,
     /// Connections are accepted, and nothing is ever answered. At the end they are reset.
     Hang,
     /// Every connection is reset, new ones as soon as they are made.
     Reset,
-    /// New connections get bytes that are neither HTTP nor TLS; those that there were are reset.
+    /// New connections get bytes that are neither HTTP nor TLS; existing ones are reset.
     Garbage,
     /// Every call is answered with 503.
     #[serde(rename = "http_503")]
@@ -56,7 +56,7 @@ impl Outage {
 }
 
 impl SimCore {
-    /// Is away from now on for so long. Only the server knows of it, not the provider in process.
+    /// Starts an outage of this length. It affects only the server, not the in-process provider.
     pub fn begin_outage(&self, kind: OutageKind, lasts: Duration) {
         let until = Instant::now() + lasts.min(OUTAGE_MAX);
         self.outage.send_replace(Some(Outage { kind, until }));

@@ -1,9 +1,9 @@
-//! From one dialect to another: the one place that decides what of a request reaches a provider whose dialect is not the one it
-//! was written in. Every encoder comes through here, so direct calls, runs and batches are told alike.
+//! Translates requests between dialects: the one place that decides what reaches a provider whose dialect differs from that of the
+//! request. Every encoder calls it, so direct calls, runs and batches are translated alike.
 //!
-//! Within a dialect everything passes as it came. Between two, what has a counterpart is put into the provider's words; a field
-//! that only the provider's dialect knows is meant for it and passes; all other fields stay behind. Content without a
-//! counterpart is refused: an answer to half of a question looks like an answer.
+//! Within a dialect everything passes unchanged. Between two, a field with a counterpart is translated; a field that only the
+//! provider's dialect has is meant for it and passes; all other fields are dropped. Content without a counterpart is
+//! refused: an answer to half of a question looks like an answer.
 
 use std::borrow::Cow;
 
@@ -40,7 +40,7 @@ impl Dialect {
         fields.split(' ').any(|known| known == field)
     }
 
-    /// Whether a field of a request in OpenAI's words reaches a provider of this dialect, as it is or in other words.
+    /// Whether a field of a request in OpenAI's dialect reaches a provider of this dialect, unchanged or translated.
     pub fn takes(self, field: &str) -> bool {
         match (self, field) {
             (Self::OpenAi, _) | (Self::Anthropic, "parallel_tool_calls") | (Self::Gemini, "top_k") => true,
@@ -49,7 +49,7 @@ impl Dialect {
     }
 }
 
-/// The request in the words of a dialect; an error names what cannot be said there.
+/// The request in a dialect; an error names what has no counterpart there.
 pub fn translated(request: &ChatRequest, to: Dialect) -> Result<Cow<'_, ChatRequest>> {
     if request.dialect == to {
         return Ok(Cow::Borrowed(request));
@@ -67,14 +67,14 @@ pub fn translated(request: &ChatRequest, to: Dialect) -> Result<Cow<'_, ChatRequ
         translate_parts(message, to)?;
     }
     if to == Dialect::Anthropic {
-        // Older models of theirs know instructions before all turns only.
+        // Their older models accept instructions only before all turns.
         request.messages.sort_by_key(|message| message.role != Role::System);
     }
     Ok(Cow::Owned(request))
 }
 
-/// The request with its tools, its choice of them and its content in our types wherever they fit. Tools that are no functions stay
-/// behind: only their own provider runs them.
+/// The request with its tools, its choice of them and its content in our types wherever they fit. Tools that are not functions
+/// are dropped: only their own provider runs them.
 pub fn plain(request: &ChatRequest) -> ChatRequest {
     let mut request = request.clone();
     if let Some(Value::Array(tools)) = request.extra.shift_remove("tools") {
@@ -97,7 +97,7 @@ pub fn plain(request: &ChatRequest) -> ChatRequest {
     request
 }
 
-/// What a dialect says of the fields that have a place of their own in each.
+/// Fields that every dialect expresses in its own way.
 fn counterparts(request: &ChatRequest, to: Dialect) -> Map<String, Value> {
     let ChatRequest { extra, tools, tool_choice, .. } = request;
     let alone = extra.get("parallel_tool_calls") == Some(&json!(false))
@@ -143,7 +143,7 @@ fn tool_of(tool: &Value, dialect: Dialect) -> Option<Tool> {
     })
 }
 
-/// A choice of Anthropic's that said more than our type can.
+/// A tool choice of Anthropic's that our type cannot express fully.
 fn choice_of(choice: &Value) -> Option<ToolChoice> {
     match choice["type"].as_str()? {
         "auto" => Some(ToolChoice::Auto),
@@ -154,7 +154,7 @@ fn choice_of(choice: &Value) -> Option<ToolChoice> {
     }
 }
 
-/// A message with its parts in our types. Results of tools that said more than they can become messages before it.
+/// A message with its parts in our types. Tool results that our types cannot express become messages before it.
 fn plain_message(mut message: Message) -> Vec<Message> {
     let mut found = Vec::new();
     let had_parts = !message.content.is_empty();
@@ -177,7 +177,7 @@ fn plain_message(mut message: Message) -> Vec<Message> {
     found
 }
 
-/// A part in our types; one that has none stays as it is. `None` for a model's own notes, sealed for itself.
+/// A part in our types; one without a type stays as it is. `None` for the thinking of a model, which only its own provider can use.
 fn plain_part(part: Part) -> Option<Part> {
     let Part::Other(Value::Object(part)) = part else { return Some(part) };
     let text = |name: &str| part.get(name).and_then(Value::as_str).map(|text| Part::Text(text.to_owned()));
@@ -219,7 +219,7 @@ fn result_of(block: &Map<String, Value>) -> Message {
     Message::result(id.to_owned(), content)
 }
 
-/// Puts documents and sounds into the words of a dialect, and refuses what has no place there.
+/// Translates documents and audio into a dialect, and refuses what has no counterpart.
 fn translate_parts(message: &mut Message, to: Dialect) -> Result<()> {
     let is_result = message.role == Role::Tool;
     for part in &mut message.content {
@@ -243,7 +243,7 @@ fn refused(to: Dialect, found: &str) -> Error {
     unknown("messages", &format!("content that {} takes too", to.as_str()), found)
 }
 
-/// Bytes of a kind: a document or a sound.
+/// A document or audio with its media type.
 struct Media<'a> {
     kind: &'a str,
     base64: &'a str,

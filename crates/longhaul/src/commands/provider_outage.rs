@@ -1,5 +1,5 @@
-//! What people are told of a provider that answers nobody: one line when it begins and one when it is over; an error where it
-//! never was there.
+//! Reports provider outages: one line when an outage begins and one when it is over; an error if the provider was never
+//! reached.
 
 use std::convert::Infallible;
 use std::sync::{Mutex, PoisonError};
@@ -13,10 +13,10 @@ use crate::exit::{Code, Failure};
 /// How often to look whether a provider was ever reached.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// A provider from which nothing came for so long is asked whether it is there.
+/// After this long without an answer the provider is pinged.
 const SILENT_AFTER: Duration = Duration::from_secs(30);
 
-/// An outage that was told of.
+/// An outage that was reported.
 #[derive(Debug, Default)]
 pub(crate) struct OutageNotice(Mutex<Option<Began>>);
 
@@ -27,7 +27,7 @@ struct Began {
 }
 
 impl OutageNotice {
-    /// Tells of what has changed. Between two calls that find out whether it is over nothing may wait for its end, so only an
+    /// Reports what has changed. Between two probes it may happen that no request waits for the end of the outage, so only an
     /// answer ends it.
     pub(crate) fn look(&self, app: &App, outage: Option<&str>, answered: u64) {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -51,8 +51,8 @@ impl OutageNotice {
     }
 }
 
-/// Tells of a provider that has taken calls and answers nothing any more. They are waited for, since their answers may be on
-/// their way; but nobody has to wonder meanwhile. `silence` is how long nothing was answered, and how much was before.
+/// Reports a provider that has accepted calls and no longer answers. The calls are waited for, since their answers may be on
+/// their way; the message says so meanwhile. `silence` is how long nothing was answered, and how much was before.
 pub(crate) async fn tell_silence(
     app: &App,
     route: &Route,
@@ -65,7 +65,7 @@ pub(crate) async fn tell_silence(
         if since < SILENT_AFTER || notice.is_told() {
             continue;
         }
-        // A slow model is no outage: its provider still says that it is there.
+        // A slow model is not an outage: its provider still answers the ping.
         if let Err(error) = route.ping().await
             && error.class.is_no_answer()
         {
@@ -81,7 +81,7 @@ pub(crate) async fn never_reached(route: &Route) {
     }
 }
 
-/// The error of a provider that was never there.
+/// The error for a provider that was never reached.
 pub(crate) fn unreached(route: &Route, id: &str, why: Option<String>) -> Failure {
     let why = why.unwrap_or_else(|| format!("cannot connect to {}", route.base_url()));
     let first = match local::start_command(route.base_url()) {

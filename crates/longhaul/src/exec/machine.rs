@@ -1,5 +1,5 @@
-//! What the machine lacks for a command to start: descriptors, processes, memory. That is nobody's failure but the machine's, so a
-//! job waits in its slot, which keeps the worker from claiming more, and is then given back at no cost.
+//! What the machine lacks for a command to start: descriptors, processes, memory. The job has not failed, so it
+//! waits in its slot, which keeps the worker from claiming more, and is then given back without losing an attempt.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -9,16 +9,16 @@ use longhaul_queue::{JobContext, Outcome};
 use rustix::io::Errno;
 use tracing::warn;
 
-/// Between two tries to start a command: doubled each time, up to the second.
+/// Delay between two attempts to start a command: doubled each time, from the first value up to the second.
 const WAIT_MIN: Duration = Duration::from_millis(50);
 const WAIT_MAX: Duration = Duration::from_secs(2);
-/// A job that could not be started for so long goes back, for a worker elsewhere, and is due again after the same time.
+/// A job that could not be started for this long goes back, for a worker elsewhere, and is due again after the same time.
 const HELD_MAX: Duration = Duration::from_secs(10);
 
-/// A shortage is over when nothing was lacking for so long; of several commands some may start while others cannot.
+/// A shortage is over when nothing was lacking for this long; of several commands some may start while others cannot.
 const OVER_AFTER: Duration = Duration::from_secs(60);
 
-/// When a command could not be started last. A shortage is told once.
+/// When a command could not be started last. A shortage is reported once.
 #[derive(Debug, Default)]
 pub(super) struct Machine {
     lacked_at: Mutex<Option<Instant>>,

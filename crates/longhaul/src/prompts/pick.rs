@@ -9,9 +9,9 @@ use super::{Lines, PromptLine};
 pub(crate) struct Pick {
     /// Prompts in the file.
     pub(crate) prompts: u64,
-    /// Only so many, the first ones.
+    /// Only this many, the first ones.
     pub(crate) limit: Option<u64>,
-    /// Of those only so many, evenly spread: the first ones of a file are often alike.
+    /// Of those only this many, evenly spread: the first ones of a file are often alike.
     pub(crate) sample: Option<u64>,
 }
 

@@ -1,6 +1,6 @@
-//! When a run will have ended if it goes on as it just did. Requests are answered in the order of their numbers, more or
-//! less, so those around the number of the ended ones are the newest answers: when a few of them came tells the pace, from
-//! the store alone and for every process alike.
+//! When a run will end at its current pace. Requests are answered roughly in the order of their numbers. So if n have ended, the
+//! requests around number n have the newest answers, and the times of a few of them give the pace. This needs the store
+//! alone, so every process computes the same.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use super::progress::{Progress, Status};
 use super::run::{Mode, Run};
 use super::{Bulk, Result};
 
-/// Requests that are looked at: so many before the number of the ended ones, and so many behind it.
+/// Requests that are read: before the number of the ended ones, and after it.
 const LOOK_BACK: u64 = 48;
 const LOOK_AHEAD: u64 = 16;
-/// Answers that are needed to speak of a pace.
+/// Answers that are needed for a pace.
 const ANSWERS_MIN: usize = 4;
-/// A longer time between two answers is a pause: what came before it says nothing of the pace now.
+/// A longer time between two answers is a pause: what came before it says nothing about the current pace.
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// Seconds until a run has ended; `None` where that is not known: before it has a pace, while it does not move, and for

@@ -1,5 +1,5 @@
-//! Rows of CSV and TSV as text. The crate csv takes a row apart; where it ends is found here, because a quote that is
-//! never closed must not make one row of the rest of the file.
+//! Rows of CSV and TSV as text. The crate csv parses a row; this module finds where a row ends, because a quote that is never
+//! closed must not turn the rest of the file into one row.
 
 use std::borrow::Cow;
 use std::io::{self, Read};
@@ -76,7 +76,7 @@ pub fn quoted(text: Cow<'_, str>, delimiter: u8) -> Cow<'_, str> {
     Cow::Owned(format!("\"{}\"", text.replace('"', "\"\"")))
 }
 
-/// Takes rows apart. The reader of the crate csv is kept, because making one costs far more than reading a row.
+/// Parses rows. The reader of the crate csv is kept, because making one costs far more than reading a row.
 #[derive(Debug)]
 pub struct Splitter {
     reader: ::csv::Reader<Feed>,
@@ -97,7 +97,7 @@ impl Splitter {
     /// The fields of a whole row. With the line end behind it the reader does not ask for more, so it never meets an end
     /// of its input, after which it would not go on.
     pub fn split(&mut self, text: &str) -> Result<impl Iterator<Item = &str>, String> {
-        // Before anything is kept for a field. Only a row that is long enough is looked at.
+        // Checked before anything is allocated for a field. Only a row that is long enough needs it.
         let many = text.len() >= COLUMNS_MAX;
         if many && Separators::new(text, self.delimiter, false).nth(COLUMNS_MAX - 1).is_some() {
             return Err(format!("the row has more than {COLUMNS_MAX} columns"));

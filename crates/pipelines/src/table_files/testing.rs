@@ -66,7 +66,7 @@ impl Parts {
     }
 }
 
-/// A workbook of a few hundred kilobytes with one cell of so many mebibytes.
+/// A workbook of a few hundred kilobytes with one cell of this many mebibytes.
 pub fn bomb(mebibytes: usize) -> Vec<u8> {
     let mut parts = Parts::new();
     parts.0.retain(|(name, _)| *name != SHEET);

@@ -161,7 +161,7 @@ fn write_number(worksheet: &mut Worksheet, at: At, number: f64) -> io::Result<()
     worksheet.write_number(at.0, at.1, number).map(drop).map_err(failed)
 }
 
-/// Always as text: what begins with `=` is no formula.
+/// Always as text: a value that begins with `=` is not a formula.
 fn write_text(worksheet: &mut Worksheet, at: At, text: &str) -> io::Result<()> {
     let length = text.encode_utf16().count();
     if length > CELL_CHARS_MAX {

@@ -1,5 +1,5 @@
-//! Reads a sheet of a workbook row by row. The list of a workbook's texts is held in memory; what else is held has a
-//! bound too, which `bounds` looks after before anything is.
+//! Reads a sheet of a workbook row by row. The shared strings of a workbook are kept in memory; `bounds` checks the size of
+//! everything that is kept beforehand.
 
 mod bounds;
 #[cfg(test)]
@@ -32,7 +32,7 @@ const DAMAGED: &str = "cannot be read as a workbook: open it in a spreadsheet pr
 type Result<T, E = TableError> = std::result::Result<T, E>;
 
 /// Reads rows. The crate lends its cells out of the workbook, so both live on a thread, which hands over rows and ends
-/// when nobody takes them.
+/// when the receiver is gone.
 #[derive(Debug)]
 pub struct XlsxReader {
     pages: Receiver<Result<Page>>,

@@ -212,7 +212,7 @@ pub(super) struct EstimateOut {
     /// What the estimate is based on: `sample`, `schema`, `past`, `assumed` or `none`.
     #[schema(value_type = String)]
     basis: Basis,
-    /// Answers behind that.
+    /// Number of answers behind it.
     measured_calls: u64,
     /// Expected, one by one, in dollars: the lower end; absent without a price.
     #[schema(value_type = Option<f64>)]

@@ -1,13 +1,13 @@
-//! Writes by other processes, while a store is at rest: the system says when its write-ahead log is written to, so nobody has to ask.
-//! One descriptor and one thread serve all stores of the process. Linux only; elsewhere, and where the system refuses, the caller asks
-//! now and then instead.
+//! Notices writes by other processes while a store is idle: the system reports writes to its write-ahead log, so nothing polls.
+//! One descriptor and one thread serve all stores of the process. Linux only; elsewhere, or if the system refuses, the caller polls
+//! instead.
 
 use std::path::Path;
 use std::sync::Weak;
 
 use super::writer::Core;
 
-/// Wakes the writer of this store at the next write to its log, once. False where that cannot be had.
+/// Wakes the writer of this store at the next write to its log, once. False if that is not possible.
 pub(super) fn wake_on_write(log: &Path, core: Weak<Core>) -> bool {
     platform::wake_on_write(log, core)
 }
@@ -62,7 +62,7 @@ mod platform {
     }
 
     fn listen() {
-        // The thread was started by whoever fills this.
+        // The code that fills this has started the thread.
         let Some(listener) = LISTENER.wait() else { return };
         let mut buffer = [MaybeUninit::uninit(); BUFFER_BYTES];
         let mut events = Reader::new(&listener.inotify, &mut buffer);

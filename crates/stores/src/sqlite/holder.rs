@@ -1,7 +1,7 @@
-//! Who holds the write lock. A process that is stopped while it writes (SIGSTOP, `docker pause`) keeps all writers of the file
-//! waiting, and nothing in the file tells which it is; the system knows.
+//! Finds the process that holds the write lock. A process that is stopped while it writes (SIGSTOP, `docker pause`) blocks all
+//! writers of the file, and nothing in the file says which one it is; the system knows.
 //!
-//! Only looks at what the system tells of its locks: opening and closing the files of the database here would drop the locks that
+//! Reads only the system's list of locks: opening and closing the files of the database here would drop the locks that
 //! SQLite holds for this process.
 
 use std::fmt;
@@ -15,7 +15,7 @@ use super::error::{DbError, is_busy};
 /// SQLite locks this byte of the file `-shm` while it writes in WAL mode (`WAL_WRITE_LOCK` behind `UNIX_SHM_BASE`).
 const WRITE_LOCK_BYTE: u64 = 120;
 
-/// What a caller is told: where others are in the way, who.
+/// The error for a caller, with the process that is in the way if there is one.
 pub(super) fn told(error: DbError, path: Option<&Path>) -> Error {
     let holder = match &error {
         DbError::Sql(sql) if is_busy(sql) => path.and_then(Holder::of),
@@ -37,8 +37,8 @@ struct Holder {
 }
 
 impl Holder {
-    /// Who holds the write lock of the database at `path`. `None` when nobody does, and where the system does not tell: outside of
-    /// Linux, and of a process in another container.
+    /// The holder of the write lock of the database at `path`. `None` if there is none, or if the system does not tell: outside
+    /// Linux, or if the process is in another container.
     fn of(path: &Path) -> Option<Self> {
         let mut shm = path.as_os_str().to_owned();
         shm.push("-shm");
@@ -67,7 +67,7 @@ impl fmt::Display for Holder {
 }
 
 /// The process that holds the write lock, if this line of `/proc/locks` is about it:
-/// `1: POSIX  ADVISORY  WRITE 4711 08:01:1234 120 120`. A line with `->` is of one that waits.
+/// `1: POSIX  ADVISORY  WRITE 4711 08:01:1234 120 120`. A line with `->` is about a process that waits.
 fn writer(line: &str, inode: u64) -> Option<u32> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let [_, _, _, "WRITE", pid, file, first, last] = fields[..] else { return None };

@@ -1,5 +1,5 @@
-//! As strict as the services: a field that they do not know, a conversation without a turn, JSON that nobody asked the model for.
-//! A simulator that takes everything would hide from its users what a provider refuses. The words are those of the services.
+//! As strict as the services: refuses unknown fields, a conversation without a turn, and JSON mode if the messages do not mention JSON.
+//! A simulator that accepts everything would hide what a provider refuses. The error messages are those of the services.
 
 use serde_json::Value;
 

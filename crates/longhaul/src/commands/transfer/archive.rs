@@ -1,5 +1,5 @@
-//! What a backup holds beside the store, in a table of the backup itself, so that it is one file: `llm.db`, uploaded files and, where
-//! they are asked for, secrets. The table is no part of a store: a restore takes it out.
+//! What a backup holds beside the store, in a table of the backup itself, so that it is one file: `llm.db`, uploaded files and, on
+//! request, secrets. The table is not part of a store: a restore removes it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -13,9 +13,9 @@ use rusqlite::{Connection, OpenFlags};
 const TABLE: &str = "lh_backup_parts";
 /// Files are cut into parts, since SQLite bounds one value.
 const PART_BYTES_MAX: u64 = 16_000_000;
-/// Files of which a backup consists at most.
+/// Most files in a backup.
 const FILES_MAX: usize = 1_000_000;
-/// Nobody else may read what is restored.
+/// Restored files are readable only by their owner.
 const FILE_MODE: u32 = 0o600;
 
 /// A file of the installation, and its name in a backup.
@@ -66,7 +66,7 @@ pub(super) fn names(backup: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Writes a file of a backup to a place where none is. It appears whole.
+/// Writes a file of a backup to a path that does not exist. It appears whole.
 pub(super) fn put(backup: &Path, kept: &Kept) -> Result<()> {
     let context = || format!("writing {}", kept.path.display());
     if let Some(folder) = kept.path.parent() {
@@ -102,7 +102,7 @@ pub(super) fn strip(copy: &Path) -> Result<()> {
     connection.close().map_err(|(_, error)| error.into())
 }
 
-/// The files below a folder, named by their way in it; a folder that is not there has none.
+/// The files below a folder, by relative path; a missing folder has none.
 pub(super) fn below(folder: &Path, prefix: &str) -> Result<Vec<Kept>> {
     let mut found = Vec::new();
     let mut folders = vec![(folder.to_owned(), prefix.to_owned())];

@@ -1,10 +1,10 @@
-//! A batch that is cut because a budget has no room for all of it: it sends its first requests, another batch the rest.
+//! Splits a batch that does not fit a budget: it sends its first requests, and another batch sends the rest.
 
 use serde::{Deserialize, Serialize};
 
 use super::BatchPayload;
 
-/// What a batch job remembers beside its step: that it sends its first requests only, and another batch the rest.
+/// What a batch job stores beside its step: that it sends only its first requests, and another batch the rest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
     /// How many.

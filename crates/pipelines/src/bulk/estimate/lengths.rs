@@ -1,4 +1,4 @@
-//! How long answers will be: by answers to the same prompts, by the schema, by what the model answered to others, or assumed.
+//! The expected length of answers: from answers to the same prompts, from the schema, from the model's answers to other prompts, or assumed.
 
 use longhaul_llm::cache::CacheMode;
 use longhaul_llm::ledger::day_of;
@@ -32,7 +32,7 @@ const ITEMS: (u64, u64) = (0, 10);
 /// Nesting of a schema that is followed.
 const DEPTH_MAX: u32 = 12;
 
-/// By what it was told how long answers are.
+/// What the expected length is based on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Basis {
@@ -52,9 +52,9 @@ pub enum Basis {
 /// How long answers are expected to be.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Lengths {
-    /// By what it was told.
+    /// What it is based on.
     pub basis: Basis,
-    /// Answers behind that.
+    /// Number of answers behind it.
     pub calls: u64,
     /// Tokens of an answer, from and to.
     pub tokens: (f64, f64),
@@ -149,7 +149,7 @@ impl Lengths {
         Ok(None)
     }
 
-    /// By all that the model answered of late.
+    /// From the model's recent answers.
     async fn of_past(llm: &Llm, settings: &RunSettings) -> Result<Option<Self>> {
         let now = llm.now_ms();
         let days = (day_of(now - PAST_DAYS * DAY_MS), day_of(now));

@@ -1,4 +1,4 @@
-//! Whether a workbook fits its bounds, found out before anything of it is held. A workbook is a zip archive of XML: a
+//! Checks a workbook against its limits before anything of it is kept in memory. A workbook is a zip archive of XML: a
 //! megabyte of it can unpack to a gigabyte in one cell, and the crate that reads it holds what it meets. So every part is
 //! unpacked here once and thrown away, by the same XML reader with the same settings.
 //!
@@ -41,13 +41,13 @@ const FORMAT_COPIES_BYTES_MAX: u64 = 128 * MIB;
 const SHEETS_MAX: u64 = 4_096;
 const ADDRESS_BYTES_MAX: u64 = 32 * 1024;
 const BUFFER_BYTES: usize = 64 * 1024;
-/// How an archive begins. Other files of spreadsheet programs are told apart by it.
+/// How an archive begins. This distinguishes it from other files of spreadsheet programs.
 const ZIP_START: &[u8] = b"PK\x03\x04";
 
 /// Why a workbook is not read.
 #[derive(Debug)]
 pub(super) enum Refused {
-    /// It is no workbook, or a broken one; why.
+    /// It is not a workbook, or a damaged one; why.
     Damaged(String),
     /// It exceeds a bound; which.
     TooLarge(String),
@@ -151,7 +151,7 @@ impl Part<'_> {
         }
     }
 
-    /// What is wrong after so many bytes of it, if anything.
+    /// What is wrong after this many bytes of it, if anything.
     fn refuse(&self, read: u64, irregular: Option<&str>) -> Result<()> {
         let name = self.name;
         if self.is_texts() && read > XLSX_TEXT_BYTES_MAX {
@@ -222,7 +222,7 @@ impl Outline {
                     self.irregular.get_or_insert("definitions of names");
                 }
             }
-            // Room for so many texts is made at once, whether there are as many or not.
+            // Memory for this many texts is allocated at once, however many there are.
             "sst" => {
                 let named = tag.try_get_attribute("uniqueCount").ok().flatten();
                 let count = named.and_then(|count| count.value.trim().parse().ok());
@@ -310,7 +310,7 @@ impl<R: Read> Read for Metered<'_, R> {
     }
 }
 
-/// A file of which only so much may be read for now.
+/// A file of which only a bounded part may be read for now.
 struct Budgeted<'a, R> {
     inner: R,
     left: &'a Shared<u64>,

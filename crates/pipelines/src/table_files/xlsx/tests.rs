@@ -1,4 +1,4 @@
-//! Workbooks that are made to fill the memory of whoever opens them.
+//! Workbooks that are made to exhaust the reader's memory.
 
 use std::fs;
 use std::io::Cursor;

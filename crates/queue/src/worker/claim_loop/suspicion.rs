@@ -1,6 +1,6 @@
-//! A store whose answers do not fit together: jobs are counted as ready and no claim gets them, a sweep or a settlement makes no
-//! sense of what is stored. That may pass (somebody else was faster), so it is a reason to look closely, and only damage that is
-//! found ends the worker. Without it, a worker that is to end when nothing is left would wait for ever.
+//! Detects a store with inconsistent answers: it counts ready jobs that no claim returns, or a sweep or a settlement cannot read
+//! what is stored. There may be a harmless reason (another worker was faster), so this only triggers a check of the store, and only
+//! damage ends the worker. Without the check, a draining worker would wait for ever.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::ClaimLoop;
 
 /// How long ready jobs may be counted that no claim gets, in real time.
 const MISSING_MAX: Duration = Duration::from_secs(2);
-/// Least time between two close looks, which may read the whole store, in real time.
+/// Least time between two checks, which may read the whole store, in real time.
 const LOOK_GAP: Duration = Duration::from_secs(60);
 
 /// What is odd, and since when.
@@ -41,7 +41,7 @@ impl Suspicion {
 }
 
 impl ClaimLoop {
-    /// Looks closely when something is odd; what is damaged ends the worker.
+    /// Checks the store when something is odd; damage ends the worker.
     pub(super) async fn follow_suspicion(&mut self) {
         let queue = &self.identity.services.queue;
         if self.fatal.is_some() || !self.suspicion.is_due(queue.outages().take_suspicion()) {

@@ -13,7 +13,7 @@ use super::QUEUE_MAX;
 
 /// Commands that share one commit at most: bounds how long a reply waits for its neighbours.
 const GROUP_MAX: usize = 256;
-/// Room beyond the queue for what must not stand in that line: lease renewals and signs of life.
+/// Room beyond the queue for commands that must not wait in it: lease renewals and worker heartbeats.
 const URGENT_MAX: usize = 64;
 
 /// A command with its place in the line.
@@ -54,7 +54,7 @@ struct State {
 }
 
 impl Inbox {
-    /// Takes a command. True when nobody attends: the caller starts a thread.
+    /// Takes a command. True if there is no thread: the caller starts one.
     pub(super) fn put(&self, queued: Queued) -> Result<bool, (Queued, Refusal)> {
         let mut state = self.state();
         if state.closed {

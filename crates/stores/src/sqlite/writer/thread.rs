@@ -14,10 +14,10 @@ use super::super::news::WRITTEN_EVERY;
 use super::inbox::{Next, Queued, Refusal};
 use super::{Command, Core};
 
-/// How often the thread asks whether another process has written: while things happen, and while nothing does.
+/// How often the thread checks for writes by other processes: while busy, and while idle.
 const FOREIGN_WRITES_EVERY: Duration = Duration::from_millis(1);
 const FOREIGN_WRITES_EVERY_IDLE: Duration = Duration::from_millis(4);
-/// Nothing has happened for so long: the thread ends, or asks less often where nothing else would tell.
+/// After this long without activity the thread ends, or polls less often where nothing reports writes.
 const IDLE_AFTER: Duration = Duration::from_secs(2);
 
 impl Core {
@@ -136,7 +136,7 @@ impl Core {
         committer.news.is_empty()
     }
 
-    /// Tells those who watch when another process has written. True when one has.
+    /// Notifies watchers if another process has written. True if one has.
     fn compare_version(&self) -> bool {
         let version = self.committer().foreign_version();
         let mut known = self.foreign_version.lock().unwrap_or_else(PoisonError::into_inner);
@@ -148,7 +148,7 @@ impl Core {
         written
     }
 
-    /// Leaves the store without a thread, unless somebody would miss it.
+    /// Ends the thread, unless it is still needed.
     fn rest(self: &Arc<Self>) -> bool {
         let watched = self.changed.receiver_count() > 0;
         if watched && !foreign::wake_on_write(&self.log, Arc::downgrade(self)) {
