@@ -398,7 +398,7 @@ pub struct Run {
 pub struct Progress {
     /// Units done.
     pub done: u64,
-    /// Units in all, when known.
+    /// Total number of units, when known.
     pub total: Option<u64>,
     /// A word for people.
     #[serde(skip_serializing_if = "Option::is_none", default)]

@@ -26,7 +26,7 @@ pub struct Costs {
 pub struct CostLine {
     /// Such as `2026-11-15`.
     pub day: String,
-    /// Whose account.
+    /// The profile that was used.
     pub profile: String,
     /// Which model.
     pub model: String,

@@ -35,7 +35,7 @@ pub struct FilledRow {
     pub text: String,
     /// By target of the plan; blank where there is none.
     pub cells: Vec<Option<Value>>,
-    /// Who gave them, as `PROFILE/MODEL`, each once.
+    /// The models that gave them, as `PROFILE/MODEL`, each once.
     pub answered_by: Vec<String>,
 }
 

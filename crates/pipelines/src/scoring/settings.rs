@@ -44,7 +44,7 @@ pub struct SheetSettings {
     pub instructions: Option<String>,
     /// The lowest and the highest score.
     pub range: (f64, f64),
-    /// Most tokens of an answer; by what is asked for by default. It bounds what a call can cost.
+    /// Most tokens of an answer; the default depends on what is asked for. It bounds what a call can cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u32>,
     /// The model.
@@ -54,7 +54,7 @@ pub struct SheetSettings {
     pub fallback: Option<ModelName>,
     /// Cells that have a value already.
     pub existing: Existing,
-    /// Only so many rows with a text, from the top.
+    /// Only this many rows with a text, from the top.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
     /// How the work is cut and repeated.
@@ -223,7 +223,7 @@ pub struct Category {
     pub detail: String,
 }
 
-/// What becomes of cells that have a value already.
+/// What to do with cells that already have a value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Existing {

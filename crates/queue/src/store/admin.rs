@@ -13,9 +13,9 @@ use crate::state::State;
 pub struct QueueSettings {
     /// Nothing is claimed from it.
     pub paused: bool,
-    /// At most so many of its jobs run at once, over all workers.
+    /// At most this many of its jobs run at once, over all workers.
     pub max_running: Option<u32>,
-    /// At most so many jobs of one fair key run at once, over all workers.
+    /// At most this many jobs of one fair key run at once, over all workers.
     pub max_running_per_key: Option<u32>,
     /// The time of waiting that makes up for one level of priority.
     #[serde(with = "crate::duration::millis_option", rename = "ageing_ms")]
@@ -97,7 +97,7 @@ pub struct ProcessInfo {
 }
 
 impl ProcessInfo {
-    /// Jobs in all, helpers left out.
+    /// Total number of jobs, without helpers.
     pub fn total(&self) -> u64 {
         self.counts.iter().sum()
     }

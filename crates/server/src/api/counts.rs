@@ -59,7 +59,7 @@ pub(super) struct CountOut {
     /// In this state.
     #[schema(value_type = String)]
     state: State,
-    /// So many.
+    /// Number of jobs.
     jobs: u64,
 }
 

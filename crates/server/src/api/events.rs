@@ -55,7 +55,7 @@ impl Streams {
 pub(super) struct Wanted {
     /// Events after this number; `Last-Event-ID` goes before it.
     after: Option<u64>,
-    /// Of a page: at most so many events, 1 to 1000; default 100.
+    /// For a page: at most this many events, 1 to 1000; default 100.
     limit: Option<usize>,
     /// Of this process.
     process: Option<String>,
@@ -151,7 +151,7 @@ struct EventsOut {
     resync: bool,
 }
 
-/// Streams what changes, as it changes; or answers a page of it to one who accepts only JSON.
+/// Streams changes as they happen; returns a page of them to a client that accepts only JSON.
 ///
 /// Server-sent events: `hello` with the number to come back with, `change` with jobs that changed, `resync` when what was missed
 /// is gone and one must look afresh, and a comment every 15 seconds.

@@ -44,7 +44,7 @@ pub(super) struct JobsQuery {
     /// `newest` (default) or `oldest` first.
     #[param(inline)]
     order: Option<Order>,
-    /// At most so many items, 1 to 1000; default 100.
+    /// At most this many items, 1 to 1000; default 100.
     limit: Option<usize>,
     /// `next` of the page before.
     cursor: Option<String>,

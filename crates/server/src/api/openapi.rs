@@ -28,7 +28,7 @@ mod compatible;
         (name = "processes", description = "Groups of jobs of one caller, with results in submission order."),
         (name = "queues", description = "Lanes of jobs."),
         (name = "schedules", description = "Jobs that recur."),
-        (name = "workers", description = "Who runs jobs."),
+        (name = "workers", description = "Processes that run jobs."),
         (name = "work", description = "For workers in any language. Every write carries the lease, and a stale one changes nothing."),
         (name = "runs", description = "Many prompts, each answered once, in order."),
         (name = "sheets", description = "Tables whose texts are scored, cell by cell. Rows and chunks count from 1; a table's head is a row too."),

@@ -34,7 +34,7 @@ impl<T> Listed<T> {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct PageQuery {
-    /// At most so many items, 1 to 1000; default 100.
+    /// At most this many items, 1 to 1000; default 100.
     pub(super) limit: Option<usize>,
     /// `next` of the page before.
     pub(super) cursor: Option<String>,

@@ -45,7 +45,7 @@ pub(super) struct ProcessOut {
     sealed: bool,
     /// It is sealed and all of its jobs have ended.
     ended: bool,
-    /// Jobs in all, helpers left out.
+    /// Total number of jobs, without helpers.
     total: u64,
     /// Jobs that have not ended, helpers left out.
     unfinished: u64,
@@ -127,7 +127,7 @@ async fn sheet_of(ctx: &Ctx, id: &ProcessId) -> Result<Option<StoredSheet>, Prob
 /// How many jobs a verb changed.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Number {
-    /// So many.
+    /// Number of jobs.
     pub(super) changed: u64,
 }
 
@@ -208,7 +208,7 @@ pub(super) struct Results {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ResultsQuery {
-    /// At most so many items, 1 to 1000; default 100.
+    /// At most this many items, 1 to 1000; default 100.
     limit: Option<usize>,
     /// `next` of the page before.
     cursor: Option<String>,

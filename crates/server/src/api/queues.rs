@@ -25,9 +25,9 @@ pub(super) struct QueueOut {
     name: String,
     /// Nothing is claimed from it.
     paused: bool,
-    /// At most so many of its jobs run at once, over all workers.
+    /// At most this many of its jobs run at once, over all workers.
     max_running: Option<u32>,
-    /// At most so many jobs of one fair key run at once, over all workers.
+    /// At most this many jobs of one fair key run at once, over all workers.
     max_running_per_key: Option<u32>,
     /// The time of waiting that makes up for one level of priority.
     ageing_ms: Option<u64>,

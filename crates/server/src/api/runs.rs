@@ -135,7 +135,7 @@ pub(super) struct Submitted {
     id: String,
     /// It was there before: the same input with the same settings is the same run.
     resumed: bool,
-    /// Requests in all.
+    /// Total number of requests.
     requests: u64,
     /// `sync` or `batch`.
     mode: String,
@@ -317,7 +317,7 @@ pub(super) async fn retry_failed(
     Ok(Answer(Number { changed: manage::retry_failed(&ctx.bulk, &run.id).await? }))
 }
 
-/// What becomes of provider batches whose fate is unknown, or that the provider does not take.
+/// What to do with provider batches whose fate is unknown, or that the provider refuses.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ResolveIn {
@@ -339,7 +339,7 @@ enum Decision {
     Drop,
 }
 
-/// Decides what becomes of provider batches whose fate is unknown or that the provider does not take, and says how many there were.
+/// Decides what to do with provider batches whose fate is unknown or that the provider refuses, and says how many there were.
 #[utoipa::path(post, path = "/api/v1/runs/{id}/resolve", tag = "runs", params(("id" = String, Path)), request_body = ResolveIn, responses((status = 200, body = Number)))]
 pub(super) async fn resolve_run(
     Shared(ctx): Shared<Ctx>,

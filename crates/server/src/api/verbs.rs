@@ -134,7 +134,7 @@ pub(super) struct SignalIn {
     /// These parked jobs, instead of a key.
     #[schema(value_type = Option<Vec<String>>)]
     ids: Option<Vec<JobId>>,
-    /// What they are told.
+    /// The value for them.
     signal: Told,
 }
 

@@ -174,7 +174,7 @@ pub(super) struct WebhookDeleted {
     deleted: bool,
 }
 
-/// Removes a webhook; what waits to be told to it is dropped.
+/// Removes a webhook, and drops its pending deliveries.
 #[utoipa::path(delete, path = "/api/v1/webhooks/{name}", tag = "webhooks", params(("name" = String, Path)), responses((status = 200, body = WebhookDeleted)))]
 pub(super) async fn delete_webhook(
     Shared(ctx): Shared<Ctx>,

@@ -50,7 +50,7 @@ pub(in crate::api) struct RunIn {
     /// `sync`: one by one; `batch`: in provider batches; `auto`: in batches where there are any. Default is the server's setting
     /// `llm.bulk_strategy`, which is `sync` unless it was changed, as for `longhaul run`.
     mode: Option<ModeIn>,
-    /// Nothing is sent that could cost more in all.
+    /// Nothing is sent that could exceed this total.
     pub(in crate::api) max_cost_usd: Option<f64>,
     /// Labels; spending is counted by them too.
     tags: Vec<String>,

@@ -68,11 +68,11 @@ pub(in crate::api) struct SheetIn {
     fallback_profile: Option<String>,
     /// `keep` (default): cells that have a value keep it and are not paid for; `overwrite`: they are scored again.
     existing: ExistingIn,
-    /// Most tokens of an answer; by what is asked for by default.
+    /// Most tokens of an answer; the default depends on what is asked for.
     max_tokens: Option<u32>,
-    /// Only so many rows with a text, from the top.
+    /// Only this many rows with a text, from the top.
     limit: Option<u64>,
-    /// Nothing is sent that could cost more in all.
+    /// Nothing is sent that could exceed this total.
     pub(in crate::api) max_cost_usd: Option<f64>,
     /// Whether answers are looked up and kept: `auto` (default), `off` or `only`.
     #[schema(value_type = String, default = "auto")]
@@ -118,7 +118,7 @@ enum ModeIn {
     Rationale,
 }
 
-/// What becomes of cells that have a value already.
+/// What to do with cells that already have a value.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = ExistingCells)]

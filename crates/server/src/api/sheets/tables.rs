@@ -116,7 +116,7 @@ pub(in crate::api) async fn sheet_chunks(
 pub(in crate::api) struct RowsQuery {
     /// Rows after this one; `next` of the page before.
     after: Option<u64>,
-    /// At most so many rows, 1 to 1000; default 100.
+    /// At most this many rows, 1 to 1000; default 100.
     limit: Option<usize>,
 }
 
@@ -142,7 +142,7 @@ struct RowOut {
     /// Values by column; null where there is none yet, where it stays blank, or where the table had one that was kept.
     #[schema(value_type = Object)]
     cells: Map<String, Value>,
-    /// Who gave them, as `PROFILE/MODEL`, each once.
+    /// The models that gave them, as `PROFILE/MODEL`, each once.
     answered_by: Vec<String>,
 }
 

@@ -23,7 +23,7 @@ pub(in crate::api) struct ClaimIn {
     pub(super) queues: Vec<String>,
     /// Of these kinds; any when left out.
     pub(super) kinds: Option<Vec<String>>,
-    /// At most so many, 1 to 1000: as many as can start at once.
+    /// At most this many, 1 to 1000: as many as can start at once.
     #[serde(default = "one")]
     pub(super) limit: usize,
     /// How long each lease holds unless extended; default 60.
@@ -189,7 +189,7 @@ pub(in crate::api) struct SaveIn {
 pub(in crate::api) struct ProgressIn {
     /// Units done.
     pub(super) done: u64,
-    /// Units in all, when known.
+    /// Total number of units, when known.
     pub(super) total: Option<u64>,
     /// A word for people.
     pub(super) message: Option<String>,
