@@ -1,4 +1,4 @@
-//! Stops calling a provider that answers nobody, and finds out with single calls when that is over.
+//! Stops calling a provider that does not answer, and probes it with single calls until it does.
 
 use std::time::Duration;
 
