@@ -116,7 +116,7 @@ impl Setup {
 
     /// The profile whose prices an estimate goes by: the one that would be used, or the one that prices the model. Profiles
     /// without a key get a placeholder, since providers ask for one before anything is sent, and nothing is.
-    pub(crate) fn to_estimate(&mut self, app: &App, model: Option<&str>) -> Result<String> {
+    pub(crate) fn for_estimate(&mut self, app: &App, model: Option<&str>) -> Result<String> {
         let chosen = match (self.chosen(), model) {
             (Err(error), Some(model)) => {
                 let prices = prices(app)?;

@@ -49,7 +49,7 @@ async fn page(State(ctx): State<Ctx>, headers: HeaderMap) -> Response {
     if !ctx.options.token_required {
         about_this_server(&ctx, &mut html);
     }
-    let _ = write!(html, "</dl><p><a href=\"{DOCS}\">Documentation</a></p></html>\n");
+    let _ = writeln!(html, "</dl><p><a href=\"{DOCS}\">Documentation</a></p></html>");
     let hash = STANDARD.encode(Sha256::digest(STYLE));
     let policy = format!(
         "default-src 'none'; style-src 'sha256-{hash}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -237,8 +237,13 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let (writer, reader) = (at(&folder), at(&folder));
         for round in 0..200 {
-            writer.change(|values| Ok(*values = vec![round % 10])).expect("changed");
-            assert_eq!(reader.with(|values| values.clone()).expect("readable"), [round % 10]);
+            writer
+                .change(|values| {
+                    *values = vec![round % 10];
+                    Ok(())
+                })
+                .expect("changed");
+            assert_eq!(reader.with(Clone::clone).expect("readable"), [round % 10]);
         }
     }
 

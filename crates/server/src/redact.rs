@@ -63,6 +63,7 @@ fn value(kind: &str, result: &Json) -> Json {
     if kind == request::KIND { result.clone() } else { json(result) }
 }
 
-fn error(error: JobError) -> JobError {
-    JobError { text: text(&error.text).into_owned(), ..error }
+fn error(mut error: JobError) -> JobError {
+    error.text = text(&error.text).into_owned();
+    error
 }

@@ -192,12 +192,16 @@ fn a_table_keeps_its_columns_and_every_row() {
 }
 
 /// A prompt with these columns, its answer, and a prompt that failed.
-fn hostile(columns: Option<Vec<(String, String)>>) -> Vec<(Item, Outcome)> {
+fn hostile(columns: Option<&[(String, String)]>) -> Vec<(Item, Outcome)> {
     let answer = |text: &str| json!({"text": text, "stop": "end", "model": "m"});
     let values = [answer("=cmd|'/c calc'!A0"), answer("-5"), json!({"class": "bad_request", "message": "x"})];
     let outcomes = values.map(|value| serde_json::from_value(value).expect("an outcome"));
-    let item =
-        |index| Item { index, custom_id: Some("@id".to_owned()), columns: columns.clone(), prompt: None };
+    let item = |index| Item {
+        index,
+        custom_id: Some("@id".to_owned()),
+        columns: columns.map(<[_]>::to_vec),
+        prompt: None,
+    };
     (0..).map(item).zip(outcomes).collect()
 }
 
@@ -209,12 +213,12 @@ fn no_answer_is_a_formula_and_columns_of_a_csv_file_stay_as_they_were() {
     let expected =
         "index,id,prompt,answer,error\n0,'@id,,'=cmd|'/c calc'!A0,\n1,'@id,,-5,\n2,'@id,,,bad_request: x\n";
     assert_eq!(text, expected);
-    let columns = Some(vec![("=text".to_owned(), "+1".to_owned())]);
-    let text = place.write(place.options(table, false, &["=a"]), &hostile(columns.clone()));
+    let columns = [("=text".to_owned(), "+1".to_owned())];
+    let text = place.write(place.options(table, false, &["=a"]), &hostile(Some(&columns)));
     assert!(text.starts_with("=text,'=a,error\n+1,"), "{text}");
     // In a workbook the same was a text, and no formula.
     let options = Options { input: prompts::Form::Xlsx, ..place.options(table, false, &[]) };
-    let text = place.write(options, &hostile(columns));
+    let text = place.write(options, &hostile(Some(&columns)));
     assert!(text.starts_with("'=text,answer,error\n'+1,'=cmd"), "{text}");
 }
 
@@ -224,7 +228,7 @@ fn a_workbook_is_one_and_can_be_asked_about_again() {
     let columns = vec![("text".to_owned(), "hello".to_owned()), ("n".to_owned(), "7".to_owned())];
     let options = Options { out: place.path("out.xlsx"), ..place.options(Form::Workbook, true, &[]) };
     let mut answers = Answers::create(options).expect("a place");
-    for (item, outcome) in &hostile(Some(columns)) {
+    for (item, outcome) in &hostile(Some(&columns)) {
         answers.write(item, outcome).expect("written");
     }
     answers.finish().expect("finished");

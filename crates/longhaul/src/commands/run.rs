@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
+use longhaul_llm::NanoUsd;
 use longhaul_pipelines::bulk::{Bulk, NewRequest, Run, RunId, Submission, gate, manage};
 use longhaul_queue::Worker;
 
@@ -49,25 +50,19 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
     if !args.force {
         outputs::refuse_foreign(bulk.queue(), id.as_str(), &places).await?;
     }
+    let simulated = bulk.llm().is_simulated(&wanted.profile, &wanted.model);
     if args.dry_run {
-        let simulated = bulk.llm().is_simulated(&wanted.profile, &wanted.model);
         return settings::describe(app, &wanted, max_cost, simulated);
     }
     if max_cost.is_some() {
-        let scope = longhaul_llm::Scope::run(id.as_str());
-        bulk.llm().ledger().set_cap(&scope, max_cost).await?;
-        bulk.llm().ledger().allow_unpriced(&scope, args.allow_unpriced).await?;
+        set_cap(&bulk, &id, max_cost, args.allow_unpriced).await?;
     }
     drop(reading);
     let submission = Submission::begin(&bulk, wanted).await?;
-    let (profile, model) = (&submission.settings().profile, &submission.settings().model);
-    settings::introduce(app, &submission, max_cost, bulk.llm().is_simulated(profile, model));
+    settings::introduce(app, &submission, max_cost, simulated);
     let resumed = submission.is_resumed();
     if resumed {
-        let again = manage::go_on(&bulk, &id).await?;
-        if again > 0 {
-            app.out.note(format_args!("asking again what has no answer: {}", counted(again, "request")));
-        }
+        go_on(app, &bulk, &id).await?;
     }
     let started = Instant::now();
     let mut working = match args.detach || args.watch {
@@ -96,19 +91,41 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
             let took = Took { time: started.elapsed(), all: !resumed };
             let code = finish::finish(app, args, &bulk, (&run, &prompts), &progress, took).await?;
             if args.sample.is_some() && !args.consume {
-                let all = prompts.picking(Pick { sample: None, ..pick });
-                estimate::of_all(app, &bulk, &run, &all).await?;
+                estimate_all(app, &bulk, &run, prompts, pick).await?;
             }
             Ok(code)
         }
-        Shown::NeverReached => {
-            let route = bulk.llm().route(&run.settings.profile, &run.settings.model).await?;
-            let why = gate::why(&bulk, &id).await?.map(|(_, why)| why);
-            Err(provider_outage::unreached(&route, id.as_str(), why).into())
-        }
+        Shown::NeverReached => Err(never_reached(&bulk, &run).await?.into()),
         Shown::Interrupted => Ok(interrupted(app, &id, unstored)),
         Shown::WorkerEnded => Err(worker_ended(&id).into()),
     }
+}
+
+async fn set_cap(bulk: &Bulk, id: &RunId, max_cost: Option<NanoUsd>, allow_unpriced: bool) -> Result<()> {
+    let scope = longhaul_llm::Scope::run(id.as_str());
+    bulk.llm().ledger().set_cap(&scope, max_cost).await?;
+    bulk.llm().ledger().allow_unpriced(&scope, allow_unpriced).await?;
+    Ok(())
+}
+
+/// Asks again what a run that was there before has no answer for.
+async fn go_on(app: &App, bulk: &Bulk, id: &RunId) -> Result<()> {
+    let again = manage::go_on(bulk, id).await?;
+    if again > 0 {
+        app.out.note(format_args!("asking again what has no answer: {}", counted(again, "request")));
+    }
+    Ok(())
+}
+
+async fn never_reached(bulk: &Bulk, run: &Run) -> Result<Failure> {
+    let route = bulk.llm().route(&run.settings.profile, &run.settings.model).await?;
+    let why = gate::why(bulk, &run.id).await?.map(|(_, why)| why);
+    Ok(provider_outage::unreached(&route, run.id.as_str(), why))
+}
+
+async fn estimate_all(app: &App, bulk: &Bulk, run: &Run, prompts: Prompts, pick: Pick) -> Result<()> {
+    let all = prompts.picking(Pick { sample: None, ..pick });
+    estimate::of_all(app, bulk, run, &all).await
 }
 
 /// Starts a worker for this run alone.

@@ -30,22 +30,7 @@ pub(crate) async fn run(app: &App, command: &RunsCommand) -> Result<Code> {
     match command {
         RunsCommand::Ls { limit } => ls(app, &bulk, *limit).await,
         RunsCommand::Show { id } => show_one(app, &bulk, &found(&bulk, id).await?).await,
-        RunsCommand::Wait { id, timeout } => {
-            let run = found(&bulk, id).await?;
-            let shown = show(app, &bulk, &run, None);
-            let progress = match timeout {
-                None => shown.await?,
-                Some(timeout) => match tokio::time::timeout(*timeout, shown).await {
-                    Ok(progress) => progress?,
-                    Err(_) => {
-                        app.out.note("the wait timed out; the run goes on");
-                        return Ok(Code::TimedOut);
-                    }
-                },
-            };
-            print_summary(app, &run, &progress, None)?;
-            Ok(code_of(&progress))
-        }
+        RunsCommand::Wait { id, timeout } => wait(app, &bulk, &found(&bulk, id).await?, *timeout).await,
         RunsCommand::Pause { id } => {
             let run = found(&bulk, id).await?;
             manage::pause(&bulk, &run.id).await?;
@@ -95,6 +80,22 @@ pub(crate) async fn run(app: &App, command: &RunsCommand) -> Result<Code> {
             said(app, &run.id, "deleted", format!("{} is deleted ({})", run.id, counted(deleted, "job")))
         }
     }
+}
+
+async fn wait(app: &App, bulk: &Bulk, run: &Run, timeout: Option<Duration>) -> Result<Code> {
+    let shown = show(app, bulk, run, None);
+    let progress = match timeout {
+        None => shown.await?,
+        Some(timeout) => match tokio::time::timeout(timeout, shown).await {
+            Ok(progress) => progress?,
+            Err(_) => {
+                app.out.note("the wait timed out; the run goes on");
+                return Ok(Code::TimedOut);
+            }
+        },
+    };
+    print_summary(app, run, &progress, None)?;
+    Ok(code_of(&progress))
 }
 
 fn said(app: &App, id: &RunId, what: &str, text: String) -> Result<Code> {
@@ -260,16 +261,7 @@ async fn show_one(app: &App, bulk: &Bulk, run: &Run) -> Result<Code> {
         );
         lines.extend(progress.message.iter().map(|message| format!("note         {message}")));
         for (payload, job, step, refused) in &batches {
-            let what = match reason(job, refused) {
-                Some(reason) if job.state == State::Failed => reason.to_owned(),
-                Some(reason) if *step == Step::Prepare => {
-                    format!(
-                        "refused {}, to be sent again: {reason}",
-                        counted(refused.refusals.into(), "time")
-                    )
-                }
-                Some(_) | None => step_text(step, job),
-            };
+            let what = batch_text(job, step, refused);
             lines.push(format!("batch        {}, {what}", counted(payload.len(), "request")));
         }
         lines.join("\n")
@@ -281,11 +273,22 @@ async fn show_one(app: &App, bulk: &Bulk, run: &Run) -> Result<Code> {
     Ok(Code::Ok)
 }
 
+/// Where a batch stands, and why it is not further.
+fn batch_text(job: &Job, step: &Step, refused: &Refused) -> String {
+    match reason(job, refused) {
+        Some(reason) if job.state == State::Failed => reason.to_owned(),
+        Some(reason) if *step == Step::Prepare => {
+            format!("refused {}, to be sent again: {reason}", counted(refused.refusals.into(), "time"))
+        }
+        Some(_) | None => step_text(step, job),
+    }
+}
+
 /// Adaptive concurrency in a line.
 pub(super) fn adaptive_text(app: &App, adaptive: &AdaptiveConcurrency) -> String {
     let cuts = adaptive.changes.iter().filter(|change| change.refused);
     let mut text = format!("{} adaptive", adaptive.concurrency);
-    if let Some(last) = cuts.clone().last() {
+    if let Some(last) = cuts.clone().next_back() {
         let at = app.out.detail_time(Timestamp::from_millis(last.at_ms), app.now());
         text += &format!(
             ", lowered {} by 429s, last to {} {at}",

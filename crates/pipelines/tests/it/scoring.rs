@@ -216,7 +216,7 @@ impl Desk {
     }
 
     pub(crate) async fn ended(&self, id: &SheetId) -> Status {
-        self.until(id, |status| status.is_over()).await
+        self.until(id, Status::is_over).await
     }
 
     /// Makes a sheet and works on it to its end.

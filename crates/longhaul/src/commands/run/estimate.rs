@@ -96,7 +96,7 @@ pub(crate) async fn run(app: &App, args: &EstimateArgs) -> Result<Code> {
     let pick = Pick { prompts: summary.prompts, limit: args.prompts.limit, sample: None };
     let prompts = prompts.picking(pick);
     let mut models = models::Setup::new(app, args.prompts.base_url.as_deref())?;
-    let profile = models.to_estimate(app, args.prompts.model.as_deref())?;
+    let profile = models.for_estimate(app, args.prompts.model.as_deref())?;
     let llm = models.llm_to_read(app)?;
     let draft = Draft {
         strategy: if args.batch { Strategy::Batch } else { Strategy::Sync },

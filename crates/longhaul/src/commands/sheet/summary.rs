@@ -94,25 +94,26 @@ pub(super) fn lines(sheet: &StoredSheet, status: &Status) -> String {
             counted(lost, "call")
         ));
     }
-    if let (Some(exported), Target::File { path, .. }) = (&status.exported, &sheet.settings.target) {
-        lines.push(format!(
-            "file      {} ({}, {} filled)",
-            path.display(),
-            counted(exported.rows, "row"),
-            counted(exported.cells, "cell")
-        ));
-        if exported.changed > 0 {
-            lines.push(format!(
-                "changed   {} changed since the table was read: left alone",
-                counted(exported.changed, "row")
-            ));
-        }
-    }
+    lines.extend(file_lines(sheet, status));
     if let Some(message) = &status.message {
         let why = status.held.as_ref().map_or_else(|| "why".to_owned(), |held| format!("held: {held}"));
         lines.push(format!("{why:<9} {message}"));
     }
     lines.join("\n")
+}
+
+/// The file that was written, if it was.
+fn file_lines(sheet: &StoredSheet, status: &Status) -> Vec<String> {
+    let (Some(exported), Target::File { path, .. }) = (&status.exported, &sheet.settings.target) else {
+        return Vec::new();
+    };
+    let (rows, cells) = (counted(exported.rows, "row"), counted(exported.cells, "cell"));
+    let mut lines = vec![format!("file      {} ({rows}, {cells} filled)", path.display())];
+    if exported.changed > 0 {
+        let changed = counted(exported.changed, "row");
+        lines.push(format!("changed   {changed} changed since the table was read: left alone"));
+    }
+    lines
 }
 
 /// What the fallback answered, where there is one.

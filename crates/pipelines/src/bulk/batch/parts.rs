@@ -34,8 +34,11 @@ impl BatchPayload {
     }
 }
 
-/// The first numbers of inclusive ranges, and the others.
-fn split(ranges: &[(u64, u64)], mut count: u64) -> (Vec<(u64, u64)>, Vec<(u64, u64)>) {
+/// The first and the last of neighbouring numbers.
+type Range = (u64, u64);
+
+/// The first numbers of ranges, and the others.
+fn split(ranges: &[Range], mut count: u64) -> (Vec<Range>, Vec<Range>) {
     let (mut before, mut after) = (Vec::new(), Vec::new());
     for &(first, last) in ranges {
         let here = count.min(last - first + 1);

@@ -165,7 +165,7 @@ impl Life<'_> {
                 }
                 let payload: RequestPayload = detail.payload.to()?;
                 // One that is wrong in itself is failed by its own handler; the others go without it.
-                let Ok(request) = payload.request(&self.live) else { continue };
+                let Ok(request) = payload.request(self.live) else { continue };
                 items.push(BatchItem { custom_id: self.custom_id(RunId::index_of(detail.job.id)), request });
             }
         }
