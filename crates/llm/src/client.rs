@@ -68,7 +68,7 @@ pub struct ProfileSetup {
 
 impl ProfileSetup {
     /// An OpenAI-compatible server at an address, without a key. One on this very machine costs nothing where it is known to
-    /// run models: a gateway passes calls on to somebody who bills them.
+    /// run models: a gateway passes calls on to a provider that bills them.
     async fn at(url: &str) -> Self {
         let mut profile = Profile::new(url, ProviderKind::OpenAi);
         profile.base_url = url.to_owned();

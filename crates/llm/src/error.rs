@@ -102,7 +102,7 @@ pub enum Class {
     Overloaded,
     /// No connection: refused, no such name, TLS, time-out. Nothing was sent, so it is never the request's fault: waits.
     Unreachable,
-    /// No answer after the call was sent: a reset, a time-out, an answer that is no answer. Tries again.
+    /// No answer after the call was sent: a reset, a time-out, an invalid answer. Tries again.
     Network,
     /// The input does not fit into the model: another model, or failure.
     ContextTooLong,
@@ -145,7 +145,7 @@ impl Class {
         Self::Stopped,
     ];
 
-    /// Whether the provider gave no answer at all: when nobody gets one, that is an outage.
+    /// Whether the provider gave no answer at all: if no call gets one, that is an outage.
     pub const fn is_no_answer(self) -> bool {
         matches!(self, Self::Overloaded | Self::Unreachable | Self::Network)
     }

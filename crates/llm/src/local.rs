@@ -112,7 +112,7 @@ pub async fn detect(address: &str) -> Result<Option<LocalEngine>> {
     let Some(list) = probe.get("/v1/models").await.filter(|list| list["data"].is_array()) else {
         return Ok(None);
     };
-    // Many gateways have a version; whose models they are is told by their owner.
+    // Many gateways have a version; `owned_by` says whose models they are.
     let owned = list["data"].as_array().into_iter().flatten().any(|model| model["owned_by"] == "vllm");
     let kind = if owned { EngineKind::Vllm } else { EngineKind::Compatible };
     let version = if owned { probe.text("/version", "version").await } else { None };

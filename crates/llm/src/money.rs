@@ -44,7 +44,7 @@ impl NanoUsd {
         if product > Self::MAX.0 { Self::MAX } else { Self(product) }
     }
 
-    /// This many times over, to the nearest. Nothing for a factor that is no number.
+    /// This many times over, to the nearest. Zero for a factor that is not a number.
     pub fn scaled(self, factor: f64) -> Self {
         // A double is exact up to nine million dollars; estimates need no more.
         Self((self.0 as f64 * factor).round() as u64).min(Self::MAX)
@@ -55,7 +55,7 @@ impl NanoUsd {
         self.0 as f64 / DOLLAR as f64
     }
 
-    /// Of so many dollars, to the nearest. None for what is negative, too large or no number.
+    /// From dollars, to the nearest. None for a value that is negative, too large or not a number.
     pub fn from_dollars(dollars: f64) -> Option<Self> {
         let nanos = (dollars * DOLLAR as f64).round();
         (0.0..Self::MAX.0 as f64).contains(&nanos).then_some(Self(nanos as u64))

@@ -74,7 +74,7 @@ impl Controller {
         Self { shared: Arc::new(Shared { inner: Mutex::new(Inner { route, timer: None, runtime: None }) }) }
     }
 
-    /// While the provider answers nobody: how long until one call finds out whether that is over; zero while it does.
+    /// During an outage: how long until the next probe; zero while it is under way.
     pub fn outage(&self) -> Option<Duration> {
         self.shared.lock().route.outage(Instant::now())
     }

@@ -319,7 +319,7 @@ fn workbook_at(out: &Path) -> Result<WorkbookWriter> {
     WorkbookWriter::new(folder, None).with_context(|| format!("writing {}", out.display()))
 }
 
-/// Refuses names of forms that nobody writes here: a file of such a name with something else in it helps nobody.
+/// Refuses names of formats that are not written here: a file with such a name and other content would be useless.
 fn refuse_foreign(out: &Path) -> Result<()> {
     let extension = out.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
     if !FOREIGN.contains(&extension.to_ascii_lowercase().as_str()) {

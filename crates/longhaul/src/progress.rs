@@ -186,7 +186,7 @@ fn bar() -> ProgressBar {
     bar
 }
 
-/// The bar that is on the terminal, for whoever writes there meanwhile.
+/// The bar on the terminal, for code that writes there meanwhile.
 fn shown_bar() -> MutexGuard<'static, Option<ProgressBar>> {
     static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
     BAR.lock().unwrap_or_else(PoisonError::into_inner)

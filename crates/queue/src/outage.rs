@@ -22,7 +22,7 @@ pub(crate) struct Outages {
     seen: Mutex<Seen>,
     /// The last error while it lasts.
     error: watch::Sender<Option<String>>,
-    /// What is stored did not look right to somebody.
+    /// Reports that what is stored looks inconsistent.
     suspicion: AtomicBool,
 }
 
@@ -74,7 +74,7 @@ impl Outages {
         self.suspicion.store(true, Ordering::Relaxed);
     }
 
-    /// Whether somebody suspects it; asked once for each.
+    /// Whether an inconsistency was reported; each is returned once.
     pub(crate) fn take_suspicion(&self) -> bool {
         self.suspicion.swap(false, Ordering::Relaxed)
     }

@@ -70,7 +70,7 @@ impl Catalog {
             if let Some(profile) = self.profiles.iter().find(|known| known.name == profile) {
                 return chosen(profile, model);
             }
-            // Engines of one's own have models of any maker, `org/model`: only a slip of the pen is refused.
+            // Self-hosted engines have models of any maker, `org/model`: only a likely typo is refused.
             if let Some(meant) = self.misspelt(profile) {
                 let detail = format!("there is no profile {profile:?}; did you mean {meant}/{model}?");
                 return Err(Problem::new(StatusCode::NOT_FOUND, "model_not_found", detail).at("model"));

@@ -80,7 +80,7 @@ impl IntoResponse for AnthropicError {
     }
 }
 
-/// A problem that was answered, for whoever has to tell it in another form.
+/// The problem behind a response, for code that reports it in another format.
 #[derive(Clone)]
 pub(crate) struct Refused(pub(crate) Problem);
 

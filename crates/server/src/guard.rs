@@ -19,7 +19,7 @@ use crate::tokens::{Scope, Tokens};
 /// A header that only a program, or a page of our own, can send. Its value does not matter.
 pub const OWN_HEADER: &str = "x-longhaul";
 
-/// W3C trace context of whoever asks.
+/// W3C trace context of the caller.
 const TRACEPARENT: &str = "traceparent";
 
 /// Who sent a request.
@@ -38,7 +38,7 @@ impl Caller {
         self.name.is_none() || scope == Scope::Read || self.scopes.contains(&scope)
     }
 
-    /// Whether something that a token of this name made, or nobody in particular, is its own to see and to remove.
+    /// Whether the caller may see and remove something that a token of this name made, or that has no owner.
     pub fn owns(&self, owner: Option<&str>) -> bool {
         self.name.as_deref() == owner || self.may(Scope::Admin)
     }

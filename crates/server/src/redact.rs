@@ -12,7 +12,7 @@ use longhaul_queue::{Job, JobDetail, Json, NewJob};
 use crate::guard::Caller;
 use crate::tokens::Scope;
 
-/// Whether secrets are hidden from this caller. Without a token nobody has said that they may work.
+/// Whether secrets are hidden from this caller. Without a token there is no scope `work`.
 pub(crate) fn hides_from(caller: &Caller) -> bool {
     caller.name.is_none() || !caller.may(Scope::Work)
 }

@@ -124,7 +124,7 @@ pub(crate) fn after_job(job: JobId, endpoint: &str, now: Timestamp) -> Option<Ne
     Some(new_job(&delivery)?.after_with(job, OnFailure::Run))
 }
 
-/// What is told of a job that has ended.
+/// The message about a job that has ended.
 pub(crate) fn job_ended(job: JobId, state: State) -> (String, Value) {
     (format!("job.{state}"), json!({ "id": job, "job_id": job, "state": state }))
 }

@@ -195,7 +195,7 @@ impl Llm {
                 permit.settle(&Settled::of_error(&error, started.elapsed()));
                 Err(in_outage(error, route))
             }
-            // Any other error is an answer: somebody is there.
+            // Any other error is an answer: the provider is up.
             Ok(()) | Err(_) => Ok(permit),
         }
     }

@@ -404,7 +404,7 @@ pub(super) fn unknown(connection: &Connection, filter: &UnknownFilter, most: i64
             let find = "SELECT id FROM scopes WHERE name = ?1";
             let id =
                 connection.prepare_cached(find)?.query_row([scope.as_str()], |row| row.get(0)).optional()?;
-            // Of a scope that nobody has used there is nothing.
+            // An unused scope has no rows.
             let Some(id) = id else { return Ok(Vec::new()) };
             Some(id)
         }
@@ -443,7 +443,7 @@ pub(super) fn forget(tx: &mut Tx<'_>, scope: &str) -> FileResult<bool> {
     let id: Option<i64> =
         tx.connection.prepare_cached(delete)?.query_row([scope], |row| row.get(0)).optional()?;
     let Some(id) = id else { return Ok(false) };
-    // What may have been billed stays, since other scopes count it until somebody decides. Few rows: only calls under way, of
+    // What may have been billed stays, since other scopes count it until they are resolved. Few rows: only calls under way, of
     // unknown end, and closed batches have one.
     let ended = concat!("SELECT ", held_columns!(), " FROM calls WHERE state = 2");
     for call in held(tx.connection, ended, [])? {

@@ -59,7 +59,7 @@ const PER_S_MIN: f64 = 1.0 / 60.0;
 const PER_S_MAX: f64 = 1e9;
 /// No call waits for longer than this for the pace alone.
 const WAIT_MAX_S: f64 = 60.0;
-/// Whatever a refusal tells, nobody waits for longer than so many calls take at the new pace, if any is let in.
+/// Whatever a refusal says, no call waits longer than this many calls take at the new pace, if any is let in.
 const PAUSE_CALLS: u32 = 10;
 const PAUSE_CALLS_ALONE: u32 = 2;
 /// After a refusal, calls are put off by this much more: what it brings is left in the bucket for wrong estimates.
@@ -69,7 +69,7 @@ const IN_THE_WAY: Duration = Duration::from_millis(50);
 /// What was not used is made up for if it is no older than this. After more, nobody was there to use it.
 const CREDIT: Duration = Duration::from_secs(1);
 
-/// The share of calls refused below the limit is taken over about so many calls.
+/// The share of calls refused below the limit is taken over about this many calls.
 const USUAL_CALLS: f64 = 100.0;
 /// If more than this share is refused below the limit, a single refusal says nothing of a try.
 const USUAL_MIN: f64 = 0.015;
@@ -322,7 +322,7 @@ impl Pace {
         (!is_alone).then_some(pause)
     }
 
-    /// How long nobody is sent. A bucket that lets some calls in is soon full enough for the next few, whatever it tells.
+    /// How long no call is sent. A bucket that lets some calls in is soon full enough for the next few, whatever it tells.
     fn pause(&self, refusal: &Refusal, is_alone: bool, nobody: bool) -> Duration {
         let calls = if is_alone { PAUSE_CALLS_ALONE } else { PAUSE_CALLS };
         let soon = calls * self.time_for(refusal.cost[self.meter as usize]);

@@ -231,7 +231,7 @@ impl Route {
         Duration::ZERO
     }
 
-    /// A call was refused. If a limit was met, nobody is sent for a while; otherwise only the call itself waits.
+    /// A call was refused. If a limit was met, no call is sent for a while; otherwise only the call itself waits.
     fn throttled(
         &mut self,
         call: &Call,
@@ -270,7 +270,7 @@ impl Route {
         }
     }
 
-    /// How long to wait after a refusal that follows so many others.
+    /// How long to wait after a refusal that follows this many others.
     fn wait_after(&mut self, retry_after: Option<Duration>, others: u32) -> Duration {
         let usual = PAUSE.saturating_mul(2_u32.saturating_pow(others)).min(PAUSE_UNTOLD_MAX);
         let wait = retry_after.unwrap_or(usual).clamp(PAUSE_MIN, PAUSE_MAX);

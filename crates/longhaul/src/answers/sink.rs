@@ -74,7 +74,7 @@ impl Sink {
         }
     }
 
-    /// For what is no lines.
+    /// For formats that do not consist of lines.
     pub(super) fn bytes(&mut self) -> &mut (dyn Write + Send) {
         match self {
             Self::Stdout(stdout) => stdout,

@@ -1,4 +1,4 @@
-//! `costs`: what was spent, by day and model, and what becomes of calls whose end nobody saw.
+//! `costs`: what was spent, by day and model, and resolving calls whose end was never seen.
 
 use anyhow::Result;
 use longhaul_llm::ledger::{Resolved, UnknownCall, UnknownFilter, Verdict};

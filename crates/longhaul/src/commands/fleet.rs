@@ -32,20 +32,20 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// A new store in a temporary folder, in `keep`, or where `--store` says. Jobs of somebody else are never touched: on a server
+    /// A new store in a temporary folder, in `keep`, or where `--store` says. Other jobs are never touched: on a server
     /// it has a space of its own, and a file with jobs is refused.
     pub(crate) async fn new(app: &App, keep: Option<&Path>) -> Result<Self> {
         let Some(url) = app.settings.flag("store.url")? else { return Self::at(app, keep, None).await };
-        // What is wrong with it is told by whoever opens it.
+        // Opening it reports what is wrong with it.
         let space = ServerSpace::draw(url, SPACE).ok().flatten();
         let url = space.as_ref().map_or_else(|| url.to_owned(), |space| space.url.clone());
         Ok(Self { space, ..Self::at(app, keep, Some(url)).await? })
     }
 
-    /// Removes what it has on a server, unless something is wrong that somebody wants to look at.
+    /// Removes what it has on a server, unless something is wrong and should be kept for inspection.
     pub(crate) async fn leave(self, app: &App, code: Code) {
         let space = self.space.clone();
-        // Nobody of ours is to write there any more.
+        // None of our processes may write there any more.
         drop(self);
         let Some(space) = space else { return };
         if code != Code::Ok {

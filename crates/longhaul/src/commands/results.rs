@@ -52,7 +52,7 @@ pub(crate) async fn run(app: &App, args: &ResultsArgs) -> Result<Code> {
             None => break,
         }
     }
-    // Fewer than were counted: somebody else consumes them meanwhile, or the file has lost some.
+    // Fewer than were counted: another process consumes them meanwhile, or the file has lost some.
     if (count as u64) < info.total() - info.unfinished() {
         queue.store().verify().await?;
     }

@@ -33,7 +33,7 @@ pub enum Held {
     Auth,
     /// The account is out of money or of its daily quota.
     Quota,
-    /// The provider answers nobody. Goes on by itself.
+    /// The provider does not answer. Goes on by itself.
     Outage,
     /// The provider does not take a batch of this size.
     BatchLimit,
@@ -45,7 +45,7 @@ impl Held {
     /// Every reason.
     pub const ALL: [Self; 6] =
         [Self::Budget, Self::Auth, Self::Quota, Self::Outage, Self::BatchLimit, Self::Ambiguous];
-    /// Those that may be gone when somebody tries again; a batch whose fate is unknown needs a decision.
+    /// Causes that may be gone at the next attempt; a batch whose fate is unknown needs a decision.
     pub const RESUMED: [Self; 5] = [Self::Budget, Self::Auth, Self::Quota, Self::Outage, Self::BatchLimit];
 
     /// Whether the run goes on by itself when the cause is gone.

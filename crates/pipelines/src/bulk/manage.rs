@@ -31,7 +31,7 @@ pub async fn resume(bulk: &Bulk, run: &RunId) -> Result<u64> {
     gate::open(bulk, run, &Held::RESUMED).await
 }
 
-/// Goes on with a run that somebody asks for again: whatever held it may be gone, and what has no answer is asked once more,
+/// Goes on with a run that is submitted again: whatever held it may be gone, and what has no answer is asked once more,
 /// be it failed or cancelled. Says how many requests that are.
 pub async fn go_on(bulk: &Bulk, run: &RunId) -> Result<u64> {
     let mode = Run::get(bulk.queue(), run).await?.settings.mode;
@@ -168,7 +168,7 @@ async fn put_back(
     }
 }
 
-/// Decides what becomes of batches whose fate is unknown or that the provider does not take, and says how many there were.
+/// Decides what to do with batches whose fate is unknown or that the provider refuses, and says how many there were.
 pub async fn resolve(bulk: &Bulk, run: &RunId, decision: BatchTold) -> Result<u64> {
     Run::get(bulk.queue(), run).await?;
     let mut told = 0;

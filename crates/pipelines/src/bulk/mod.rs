@@ -15,7 +15,7 @@
 //! - A batch whose creation was not confirmed is looked for by its tag before anything is sent again. Where a provider
 //!   keeps no tags and the answer is not certain, the batch is held as `ambiguous` until a person decides.
 //! - What stops a whole run (budget, key, quota, outage) parks its requests at a gate ([`gate`]) instead of failing them: when
-//!   the cause is gone, `resume` lets them through. An outage is over when one of them is answered, and costs nobody a try.
+//!   the cause is gone, `resume` lets them through. An outage is over when one of them is answered, and costs no request a retry.
 //! - Between polls a batch job is parked with a time limit rather than scheduled, so that a cancel or a
 //!   deadline can wake it.
 

@@ -75,7 +75,7 @@ pub enum Status {
     Running,
     /// Somebody paused it.
     Paused,
-    /// Nothing can be sent; `held` and `message` say why, and [`Held::ends_by_itself`] whether somebody has to do something.
+    /// Nothing can be sent; `held` and `message` say why, and [`Held::ends_by_itself`] whether a person has to act.
     Held,
     /// All requests have an answer.
     Completed,
@@ -83,7 +83,7 @@ pub enum Status {
     PartlyFailed,
     /// All requests have ended, none with an answer.
     Failed,
-    /// Somebody ended it early; answers so far are kept.
+    /// It was cancelled; answers so far are kept.
     Cancelled,
 }
 
@@ -184,7 +184,7 @@ impl Progress {
         })
     }
 
-    /// Whether nothing more happens by itself: it has ended, or somebody has to do something.
+    /// Whether nothing more happens by itself: it has ended, or a person has to act.
     pub fn is_over(&self) -> bool {
         let waits = |held: Held| !held.ends_by_itself();
         self.status.is_end() || (self.status == Status::Held && self.held.is_none_or(waits))

@@ -149,7 +149,7 @@ pub struct Source {
     pub name: String,
     /// SHA-256 of the content and of how it is read.
     pub sha256: String,
-    /// The same whichever part of the content is asked: by it a sample is known again. Empty where nobody says.
+    /// The same whichever part of the content is asked: it links a sample to its run. Empty if unknown.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub content: String,
     /// How many requests it holds.

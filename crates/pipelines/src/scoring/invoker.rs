@@ -176,7 +176,7 @@ fn failed(shared: &Shared, mut unit: Unit, mut error: LlmError) -> Asked {
             return Asked::Again(unit, wait);
         }
         Class::Unreachable if error.outage.is_none() => {
-            // A connection that was never made is no fault of the unit's.
+            // A connection that was never made is not the unit's fault.
             unit.all_tries += 1;
             return Asked::Again(unit, WAIT_MAX);
         }
@@ -212,7 +212,7 @@ fn failed(shared: &Shared, mut unit: Unit, mut error: LlmError) -> Asked {
     }
 }
 
-/// The wait after an error that follows so many others.
+/// The wait after an error that follows this many others.
 fn doubled(others: u32, most: Duration) -> Duration {
     WAIT_FIRST.saturating_mul(1 << others.min(8)).min(most)
 }

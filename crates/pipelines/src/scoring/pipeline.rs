@@ -41,7 +41,7 @@ pub(super) enum Stop {
     Auth(String),
     /// The account is out of money or of its daily quota.
     Quota(String),
-    /// The provider answers nobody.
+    /// The provider does not answer.
     Outage {
         /// What it said, or the network.
         why: String,
@@ -116,7 +116,7 @@ pub(super) struct Shared {
     context: JobContext,
     /// Units that were through before, and all.
     before: (u64, u64),
-    /// Nothing was answered for so long that units are taken for the cause.
+    /// No answer came for so long that the units are taken for the cause.
     unanswered_for_long: bool,
 }
 

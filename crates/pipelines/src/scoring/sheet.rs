@@ -20,7 +20,7 @@ pub(super) const CRASHES_MAX: u32 = 200;
 
 /// What may hold a sheet.
 pub const HOLDS: [&str; 5] = ["budget", "auth", "quota", OUTAGE, "sink"];
-/// The one that ends by itself: the provider answers nobody.
+/// The one that ends by itself: the provider does not answer.
 pub const OUTAGE: &str = "outage";
 
 /// Number of the job that holds the settings; chunks are counted from 0.

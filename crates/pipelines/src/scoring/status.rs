@@ -248,7 +248,7 @@ impl Status {
         })
     }
 
-    /// Whether nothing more happens by itself: it has ended, or somebody has to do something.
+    /// Whether nothing more happens by itself: it has ended, or a person has to act.
     pub fn is_over(&self) -> bool {
         match self.state {
             SheetState::Reading | SheetState::Running => false,

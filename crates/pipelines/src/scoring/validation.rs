@@ -1,5 +1,5 @@
 //! The third stage: judges answers, off the async runtime, as many at once as there are cores. What cannot be used goes
-//! back through the lane; what nobody can answer goes on as failed. An answer whose judgement takes too long cannot be used.
+//! back through the lane; what cannot be answered goes on as failed. An answer whose judgement takes too long cannot be used.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,7 +94,7 @@ async fn in_time<T: Send + 'static>(
         let (from, all, judge) = (verdicts.len(), Arc::clone(&answers), Arc::clone(&judge));
         tokio::task::spawn_blocking(move || {
             for answered in &all[from..] {
-                // Nobody listens any more once one of them was late.
+                // The receiver is gone once one of them was late.
                 if sender.send(judge(answered.clone())).is_err() {
                     return;
                 }

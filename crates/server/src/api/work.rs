@@ -218,7 +218,7 @@ pub(super) async fn save_work(
     Ok(Answer(Saved { saved: true }))
 }
 
-/// Jobs of the program's own kinds cannot be claimed here, so whoever names one made up its lease.
+/// Jobs of the program's own kinds cannot be claimed here, so a lease on one is made up.
 fn refuse_own<'a>(mut jobs: impl Iterator<Item = &'a Job>) -> Result<(), Problem> {
     match jobs.find(|job| own_names::is_own_kind(&job.kind)) {
         None => Ok(()),

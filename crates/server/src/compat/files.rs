@@ -230,7 +230,7 @@ enum Found {
     Output(Box<Batch>, Which),
 }
 
-/// Of the caller's own: nobody learns the names of others' files.
+/// Only the caller's own: the names of other files are not revealed.
 async fn find(ctx: &Ctx, caller: &Caller, name: &str) -> Result<Found, Problem> {
     let name = test_objects::real_name(ctx, name);
     if let Some((id, which)) = output_of(&name) {

@@ -113,7 +113,7 @@ enum Waited {
     Process(ProcessId),
 }
 
-/// Whether it is over, and what it looks like. A run that is held is over for whoever waits, unless it goes on by itself.
+/// Whether it is over, and what it looks like. A held run ends the wait, unless it goes on by itself.
 async fn look(ctx: &Ctx, waited: &mut Waited) -> Result<(bool, Value), Problem> {
     match waited {
         Waited::Job(job) => {

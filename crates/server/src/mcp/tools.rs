@@ -139,7 +139,7 @@ pub(super) async fn call(ctx: &Ctx, access: Access, tool: Tool, arguments: Value
     }
 }
 
-/// Names the arguments that there are to whoever sends another: a model can then choose the one that it meant.
+/// Refuses an unknown argument and names the known ones: a model can then choose the one that it meant.
 fn refuse_unknown(tool: Tool, arguments: &Value) -> Result<(), Problem> {
     let schema = schemas::input(tool);
     let (Some(known), Some(given)) = (schema["properties"].as_object(), arguments.as_object()) else {

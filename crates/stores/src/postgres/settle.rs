@@ -60,7 +60,7 @@ async fn settle_among_others(
     let left = items.iter().zip(&replies).filter(|(_, reply)| reply.is_none()).map(|(item, _)| item);
     let left: Vec<&SettleItem> = left.collect();
     if left.is_empty() {
-        // Nobody waits for plain successes, so the next claim may go out beside their commit.
+        // No job waits for plain successes, so the next claim may go out beside their commit.
         pending.makes_nothing_ready();
     }
     let mut settled = settle_rest(tx, &left, now, habit).await?.into_iter();

@@ -65,7 +65,7 @@ impl PostgresStore {
     /// that was taken for dead, cancelled or out of time. The job's row is locked until the transaction ends: its lease cannot be
     /// renewed or taken away meanwhile, so keep the rest short.
     pub async fn hold_with(&self, transaction: &Transaction<'_>, lease: &Lease) -> Result<()> {
-        // By primary key. FOR UPDATE: whoever settles or rescues the job waits for the caller's commit.
+        // By primary key. FOR UPDATE: a settlement or a rescue of the job waits for the caller's commit.
         let sql = format!(
             "SELECT 1 FROM {}.lh_jobs WHERE seq = $1 AND id = $2 AND fence = $3 AND worker = $4 AND state = 3 FOR UPDATE",
             self.db.pool.url().quoted_schema()

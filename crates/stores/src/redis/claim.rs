@@ -54,7 +54,7 @@ pub(super) async fn claim(store: &RedisStore, request: ClaimRequest) -> Result<V
     Ok(claimed)
 }
 
-/// Whoever adds to a queue's stream by hand expects a job of it, and waits in vain.
+/// A program that adds to a queue's stream by hand expects a job from it, and waits in vain.
 fn tell_foreign(store: &RedisStore, queue: &str) {
     let stream = store.link.key(&format!("s:{queue}"));
     warn!(

@@ -116,7 +116,7 @@ impl Readers {
         }
     }
 
-    /// Closes those that nobody uses just now.
+    /// Closes those that are not in use.
     pub(super) fn close(&self) {
         self.kept().clear();
     }
@@ -173,7 +173,7 @@ impl Db {
     /// Gives up this handle. The last one closes the file, after what is queued, and that is waited for without blocking the
     /// runtime; dropping it would block the caller's thread.
     pub async fn close(self) {
-        // A close that was cut off with its runtime has nobody left to tell.
+        // If the runtime ended during the close, there is no receiver left.
         let _ = tokio::task::spawn_blocking(move || drop(self)).await;
     }
 

@@ -85,7 +85,7 @@ impl SqliteStore {
     }
 
     /// When this store next has something to do for a worker: now where a job is ready, or the earliest time that a sweep must look
-    /// at. `None`: nothing until somebody writes. A program with many stores may close this one until then.
+    /// at. `None`: nothing until the next write. A program with many stores may close this one until then.
     pub async fn next_due(&self, now: Timestamp) -> Result<Option<Timestamp>> {
         self.db.read(move |connection| sweep::next_work(connection, now)).await
     }

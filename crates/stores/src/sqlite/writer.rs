@@ -181,7 +181,7 @@ impl Writer {
 
     pub(super) fn watch(&self) -> watch::Receiver<u64> {
         let watch = self.handle.core.changed.subscribe();
-        // A store at rest listens for other processes only while somebody wants to know.
+        // An idle store listens for other processes only while it is watched.
         self.handle.core.wake();
         watch
     }
@@ -296,7 +296,7 @@ fn refused(refusal: Refusal) -> Error {
     }
 }
 
-/// Nothing brings the writer back, so nobody should try again.
+/// Nothing brings the writer back, so a retry is pointless.
 fn gone() -> Error {
     Error::Corrupt("the database writer has stopped; restart the program".to_owned())
 }

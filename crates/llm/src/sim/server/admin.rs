@@ -105,7 +105,7 @@ pub(super) async fn outage(State(core): State<Arc<SimCore>>) -> Response {
     json_response(StatusCode::OK, &json!(told))
 }
 
-/// Begins an outage, as soon as this is answered. It ends by itself: nobody could be told to end it meanwhile.
+/// Begins an outage, as soon as this is answered. It ends by itself, because no request could end it meanwhile.
 pub(super) async fn begin_outage(State(core): State<Arc<SimCore>>, body: Bytes) -> Response {
     let asked = read_json(&body).and_then(|value| {
         serde_json::from_value::<OutageIn>(value).map_err(|error| bad_request(error.to_string()))

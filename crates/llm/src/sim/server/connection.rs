@@ -21,7 +21,7 @@ use crate::sim::outage::{Outage, OutageKind};
 
 /// Connections that wait to be accepted.
 const BACKLOG: u32 = 1024;
-/// Wait before a port is tried again that somebody else has taken meanwhile.
+/// Delay before a port is tried again that another program has taken meanwhile.
 const BIND_WAIT: Duration = Duration::from_millis(100);
 /// Neither HTTP nor TLS.
 const GARBAGE: &[u8] = b"\0\0\0\0 this is no protocol \0\0\0\0\r\n\r\n";

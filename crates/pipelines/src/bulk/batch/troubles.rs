@@ -27,7 +27,7 @@ pub const REFUSALS_MAX: u32 = 8;
 /// Waits between calls that are not answered: the first, doubled up to the last.
 const UNANSWERED_WAIT_FIRST: Duration = Duration::from_secs(5);
 const UNANSWERED_WAIT_MAX: Duration = Duration::from_secs(60);
-/// A single call may fail by chance: so many in a row are an outage. Without a connection one is enough.
+/// A single call may fail by chance: this many in a row are an outage. Without a connection one is enough.
 const UNANSWERED_MIN: u32 = 2;
 
 /// A batch that the provider does not know any more.
@@ -158,7 +158,7 @@ impl Life<'_> {
         let refused = Refused { refusals, alone, refused: Some(why.to_owned()), unanswered: 0 };
         if alone >= REFUSALS_MAX {
             warn!(why, refusals, "the provider refuses a batch, the run is held");
-            // Whoever resumes it wants it sent again, and so often once more.
+            // A resume means sending it again, with a fresh count of refusals.
             let anew = Refused { refusals: 0, alone: 0, ..refused };
             let stored = Stored { step: &Step::Prepare, refused: &anew, kept: self.kept };
             let text = format!(

@@ -91,7 +91,7 @@ pub(super) async fn an_event_goes_once_every_job_that_it_names_is_gone(bench: &B
     assert_eq!(named().await, [id(1), id(2)], "they were enqueued together");
     bench.delete(&[2]).await;
     assert_eq!(named().await, []);
-    // Who has seen all of them misses nothing, and numbers go on.
+    // A reader who has seen all of them misses nothing, and numbers go on.
     let page = bench.store.events(Some(before), 100).await.expect("events answers");
     assert_eq!((page.events.len(), page.resync), (0, false));
     bench.add([job(3)]).await;

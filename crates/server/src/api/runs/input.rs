@@ -283,7 +283,7 @@ async fn from_file(
         Ok::<_, std::io::Error>((reading.check(&checked)?, digest_of(&checked)?))
     });
     let (summary, sha256) = checked.await.map_err(Problem::internal)?.map_err(Problem::unavailable)?;
-    // Whoever starts a run is there to correct a line; whoever hands in a batch reads of it in the error file.
+    // The caller of a run can correct a line at once; the caller of a batch reads about it in the error file.
     let summary = summary.and_then(|summary| match summary.refused {
         Some(fault) => Err(vec![fault]),
         None => Ok(summary),

@@ -105,7 +105,7 @@ impl Core {
         debug!("writer thread ends");
     }
 
-    /// How long to wait for a command. Somebody wants to know of other processes' writes at once; events may wait a little.
+    /// How long to wait for a command. Watchers want to hear of other processes' writes at once; events may wait a little.
     fn patience(&self, idle: bool) -> Duration {
         match (self.changed.receiver_count() == 0, idle) {
             (true, _) => WRITTEN_EVERY,
