@@ -120,6 +120,10 @@ impl JobSpec {
     /// The job; fields that it leaves open come from `defaults`.
     pub(crate) fn into_job(self, defaults: &NewJob, refs: &Refs, now: Timestamp) -> Result<NewJob, String> {
         own_names::check_kind(&self.kind).map_err(|error| format!("`kind`: {error}"))?;
+        if let Some(process) = &self.process {
+            own_names::check_process(process.as_str()).map_err(|error| format!("`process`: {error}"))?;
+        }
+        self.id.map_or(Ok(()), own_names::check_id).map_err(|error| format!("`id`: {error}"))?;
         let run_at = match (&self.delay, &self.at) {
             (Some(_), Some(_)) => return Err("`delay` and `at` exclude each other".to_owned()),
             (Some(delay), None) => Some(now + field("delay", parse::duration(delay))?),

@@ -1,13 +1,17 @@
-//! Kinds and queues of the program itself. Its jobs carry what only the program may write: a message that is signed with a
+//! Kinds, queues, processes and ids of the program itself. Its jobs carry what only the program may write: a message that is signed with a
 //! webhook's secret, a request that is paid for. So no client may enqueue or claim them, whatever its token allows. Every
 //! entry point that takes a kind from outside checks it here.
 
 use longhaul_pipelines::bulk::run::RUN_PREFIX;
 use longhaul_pipelines::scoring::sheet::SHEET_PREFIX;
-use longhaul_queue::{Error, Result};
+use longhaul_queue::{Error, JobId, Result};
 
 use crate::{batches, webhooks};
 
+/// Hex digits in the name of a run or a sheet, after its prefix.
+const DIGEST_CHARS: usize = 12;
+/// The version of UUIDs whose content is their maker's business.
+const DERIVED_VERSION: u8 = 8;
 /// Prefixes of the kinds that the program registers for itself.
 const KIND_PREFIXES: [&str; 6] = ["api.", "demo.", "llm.", "score.", "verify.", "webhook."];
 
@@ -31,6 +35,31 @@ pub fn check_kind(kind: &str) -> Result<()> {
     Err(Error::invalid(format!(
         "the kind {kind:?} is reserved: kinds that begin with {} belong to Longhaul; choose another name",
         KIND_PREFIXES.join(", ")
+    )))
+}
+
+/// Refuses the process of a run or a sheet: a foreign job among theirs would keep it from ending, and stand among its answers.
+pub fn check_process(process: &str) -> Result<()> {
+    let rest = process.strip_prefix(RUN_PREFIX).or_else(|| process.strip_prefix(SHEET_PREFIX));
+    let is_digest = |rest: &str| {
+        rest.len() == DIGEST_CHARS && rest.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    };
+    if !rest.is_some_and(is_digest) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "the process {process:?} is reserved: names like this belong to runs and sheets; choose another name"
+    )))
+}
+
+/// Refuses an id of the form in which the program derives its own. Whoever knows a run's prompts could take the ids of its
+/// requests before it does, and the run could never be stored.
+pub fn check_id(id: JobId) -> Result<()> {
+    if id.as_bytes()[6] >> 4 != DERIVED_VERSION {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "the id {id} is reserved: UUIDs of version {DERIVED_VERSION} are derived by Longhaul; use version 4 or 7"
     )))
 }
 

@@ -44,6 +44,9 @@ impl Sink {
             Failure::new(texts::code_of(&error), format!("{} cannot be written: {error}", path.display()))
                 .hint("name a file in a folder that exists and may be written to")
         };
+        if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+            return Err(cannot(io::ErrorKind::IsADirectory.into()).into());
+        }
         // A link stays a link: the file that it leads to is replaced.
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let kept = match fs::metadata(&path) {

@@ -75,7 +75,10 @@ fn remark(app: &App, enqueued: &Enqueued) {
 
 async fn job_of(app: &App, queue: &Queue, kind: &str, payload: Json, flags: &JobFlags) -> Result<NewJob> {
     let now = app.now();
-    own_names::check_kind(kind).map_err(|error| Failure::new(Code::Usage, error.to_string()))?;
+    let own = |error: longhaul_queue::Error| Failure::new(Code::Usage, error.to_string());
+    own_names::check_kind(kind).map_err(own)?;
+    flags.process.as_deref().map_or(Ok(()), own_names::check_process).map_err(own)?;
+    flags.id.map_or(Ok(()), own_names::check_id).map_err(own)?;
     let usage = |option: &str, problem: String| Failure::new(Code::Usage, format!("{option}: {problem}"));
     let at = flags.at.as_deref().map(|text| parse::time(text, now).map_err(|problem| usage("--at", problem)));
     let expires = flags

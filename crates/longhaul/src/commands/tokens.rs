@@ -18,8 +18,18 @@ pub(crate) fn run(app: &App, command: &TokensCommand) -> Result<Code> {
         TokensCommand::Add { name, scopes } => {
             let scopes: Vec<Scope> = scopes.iter().filter_map(|scope| Scope::named(scope)).collect();
             let scopes = if scopes.is_empty() { vec![Scope::Read, Scope::Enqueue] } else { scopes };
+            // Replacing it would lock somebody out who relies on it.
+            if tokens.list()?.iter().any(|token| token.name == *name) {
+                return Err(Failure::new(Code::Usage, format!("there is a token named {name} already"))
+                    .hint(format!("choose another name, or remove it first: longhaul tokens rm {name}"))
+                    .into());
+            }
             let token = tokens.add(name, &scopes).context("storing the token")?;
-            app.out.one(&json!({ "name": name, "token": token }), || token.clone())?;
+            if let Err(error) = app.out.one(&json!({ "name": name, "token": token }), || token.clone()) {
+                // A token that nobody has seen is of no use to anybody.
+                tokens.remove(name).context("removing the token that could not be printed")?;
+                return Err(error.context("the token could not be printed, so it was not kept"));
+            }
             app.out.note("it is not shown again; a running server knows it at once");
         }
         TokensCommand::Ls => {

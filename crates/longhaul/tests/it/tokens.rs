@@ -49,6 +49,7 @@ fn every_token_of_many_processes_is_kept_and_every_removed_one_is_gone() {
 fn a_damaged_file_of_tokens_is_named_and_left_as_it_is() {
     let place = Place::new();
     place.ok(&["tokens", "add", "ci"]);
+    place.run(&["tokens", "add", "ci"]).fails(2, &["token named ci", "tokens rm ci"]);
     let path = place.path(".longhaul").join("tokens.json");
     std::fs::write(&path, "[{").expect("written");
     place.run(&["tokens", "add", "other"]).fails(1, &["tokens.json is damaged", "move it away"]);

@@ -203,6 +203,7 @@ pub(super) fn new_jobs(
     let mut random = fastrand::u128(..);
     let mut ids = Vec::with_capacity(jobs.len());
     for (index, job) in jobs.iter().enumerate() {
+        job.id.map_or(Ok(()), own_names::check_id).map_err(|error| wrong(index, "id", error.to_string()))?;
         let mut id = job.id.or_else(|| derived(index));
         if let Some(name) = &job.r#ref {
             let id = *id.get_or_insert_with(|| JobId::generate(now, random));
@@ -225,6 +226,9 @@ fn new_job(
     now: Timestamp,
 ) -> Result<NewJob, Problem> {
     own_names::check_kind(&job.kind).map_err(|error| wrong(index, "kind", error.to_string()))?;
+    if let Some(process) = &job.process_id {
+        own_names::check_process(process).map_err(|error| wrong(index, "process_id", error.to_string()))?;
+    }
     let run_at = match (job.run_at, job.delay_ms) {
         (Some(_), Some(_)) => {
             return Err(wrong(index, "delay_ms", "run_at and delay_ms exclude each other".to_owned()));

@@ -40,8 +40,12 @@ pub(super) async fn enqueue(ctx: &Ctx, asked: EnqueueArguments) -> Result<Value,
     let mut job = NewJob::new(asked.kind, asked.payload.unwrap_or_else(Json::null));
     job.id =
         asked.id.map(|id| id.parse::<JobId>().map_err(|error| Problem::from(error).at("id"))).transpose()?;
+    job.id.map_or(Ok(()), own_names::check_id).map_err(|error| Problem::from(error).at("id"))?;
     if let Some(queue) = asked.queue {
         job.queue = queue;
+    }
+    if let Some(process) = &asked.process {
+        own_names::check_process(process.as_str()).map_err(|error| Problem::from(error).at("process"))?;
     }
     job.process_id = asked.process;
     job.priority = asked.priority.unwrap_or_default();

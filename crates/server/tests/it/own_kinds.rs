@@ -54,6 +54,32 @@ async fn a_kind_of_the_program_is_refused_wherever_jobs_come_in() {
     stage.stop().await;
 }
 
+/// A foreign job in the process of a run would keep it from ending, and one with the id of a request from being stored.
+#[tokio::test]
+async fn nobody_gets_into_the_process_of_a_run_or_takes_the_ids_of_its_requests() {
+    let options = ServerOptions { mcp_allow_write: true, ..ServerOptions::default() };
+    let stage = Stage::with(options, SimOptions::default()).await;
+    let (run, id) = ("run-b718fb38f983", "e09df33f-635f-8077-a2ac-000000000000");
+    for (job, by_mcp) in [
+        (json!({"kind": "a", "process_id": run}), json!({"kind": "a", "process": run})),
+        (json!({"kind": "a", "process_id": "sheet-b718fb38f983"}), json!({"kind": "a", "process": run})),
+        (json!({"kind": "a", "id": id}), json!({"kind": "a", "id": id})),
+    ] {
+        refused(&stage.post("/api/v1/jobs", &json!({"jobs": [job]})).await);
+        let params = json!({"name": "enqueue_job", "arguments": by_mcp});
+        let call = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params});
+        let (_, answer) = stage.post("/mcp", &call).await;
+        assert!(answer["result"]["isError"] == true && answer.to_string().contains("reserved"), "{answer}");
+    }
+    let schedule = json!({"cron": "0 8 * * *", "job": {"kind": "a", "process_id": run}});
+    refused(&stage.send(Method::PUT, "/api/v1/schedules/s", Some(schedule)).await);
+    // A name of one's own that begins alike is fine.
+    let (status, answer) =
+        stage.post("/api/v1/jobs", &json!({"kind": "a", "process_id": "run-nightly"})).await;
+    assert_eq!(status, StatusCode::CREATED, "{answer}");
+    stage.stop().await;
+}
+
 #[tokio::test]
 async fn a_follow_up_of_a_remote_worker_cannot_be_of_a_kind_of_the_program() {
     let stage = Stage::new().await;
