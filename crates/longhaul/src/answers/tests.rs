@@ -252,7 +252,7 @@ fn a_workbook_is_one_and_can_be_asked_about_again() {
 fn a_form_that_nobody_writes_is_refused_by_its_name() {
     for name in ["out.xls", "out.ODS", "out.parquet"] {
         let error = check_places(&[("--out", Some(Path::new(name)))]).expect_err("refused");
-        assert!(error.to_string().starts_with(&format!("{name} would be")), "{error}");
+        assert!(error.to_string().starts_with(name), "{error}");
     }
 }
 
