@@ -20,6 +20,11 @@ pub(super) struct Choice {
 }
 
 impl Choice {
+    /// The limit has changed: what is allowed from now on is not held against what was.
+    pub(super) fn changed(&mut self) {
+        self.last = None;
+    }
+
     /// Takes in what was allowed a second, by meter; which meter is counted, as far as one can tell.
     pub(super) fn measured(&mut self, per_s: [f64; 4], present: Meter) -> Meter {
         if let Some(last) = self.last.replace(per_s) {
@@ -47,6 +52,22 @@ mod tests {
             present = choice.measured([*requests, *tokens, 0.0, 0.0], present);
         }
         present
+    }
+
+    #[test]
+    fn what_a_raised_limit_lets_through_is_not_held_against_what_was_before() {
+        for (told, expected) in [(true, Meter::Requests), (false, Meter::Tokens)] {
+            let mut choice = Choice::default();
+            for measure in [[5.0, 3000.0, 0.0, 0.0], [5.0, 4100.0, 0.0, 0.0]] {
+                assert_eq!(choice.measured(measure, Meter::Requests), Meter::Requests);
+            }
+            if told {
+                choice.changed();
+            }
+            // Twice as many requests, which happen to be half as large.
+            let meter = choice.measured([10.0, 4200.0, 0.0, 0.0], Meter::Requests);
+            assert_eq!(meter, expected, "told of the change: {told}");
+        }
     }
 
     #[test]

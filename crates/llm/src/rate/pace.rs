@@ -16,9 +16,13 @@ use super::refusals::{Kind, Refused};
 #[cfg(test)]
 mod tests;
 
-/// Between tries: what is saved up in the provider's bucket meanwhile is spent by the next try.
+// What fails with another value was seen in the simulations of `tests/`. Where nothing is said, none was tried.
+
+/// Between tries: what is saved up in the provider's bucket meanwhile is spent by the next try. At 1.0, 2.2 % of calls are
+/// refused at 300k TPM (bound 2 %).
 const HOLD_SHARE: f64 = 0.98;
-/// A try starts with this and grows by that much a second.
+/// A try starts with this (1.0 would do as well) and grows by that much a second. With 1.4,
+/// 300k TPM are used by 39 % with seed 7 (bound 97 %).
 const TRY_SHARE: f64 = 1.05;
 const TRY_GROWTH: f64 = 1.15;
 /// Beyond twice the limit it grows slower: by then the bucket has much saved up that hides the new limit.
@@ -35,8 +39,12 @@ const REST_PAUSES: f64 = 10.0;
 const MET_MAX: i32 = 5;
 /// A limit that was met so often in a row is one.
 const MET_CONFIRMED: i32 = 2;
-/// Refused calls that each call pays for; how many are paid for at first, and at least and at most.
+/// Refused calls that each call pays for. Where calls are rare, it pays for more, so that one is paid for within that time, but
+/// for no more than the most: without, 20 RPM are found again after up to 317 s (bound 260 s) and used by 94.7 % (95 %).
 const SPARE_PER_CALL: f64 = 0.013;
+const SPARE_PER_CALL_MAX: f64 = 0.025;
+const SPARE_WITHIN_S: f64 = 240.0;
+/// How many are paid for at first, and at least and at most.
 const SPARE_START: f64 = 1.0;
 const SPARE_MIN: f64 = -2.0;
 const SPARE_MAX: f64 = 10.0;
@@ -68,17 +76,19 @@ const RESERVE: Duration = Duration::from_millis(200);
 const IN_THE_WAY: Duration = Duration::from_millis(50);
 /// What was not used is made up for if it is no older than this. After more, nobody was there to use it.
 const CREDIT: Duration = Duration::from_secs(1);
-
 /// The share of calls refused below the limit is taken over about this many calls.
 const USUAL_CALLS: f64 = 100.0;
-/// If more than this share is refused below the limit, a single refusal says nothing of a try.
+/// If more than this share is refused below the limit, a single refusal says nothing of a try. If it did, 10,000 answers with a
+/// fifth refused at random would take 227 s (bound 75 s).
 const USUAL_MIN: f64 = 0.015;
 /// A limit refuses nothing at a pace below what it let through before. So many that are refused all the same, each after enough
-/// calls to measure, are not a limit's. After fewer calls each, limits of tokens look like that too. Each call makes up for a bit of one: limits do change now and then.
+/// calls to measure, are not a limit's. After fewer calls each, limits of tokens look like that too. Each call makes up for a
+/// bit of one: limits do change now and then. Without, 10,000 answers with a fifth refused at random would take days.
 const UNEXPLAINED_MAX: f64 = 4.0;
 const UNEXPLAINED_PER_CALL: f64 = 0.01;
 /// They lower the pace to no less than this share of what it was when the limit was met. If it has become lower than that,
-/// most calls are refused.
+/// most calls are refused. At 0, 10,000 answers with a fifth refused at random take 88 s (bound 75 s), and
+/// 2,000 prompts with a tenth refused up to 48 minutes.
 const LOWERED_MIN: f64 = 0.5;
 
 /// The pace of one limit.
@@ -90,6 +100,8 @@ pub(super) struct Pace {
     choice: Option<Choice>,
     /// Whether the limit was measured.
     is_measured: bool,
+    /// Whether it never was: the pace is a guess, and may be several times too high.
+    is_guess: bool,
     /// What seems to be allowed, a second.
     per_s: f64,
     /// The provider's bucket was empty here, or else nobody had called for a while.
@@ -116,6 +128,8 @@ pub(super) struct Pace {
     unexplained: Unexplained,
     /// What seemed to be allowed when the limit was met.
     met_per_s: f64,
+    /// Single refusals lower the pace to no less than this.
+    least_per_s: f64,
 }
 
 /// Refusals that a limit does not explain.
@@ -194,7 +208,8 @@ impl Pace {
 
     /// The pace of a limit that was confirmed before.
     pub(super) fn confirmed(meter: Meter, per_s: f64, mark: Mark) -> Self {
-        Self { met: MET_MAX, rest_s: rest_s(Duration::ZERO, MET_MAX), ..Self::known(meter, per_s, mark) }
+        let rest_s = rest_s(Duration::ZERO, MET_MAX);
+        Self { met: MET_MAX, rest_s, is_guess: false, ..Self::known(meter, per_s, mark) }
     }
 
     /// A pace that is only supposed.
@@ -204,6 +219,7 @@ impl Pace {
             meter,
             choice: Some(Choice::default()),
             is_measured: false,
+            is_guess: true,
             per_s,
             mark,
             refused_at: now,
@@ -218,12 +234,14 @@ impl Pace {
             usual: 0.0,
             unexplained: Unexplained::default(),
             met_per_s: per_s,
+            least_per_s: LOWERED_MIN * per_s,
         }
     }
 
     /// The pace at which calls were let through since a refusal, of which many followed one by one.
     pub(super) fn let_through(since: Refused, now: Mark) -> Self {
-        Self::known(Meter::Requests, per_s_since(since, now, Meter::Requests), now)
+        let per_s = per_s_since(since, now, Meter::Requests);
+        Self { is_guess: false, ..Self::known(Meter::Requests, per_s, now) }
     }
 
     /// The share of calls that is refused below the limit.
@@ -270,7 +288,8 @@ impl Pace {
             }
         }
         self.at = self.at.max(now);
-        self.spare = (self.spare + SPARE_PER_CALL).min(SPARE_MAX);
+        let pays = (1.0 / (SPARE_WITHIN_S * self.per_s)).clamp(SPARE_PER_CALL, SPARE_PER_CALL_MAX);
+        self.spare = (self.spare + pays).min(SPARE_MAX);
     }
 
     /// Something was charged too much, or, below zero, too little.
@@ -314,8 +333,14 @@ impl Pace {
             None => self.measure(emptied),
         };
         self.measured(emptied);
-        let raised = self.trial.is_none_or(|(share, _)| share >= RAISED_SHARE);
-        self.met = if raised { 1 } else { self.met.saturating_add(1) };
+        let raised = self.trial.is_some_and(|(share, _)| share >= RAISED_SHARE);
+        if raised && self.is_confirmed() {
+            // It was worth its refusal, and the next try, which tells how much more there is, is made at once. What is let through
+            // from now on is not held against what was before.
+            self.spare += 1.0;
+            self.choice.iter_mut().for_each(Choice::changed);
+        }
+        self.met = if raised || self.trial.is_none() { 1 } else { self.met.saturating_add(1) };
         let pause = self.pause(&refusal, is_alone, nobody);
         self.rest(Refusal { pause, ..refusal });
         self.paid_at += RESERVE;
@@ -338,14 +363,15 @@ impl Pace {
         if calls < 1.0 {
             return;
         }
-        let (meter, measured) = (self.meter, self.measure(refusal.now));
-        if self.meter == meter {
-            self.per_s = measured.max(LOWERED_MIN * self.met_per_s);
-        } else {
-            // Counted otherwise, it has another pace.
-            (self.per_s, self.met_per_s) = (measured, measured);
-        }
+        let (meter, was_guess, measured) = (self.meter, self.is_guess, self.measure(refusal.now));
+        self.per_s = if self.meter == meter { measured.max(self.least_per_s) } else { measured };
         self.measured(refusal.now);
+        if self.meter != meter {
+            // Counted otherwise, it has another pace.
+            self.met_at(measured);
+        } else if was_guess && !self.is_guess && measured < self.least_per_s {
+            self.least_per_s *= LOWERED_MIN;
+        }
         if let Some(share) = self.unexplained.refused(calls) {
             (self.per_s, self.usual) = (self.met_per_s, self.usual.max(share));
         } else if self.usual < USUAL_MIN {
@@ -353,11 +379,16 @@ impl Pace {
         }
     }
 
+    fn met_at(&mut self, per_s: f64) {
+        (self.met_per_s, self.least_per_s) = (per_s, LOWERED_MIN * per_s);
+    }
+
     /// Was measured until here.
     fn measured(&mut self, until: Mark) {
         let calls = self.passed(until)[0];
         self.per_s = self.per_s.clamp(PER_S_MIN, PER_S_MAX);
         self.is_measured = calls >= MEASURE_CALLS_MIN;
+        self.is_guess &= !self.is_measured;
         if self.is_measured || calls < 1.0 {
             self.mark = until;
         }
@@ -366,8 +397,9 @@ impl Pace {
     /// Starts anew with what was let through.
     fn restart(&mut self, per_s: f64, now: Mark) {
         self.per_s = per_s.min(self.rate()).max(PER_S_MIN);
-        (self.trial, self.met, self.clean_s, self.mark) = (None, 1, 0.0, now);
-        (self.unexplained, self.met_per_s) = (Unexplained::default(), self.per_s);
+        (self.trial, self.met, self.clean_s, self.mark, self.is_guess) = (None, 1, 0.0, now, false);
+        self.unexplained = Unexplained::default();
+        self.met_at(self.per_s);
     }
 
     /// When the call would have been let in, and the bucket empty: it was short of the call's cost by the time to wait.
@@ -417,7 +449,8 @@ impl Pace {
         self.spare = (self.spare - 1.0).max(SPARE_MIN);
         self.trial = None;
         self.clean_s = 0.0;
-        (self.unexplained, self.met_per_s) = (Unexplained::default(), self.per_s);
+        self.unexplained = Unexplained::default();
+        self.met_at(self.per_s);
         self.rest_s = rest_s(refusal.pause, self.met);
         self.refused_at = now;
         self.at = now + refusal.pause;

@@ -68,15 +68,30 @@ async fn buckets_of_two_seconds_that_nobody_tells_of_are_used_up_too() {
     check("600 RPM, burst of 2 s", Scenario { limits, ..scenario }).await;
 }
 
+/// The worst of eight runs, each with another seed. The limit is restored now sooner and now later after a try.
+async fn worst(rpm: u64, span_s: f64, between_tries_s: f64) -> Report {
+    let mut worst = Report { utilisation: 1.0, throttled: 0.0, recovery_s: vec![0.0; 2], first_second: 0 };
+    for seed in 7..15 {
+        let scenario = Scenario { seed, ..silent(rpm, 2_000_000, span_s) };
+        let restored_s = 2.0 / 3.0 * span_s + between_tries_s * (seed - 7) as f64 / 8.0;
+        let changes = vec![(span_s / 3.0, 0.5), (restored_s, 1.0)];
+        let report = run(&format!("{rpm} RPM"), Scenario { changes, ..scenario }).await;
+        worst.utilisation = worst.utilisation.min(report.utilisation);
+        worst.throttled = worst.throttled.max(report.throttled);
+        worst.recovery_s[1] = worst.recovery_s[1].max(report.recovery_s[1]);
+    }
+    worst
+}
+
 /// One refusal is what it takes to try a limit, and here it takes long to pay for one: a raised limit is found late.
 #[tokio::test(start_paused = true)]
 async fn a_low_limit_that_nobody_tells_is_seldom_tried() {
-    let report = run("60 RPM", silent(60, 2_000_000, 2400.0)).await;
-    assert!(report.utilisation >= 0.97 && report.throttled <= 0.025, "{report:?}");
-    assert!(report.recovery_s[1] <= 120.0, "{report:?}");
-    let report = run("20 RPM", silent(20, 2_000_000, 4800.0)).await;
-    assert!(report.utilisation >= 0.93 && report.throttled <= 0.03, "{report:?}");
-    assert!(report.recovery_s[1] <= 300.0, "{report:?}");
+    let report = worst(60, 2400.0, 150.0).await;
+    assert!(report.utilisation >= 0.96 && report.throttled <= 0.025, "{report:?}");
+    assert!(report.recovery_s[1] <= 180.0, "{report:?}");
+    let report = worst(20, 4800.0, 240.0).await;
+    assert!(report.utilisation >= 0.95 && report.throttled <= 0.032, "{report:?}");
+    assert!(report.recovery_s[1] <= 260.0, "{report:?}");
 }
 
 /// As Gemini does. It is tried all the same whether the limit still holds: only refusals tell.
