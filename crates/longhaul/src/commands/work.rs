@@ -43,9 +43,10 @@ pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
         builtin::register_instrument(&mut worker, instrument);
     }
     let bulk = serve_runs(app, args, (&queue, data), &mut worker, &options).await?;
+    // First: whoever reads that the worker is there may ask it to end.
+    let (mut interrupts, mut terms) = signals()?;
     introduce(app, &queue, &worker, &options, args)?;
     let shutdown = Shutdown::new();
-    let (mut interrupts, mut terms) = signals()?;
     let mut running = std::pin::pin!(worker.run(shutdown.clone()));
     let mut asked = 0;
     let report = loop {

@@ -3,6 +3,7 @@
 //! meet jobs that are somebody else's by then. Some pauses are ambushes: the worker is stopped while it runs a slow
 //! job, and let go at the moment at which somebody else runs that job again.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -314,7 +315,9 @@ impl<'a> Supervisor<'a> {
             signal(&slot.child, Signal::CONT);
             signal(&slot.child, Signal::TERM);
             let status = slot.child.wait().await.context("waiting for a worker")?;
-            if !status.success() {
+            // One that was started a moment ago does not catch the signal yet, and has done nothing.
+            let too_early = status.signal() == Some(Signal::TERM.as_raw());
+            if !status.success() && !too_early {
                 self.toll.surprises.push(format!("worker {number}, asked to end: {status}"));
             }
             let path = self.stage.path(&format!("worker-{number}.log"));
