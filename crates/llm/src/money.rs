@@ -260,7 +260,7 @@ mod tests {
             ("1,000", "something else"),
             ("1.2.3", "something else"),
             ("1e3", "something else"),
-            ("0.0000000001", "finer"),
+            ("0.0000000001", "more than nine decimal places"),
             ("9223372036.854775808", "too large"),
             ("99999999999999999999", "too large"),
         ];
