@@ -1,16 +1,12 @@
 //! Runs whose requests are sent one by one.
 
-use std::time::Duration;
-
-use longhaul_llm::sim::{Faults, Latency, SimOptions};
+use longhaul_llm::sim::{Faults, SimOptions};
 use longhaul_pipelines::bulk::progress::Status;
 use longhaul_pipelines::bulk::{Mode, RunId, Submission};
-use longhaul_queue::WorkerOptions;
 use serde_json::json;
-use tokio::time::Instant;
 
 use crate::double::{Halt, Point, Side};
-use crate::stage::{Stage, options, prompts, settings, work};
+use crate::stage::{Stage, prompts, settings};
 
 fn trouble() -> SimOptions {
     let faults = Faults {
@@ -55,34 +51,6 @@ async fn every_request_is_answered_once_and_in_order_on_a_bad_day() {
     assert!(spent.repaired > 0 && spent.throttled > 0, "{spent:?}");
     let progress = stage.progress(&run).await;
     assert_eq!((progress.status, progress.completed, progress.total), (Status::Completed, 300, 300));
-}
-
-/// How long 400 requests of 100 ms take 16 at a time.
-async fn took(faults: Faults) -> Duration {
-    let latency = Latency { base_ms: 100, ..Latency::default() };
-    let stage = Stage::new(SimOptions { faults, latency, ..SimOptions::default() });
-    let (settings, requests) = (settings(Mode::Sync, "refused"), prompts(400));
-    let run = stage.submit(&settings, &requests).await;
-    let start = Instant::now();
-    let worker = work(&stage.bulk, &[&run], WorkerOptions { concurrency: 16, ..options() });
-    stage.ended(&run).await;
-    let took = start.elapsed();
-    worker.drain().await;
-    stage.all_right(&run, &settings, &requests).await;
-    took
-}
-
-/// A request that is refused waits outside of its slot: those who come after it go on.
-#[tokio::test(start_paused = true)]
-async fn requests_refused_at_random_hold_nobody_else_up() {
-    let clean = took(Faults::default()).await;
-    for (rate_429, rate_5xx) in [(0.02, 0.0), (0.05, 0.0), (0.1, 0.0), (0.0, 0.03), (0.05, 0.02)] {
-        let refused = took(Faults { rate_429, rate_5xx, ..Faults::default() }).await;
-        println!("{rate_429} refused and {rate_5xx} failed: {refused:?}, {clean:?} without");
-        // And what one request waits that is refused or fails again and again.
-        let bound = clean.mul_f64(1.5) + Duration::from_secs(5);
-        assert!(refused <= bound, "{rate_429} refused and {rate_5xx} failed: {refused:?}, {clean:?} without");
-    }
 }
 
 #[tokio::test(start_paused = true)]

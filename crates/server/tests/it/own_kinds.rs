@@ -1,5 +1,7 @@
 //! Jobs of the program's own kinds: nobody else enqueues, schedules, claims or settles them.
 
+use std::time::Duration;
+
 use longhaul_llm::sim::SimOptions;
 use longhaul_queue::{Json, NewJob};
 use longhaul_server::own_names::is_own_kind;
@@ -9,6 +11,9 @@ use serde_json::{Value, json};
 
 use crate::stage::Stage;
 
+/// Nothing that should come at once takes longer than this.
+const PATIENCE: Duration = Duration::from_secs(20);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Forged by somebody who may enqueue: a message that would be signed.
 const FORGED: &str = "webhook.deliver";
 
@@ -24,7 +29,17 @@ fn refused(answer: &(StatusCode, Value)) {
 async fn every_kind_that_the_program_registers_is_reserved() {
     let stage = Stage::new().await;
     let working = stage.work().await;
-    let workers = stage.until("/api/v1/workers", |list| list["items"][0].is_object()).await;
+    // A sign of life is no change of a job, so nothing tells of it.
+    let looking = async {
+        loop {
+            let list = stage.get("/api/v1/workers").await;
+            if list["items"][0].is_object() {
+                return list;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
+    let workers = tokio::time::timeout(PATIENCE, looking).await.expect("the worker is listed");
     let kinds = workers["items"][0]["kinds"].as_array().expect("a list").clone();
     assert!(kinds.len() >= 6, "{kinds:?}");
     for kind in kinds.iter().filter_map(Value::as_str) {
@@ -113,7 +128,7 @@ async fn a_remote_worker_gets_no_job_of_the_program() {
         worker: "own".into(),
         limit: 1,
         suspects_max: 1,
-        lease_for: std::time::Duration::from_secs(60),
+        lease_for: Duration::from_secs(60),
         now: stage.ctx.queue().clock().now(),
     };
     let held = stage.ctx.queue().store().claim(request).await.expect("claimed").remove(0).lease;
