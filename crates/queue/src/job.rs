@@ -370,7 +370,7 @@ pub struct ParentResult {
     pub state: State,
     /// Its result, when it succeeded.
     pub result: Option<Json>,
-    /// Why it did not, whoever ended it: its handler, a limit, a crash or a person.
+    /// Why it did not succeed, whether its handler, a limit, a crash or a person ended it.
     pub error: Option<JobError>,
 }
 

@@ -335,7 +335,7 @@ impl Llm {
 pub enum Room {
     /// All of it, and it is booked.
     All,
-    /// So many of its requests, the first ones. Nothing is booked.
+    /// Only this number of its first requests. Nothing is booked.
     First(usize),
     /// Nothing, or little; much more once calls and batches under way have settled.
     Later,

@@ -113,7 +113,7 @@ pub(super) struct Pace {
     at: Instant,
     /// Seconds since the last refusal in which the pace was in the way.
     clean_s: f64,
-    /// So many of them pass before the next try.
+    /// How many of them pass before the next try.
     rest_s: f64,
     /// Refused calls that are paid for.
     spare: f64,
@@ -142,7 +142,7 @@ struct Unexplained {
 }
 
 impl Unexplained {
-    /// One came after so many calls. The share of calls that is refused like that, if there are too many.
+    /// Records a refusal that came after this number of calls. Answers the share of calls refused like that if there are too many.
     fn refused(&mut self, calls: f64) -> Option<f64> {
         self.weight = (self.weight - UNEXPLAINED_PER_CALL * calls).max(0.0);
         // That is how a pace looks that is far too high.

@@ -43,7 +43,7 @@ pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
         builtin::register_instrument(&mut worker, instrument);
     }
     let bulk = serve_runs(app, args, (&queue, data), &mut worker, &options).await?;
-    // First: whoever reads that the worker is there may ask it to end.
+    // Before the introduction: a supervisor that reads it may ask the worker to end.
     let (mut interrupts, mut terms) = signals()?;
     introduce(app, &queue, &worker, &options, args)?;
     let shutdown = Shutdown::new();
