@@ -137,6 +137,11 @@ impl Route {
         self.inner.unreached.load(Ordering::Relaxed) && !self.inner.reached.load(Ordering::Relaxed)
     }
 
+    /// Whether calls wait for the end of an outage.
+    pub fn is_out(&self) -> bool {
+        self.controller().outage().is_some()
+    }
+
     /// Its address.
     pub fn base_url(&self) -> &str {
         &self.inner.names.base_url

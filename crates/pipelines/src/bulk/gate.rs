@@ -244,9 +244,10 @@ pub async fn open(bulk: &Bulk, run: &RunId, reasons: &[Held]) -> Result<u64> {
     }
 }
 
-/// Lets everybody through after an outage. Called with each answer, since that is what shows that it is over.
+/// Lets everybody through after an outage. Called with each answer, since that is what shows that it is over; unless it was
+/// on its way before the provider went away.
 pub(super) async fn outage_ended(bulk: &Bulk, live: &LiveRun) -> Result<()> {
-    if live.in_outage.swap(false, Ordering::AcqRel) {
+    if !live.is_out() && live.in_outage.swap(false, Ordering::AcqRel) {
         open(bulk, &live.id, &[Held::Outage]).await?;
     }
     Ok(())

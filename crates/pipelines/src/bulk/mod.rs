@@ -106,6 +106,13 @@ pub(crate) struct LiveRun {
     pub(crate) in_outage: AtomicBool,
 }
 
+impl LiveRun {
+    /// Whether nobody would answer now.
+    pub(crate) fn is_out(&self) -> bool {
+        self.route.is_out() && self.fallback.as_ref().is_none_or(Route::is_out)
+    }
+}
+
 /// Runs kept in memory; beyond it all are read again.
 const LIVE_RUNS_MAX: usize = 1_000;
 

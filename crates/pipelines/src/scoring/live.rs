@@ -56,6 +56,11 @@ impl LiveSheet {
             stored,
         })
     }
+
+    /// Whether nobody would answer now.
+    pub(super) fn is_out(&self) -> bool {
+        self.route.is_out() && self.fallback.as_ref().is_none_or(Route::is_out)
+    }
 }
 
 /// Where spending of a sheet is counted, and may be limited.

@@ -40,9 +40,10 @@ pub async fn resume(scoring: &Scoring, id: &SheetId) -> Result<u64> {
     open(scoring, id, &HOLDS).await
 }
 
-/// Lets the jobs go on that an outage holds. Called with each answer, since that is what shows that it is over.
+/// Lets the jobs go on that an outage holds. Called with each answer, since that is what shows that it is over; unless it was
+/// on its way before the provider went away.
 pub(super) async fn outage_ended(scoring: &Scoring, sheet: &LiveSheet) {
-    if !sheet.in_outage.swap(false, Ordering::AcqRel) {
+    if sheet.is_out() || !sheet.in_outage.swap(false, Ordering::AcqRel) {
         return;
     }
     // They look for themselves in a minute; that is soon enough where the store does not answer.
