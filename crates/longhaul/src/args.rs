@@ -21,7 +21,7 @@ pub(crate) use admin::{
     RestoreArgs, ResultsArgs, ScheduleAddArgs, ScheduleCommand, WorkersCommand,
 };
 pub(crate) use enqueue::{EnqueueArgs, JobFlags};
-pub(crate) use jobs::{BulkArgs, JobsCommand, ListArgs, RetryArgs, UnparkArgs, WaitArgs};
+pub(crate) use jobs::{BulkArgs, EditArgs, JobsCommand, ListArgs, RetryArgs, UnparkArgs, WaitArgs};
 pub(crate) use llm::{
     BillVerdict, CacheUse, CostsArgs, CostsCommand, Decision, EstimateArgs, KeysCommand, PromptArgs, RunArgs,
     RunsCommand, SimCommand, SimServeArgs, WhichCalls,

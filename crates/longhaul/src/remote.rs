@@ -17,8 +17,8 @@ use longhaul_queue::store::{
     Schedule, SettleItem, Settled, Signal, Swept, UnparkRequest, UnparkTarget, Unparked, WorkerInfo,
 };
 use longhaul_queue::{
-    Claimed, Error, Job, JobDetail, JobId, Json, Lease, NewJob, ProcessId, Result, State, Store, Timestamp,
-    WorkerId,
+    Claimed, Error, Job, JobChange, JobDetail, JobId, Json, Lease, NewJob, ProcessId, Result, State, Store,
+    Timestamp, WorkerId,
 };
 use reqwest::{Method, Url};
 use serde_json::{Value, json};
@@ -64,7 +64,7 @@ impl Server {
     async fn verb(&self, id: JobId, verb: &str) -> Result<State> {
         let path = ["jobs", &id.to_string(), verb];
         let changed: Changed = self.api.send(Method::POST, &path, None::<&()>).await?;
-        changed.state.ok_or_else(|| Error::Corrupt(format!("the server does not tell the state of job {id}")))
+        changed.state(id)
     }
 
     fn not_here<T>(&self, what: &str) -> Result<T> {
@@ -202,6 +202,12 @@ impl Store for Server {
 
     async fn unhold(&self, id: JobId, _now: Timestamp) -> Result<State> {
         self.verb(id, "unhold").await
+    }
+
+    async fn edit(&self, id: JobId, change: JobChange, _now: Timestamp) -> Result<State> {
+        let changed: Changed =
+            self.api.send(Method::PATCH, &["jobs", &id.to_string()], Some(&change)).await?;
+        changed.state(id)
     }
 
     async fn run_now(&self, id: JobId, _now: Timestamp) -> Result<State> {

@@ -11,7 +11,7 @@ use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Error, Result};
 use crate::events::EventPage;
 use crate::graph;
-use crate::job::{Job, JobDetail, JobId, JobResult, NewJob, ProcessId};
+use crate::job::{Job, JobChange, JobDetail, JobId, JobResult, NewJob, ProcessId};
 use crate::limits::{AGEING_MAX, INSERT_MAX, Limits, PAGE_MAX, check_name};
 use crate::logs::{self, SLICE};
 use crate::outage::Outages;
@@ -214,6 +214,13 @@ impl Queue {
     /// Releases a job held by failed parents: their edges are dropped.
     pub async fn unhold(&self, id: JobId) -> Result<State> {
         self.store.unhold(id, self.clock.now()).await
+    }
+
+    /// Changes a job that neither runs nor has succeeded; see [`JobChange`]. With a new payload a failed or cancelled job can be
+    /// retried.
+    pub async fn edit(&self, id: JobId, change: JobChange) -> Result<State> {
+        self.limits.check_change(&change)?;
+        self.store.edit(id, change, self.clock.now()).await
     }
 
     /// Starts a scheduled job now instead of at its time.

@@ -12,8 +12,10 @@ use crate::json::Json;
 use crate::retry::RetryPolicy;
 use crate::state::{JobError, Park, RunOutcome, Spent, State};
 
+mod change;
 mod options;
 
+pub use change::JobChange;
 pub use options::{Dependency, JobOptions, OnFailure, Removal, Retention, Unique, UniquePolicy, Window};
 
 /// The queue of a job that names none.
@@ -136,7 +138,7 @@ pub struct NewJob {
     pub queue: String,
     /// Which handler runs it.
     pub kind: String,
-    /// The input; never changed afterwards.
+    /// The input.
     pub payload: Json,
     /// The group it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -322,6 +324,31 @@ pub struct Job {
     pub error: Option<JobError>,
     /// Settings given at enqueue.
     pub options: JobOptions,
+}
+
+impl Job {
+    /// What would have to be handed in for it.
+    pub fn submitted(
+        &self,
+        payload: Json,
+        depends_on: Vec<Dependency>,
+        after_process: Option<ProcessId>,
+    ) -> NewJob {
+        NewJob {
+            id: Some(self.id),
+            queue: self.queue.clone(),
+            kind: self.kind.clone(),
+            payload,
+            process_id: self.process_id.clone(),
+            helper: self.helper,
+            priority: self.priority,
+            run_at: None,
+            expires_at: self.expires_at,
+            depends_on,
+            after_process,
+            options: self.options.clone(),
+        }
+    }
 }
 
 /// A stored job with everything known of it.

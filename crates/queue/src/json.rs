@@ -53,6 +53,11 @@ impl Json {
         serde_json::from_str(&self.0).map_err(|error| Error::invalid(error.to_string()))
     }
 
+    /// Reads a field whose `null` is a value like any other: `#[serde(default, deserialize_with = "Json::present")]`.
+    pub fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Self>, D::Error> {
+        Self::deserialize(deserializer).map(Some)
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0

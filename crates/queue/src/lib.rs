@@ -44,7 +44,7 @@ pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use context::JobContext;
 pub use error::{Error, Result};
 pub use handler::{BatchOptions, Failure, IntoOutcome, KindOptions};
-pub use job::{Claimed, Job, JobDetail, JobId, Lease, NewJob, ProcessId, WorkerId};
+pub use job::{Claimed, Job, JobChange, JobDetail, JobId, Lease, NewJob, ProcessId, WorkerId};
 pub use json::Json;
 pub use maintenance::{Maintenance, MaintenanceOptions};
 pub use retry::RetryPolicy;

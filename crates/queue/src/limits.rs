@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::job::NewJob;
+use crate::job::{JobChange, NewJob};
 use crate::json::Json;
 use crate::retry::{Backoff, RETRY_LIST_MAX, RetryPolicy};
 
@@ -131,6 +131,17 @@ impl Limits {
             check_count("retry.delays_ms", delays_ms.len(), RETRY_LIST_MAX)?;
         }
         Ok(())
+    }
+
+    /// Refuses a change that breaks a bound or changes nothing.
+    pub fn check_change(&self, change: &JobChange) -> Result<()> {
+        if change.is_empty() {
+            return Err(Error::invalid("nothing is to be changed: give a priority, a title or a payload"));
+        }
+        if let Some(title) = change.title.as_deref().filter(|title| !title.is_empty()) {
+            check_name("title", title)?;
+        }
+        change.payload.as_ref().map_or(Ok(()), |payload| self.check_value("payload", payload))
     }
 }
 

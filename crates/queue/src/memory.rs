@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::events::EventPage;
-use crate::job::{Claimed, Job, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId};
+use crate::job::{Claimed, Job, JobChange, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId};
 use crate::json::Json;
 use crate::state::State;
 use crate::store::{
@@ -158,6 +158,10 @@ impl Store for MemoryStore {
 
     async fn unhold(&self, id: JobId, now: Timestamp) -> Result<State> {
         self.write(now, |tables| tables.unhold(id, now))
+    }
+
+    async fn edit(&self, id: JobId, change: JobChange, now: Timestamp) -> Result<State> {
+        self.write(now, |tables| tables.edit(id, change))
     }
 
     async fn run_now(&self, id: JobId, now: Timestamp) -> Result<State> {

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use crate::clock::{Clock, Timestamp};
 use crate::error::Result;
 use crate::events::EventPage;
-use crate::job::{Claimed, Job, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId};
+use crate::job::{Claimed, Job, JobChange, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId};
 use crate::json::Json;
 use crate::state::State;
 
@@ -111,6 +111,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// Drops the edges from failed or cancelled parents that hold this job, and releases it when nothing else does.
     async fn unhold(&self, id: JobId, now: Timestamp) -> Result<State>;
+
+    /// Changes a job that neither runs nor has succeeded: see [`JobChange::check`]. A claim sees it before or after the change,
+    /// never in between. A new payload takes the checkpoint away. What was changed counts when the job is enqueued again.
+    async fn edit(&self, id: JobId, change: JobChange, now: Timestamp) -> Result<State>;
 
     /// Starts a scheduled job now, whatever it waits for: its time, or its next try.
     async fn run_now(&self, id: JobId, now: Timestamp) -> Result<State>;

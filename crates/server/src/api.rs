@@ -51,7 +51,7 @@ pub(crate) fn routes() -> Router<Ctx> {
 fn described() -> OpenApiRouter<Ctx> {
     OpenApiRouter::with_openapi(openapi::about())
         .routes(routes!(jobs::list_jobs, jobs::enqueue_jobs))
-        .routes(routes!(jobs::show_job, verbs::delete_job))
+        .routes(routes!(jobs::show_job, verbs::edit_job, verbs::delete_job))
         .routes(routes!(jobs::explain_job))
         .routes(routes!(verbs::retry_job))
         .routes(routes!(verbs::run_job_now))

@@ -289,7 +289,7 @@ mod tests {
         let worker = tokens.add("worker", &[Scope::Work]).expect("added");
         let writer = tokens.add("writer", &[Scope::Enqueue]).expect("added");
         let options = ServerOptions { token_required: true, ..ServerOptions::default() };
-        let (get, post, delete) = (Method::GET, Method::POST, Method::DELETE);
+        let (get, post, delete, patch) = (Method::GET, Method::POST, Method::DELETE, Method::PATCH);
         let rows = [
             (&get, "/api/v1/jobs", None, Some("unauthorized")),
             (&get, "/healthz", None, None),
@@ -301,6 +301,8 @@ mod tests {
             (&post, "/api/v1/work/claim", Some(reader.as_str()), Some("scope_missing")),
             (&post, "/api/v1/work/claim", Some(worker.as_str()), None),
             (&get, "/api/v1/jobs", Some(worker.as_str()), None),
+            (&patch, "/api/v1/jobs/1", Some(worker.as_str()), Some("scope_missing")),
+            (&patch, "/api/v1/jobs/1", Some(writer.as_str()), Some("scope_missing")),
             (&delete, "/api/v1/jobs/1", Some(worker.as_str()), Some("scope_missing")),
             (&get, "/api/v1/sheets/sheet-1/rows", Some(reader.as_str()), None),
             (&post, "/api/v1/sheets", Some(reader.as_str()), Some("scope_missing")),

@@ -4,7 +4,7 @@
 
 use longhaul_pipelines::bulk::run::RUN_PREFIX;
 use longhaul_pipelines::scoring::sheet::SHEET_PREFIX;
-use longhaul_queue::{Error, JobId, Result};
+use longhaul_queue::{Error, Job, JobId, Result};
 
 use crate::{batches, webhooks};
 
@@ -35,6 +35,18 @@ pub fn check_kind(kind: &str) -> Result<()> {
     Err(Error::invalid(format!(
         "the kind {kind:?} is reserved: kinds that begin with {} belong to Longhaul; choose another name",
         KIND_PREFIXES.join(", ")
+    )))
+}
+
+/// Refuses a change of a job of a reserved kind: what it carries is the program's word, and a run that is submitted again
+/// must find its requests as they were.
+pub fn check_change(job: &Job) -> Result<()> {
+    if !is_own_kind(&job.kind) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "job {} is of the kind {}, which belongs to Longhaul, and cannot be changed",
+        job.id, job.kind
     )))
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use longhaul_queue::store::Filter;
 use longhaul_queue::{ProcessId, State};
 
@@ -31,6 +31,14 @@ pub(crate) enum JobsCommand {
         after_help = "Examples:\n  longhaul jobs retry 0198c5a2-7d1e\n  longhaul jobs retry --queue mail --state failed --yes"
     )]
     Retry(RetryArgs),
+    /// Changes priority, title or payload of a job that neither runs nor has succeeded.
+    ///
+    /// A payload that a run has worked with can be changed once the job has failed or was cancelled, and the next run begins without a
+    /// checkpoint.
+    #[command(
+        after_help = "Examples:\n  longhaul jobs edit 0198c5a2-7d1e --priority -10\n  longhaul jobs edit 0198c5a2-7d1e --payload @fixed.json --retry"
+    )]
+    Edit(EditArgs),
     /// Cancels waiting jobs and asks running ones to end.
     #[command(
         after_help = "Examples:\n  longhaul jobs cancel 0198c5a2-7d1e\n  longhaul jobs cancel --process nightly --yes"
@@ -172,6 +180,26 @@ pub(crate) struct RetryArgs {
     /// Start afresh: drop the checkpoint.
     #[arg(long)]
     pub(crate) reset: bool,
+}
+
+/// `jobs edit`.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("change").required(true).multiple(true).args(["priority", "title", "payload"]))]
+pub(crate) struct EditArgs {
+    /// The job, or the start of its id.
+    pub(crate) id: String,
+    /// Lower runs first.
+    #[arg(long, value_name = "NUMBER", allow_hyphen_values = true)]
+    pub(crate) priority: Option<i32>,
+    /// A name for people; an empty one takes it away.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) title: Option<String>,
+    /// The new input: JSON, @FILE, or - for stdin.
+    #[arg(long, value_name = "JSON")]
+    pub(crate) payload: Option<String>,
+    /// Run it again if it has failed or was cancelled.
+    #[arg(long)]
+    pub(crate) retry: bool,
 }
 
 /// `jobs unpark`.

@@ -5,11 +5,12 @@ use longhaul_pipelines::bulk::manage;
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::state::{JobError, Reason};
 use longhaul_queue::store::{CancelReply, Filter, ListRequest, RetryRequest, Signal};
-use longhaul_queue::{Job, JobId, Queue, State};
+use longhaul_queue::{Job, JobChange, JobId, Queue, State};
+use longhaul_server::own_names;
 use serde::Serialize;
 
 use crate::app::{App, resolve, resolve_all};
-use crate::args::{BulkArgs, JobsCommand, ListArgs, RetryArgs, UnparkArgs};
+use crate::args::{BulkArgs, EditArgs, JobsCommand, ListArgs, RetryArgs, UnparkArgs};
 use crate::exit::{Code, Failure};
 use crate::output::{Cell, Table, state_style};
 
@@ -23,6 +24,7 @@ pub(crate) async fn run(app: &App, command: &JobsCommand) -> Result<Code> {
         JobsCommand::Show { id } => show::show(app, &queue, id).await,
         JobsCommand::Wait(args) => super::wait::run(app, &queue, args).await,
         JobsCommand::Retry(args) => retry(app, &queue, args).await,
+        JobsCommand::Edit(args) => edit(app, &queue, args).await,
         JobsCommand::Cancel(args) => cancel(app, &queue, args).await,
         JobsCommand::Rm(args) => rm(app, &queue, args).await,
         JobsCommand::Explain { id } => show::explain(app, &queue, id).await,
@@ -207,6 +209,18 @@ async fn retry(app: &App, queue: &Queue, args: &RetryArgs) -> Result<Code> {
         })
         .collect();
     print_changes(app, &changes)
+}
+
+async fn edit(app: &App, queue: &Queue, args: &EditArgs) -> Result<Code> {
+    let id = resolve(queue, &args.id).await?;
+    own_names::check_change(&queue.get(id).await?.job)?;
+    let payload = args.payload.as_deref().map(|payload| app.json_argument(Some(payload))).transpose()?;
+    let change = JobChange { priority: args.priority, title: args.title.clone(), payload };
+    let mut state = queue.edit(id, change).await?;
+    if args.retry && state.is_terminal() {
+        state = queue.retry(id, true).await?;
+    }
+    print_changes(app, &[Change::done(id, state.as_str())])
 }
 
 async fn cancel(app: &App, queue: &Queue, args: &BulkArgs) -> Result<Code> {

@@ -177,3 +177,12 @@ pub(super) struct Changed {
     pub(super) change: String,
     pub(super) state: Option<State>,
 }
+
+impl Changed {
+    /// Its state, which every verb tells but a deletion.
+    pub(super) fn state(&self, id: JobId) -> Result<State> {
+        self.state.ok_or_else(|| {
+            longhaul_queue::Error::Corrupt(format!("the server does not tell the state of job {id}"))
+        })
+    }
+}

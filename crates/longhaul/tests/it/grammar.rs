@@ -16,6 +16,7 @@ fn every_command_has_help_with_an_example() {
         "jobs show",
         "jobs wait",
         "jobs retry",
+        "jobs edit",
         "jobs cancel",
         "jobs rm",
         "jobs explain",

@@ -4,6 +4,7 @@ mod bench;
 mod bulk;
 mod crash;
 mod demo;
+mod edit;
 mod ending;
 mod enqueue;
 mod exec;

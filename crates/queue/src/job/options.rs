@@ -37,6 +37,9 @@ pub struct JobOptions {
     /// Throttles in a row before the job fails; default 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_throttles: Option<u32>,
+    /// `Continue` answers before the job fails; default unlimited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_continues: Option<u32>,
     /// When to try again; default exponential from 1 s to 1 h.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetryPolicy>,

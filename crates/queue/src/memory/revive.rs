@@ -1,5 +1,5 @@
 //! A person's verbs that let jobs run: retry an ended one, with the children that fell with it, drop the edges that hold
-//! one, and start one before its time.
+//! one, change one that waits or has not come through, and start one before its time.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use super::tables::{EdgeRow, Tables, UniqueRow};
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::graph::{Edge, comes_back};
-use crate::job::{JobId, OnFailure};
+use crate::job::{JobChange, JobId, OnFailure};
 use crate::state::{Spent, State};
 use crate::store::RetryRequest;
 
@@ -131,6 +131,25 @@ impl Tables {
         self.release(seq, now);
         Ok(self.jobs.get(&seq).map_or(State::Blocked, |row| row.job.state))
     }
+
+    pub(super) fn edit(&mut self, id: JobId, change: JobChange) -> Result<State> {
+        let job = &self.row(id).ok_or_else(|| Error::not_found(format!("there is no job {id}")))?.job;
+        let (seq, state) = (job.seq, job.state);
+        change.check(id, state, job.started_at.is_some())?;
+        let options = change.of_options(job.options.clone());
+        self.update(seq, |row| {
+            row.job.priority = change.priority.unwrap_or(row.job.priority);
+            row.job.options = options;
+            row.submitted.priority = row.job.priority;
+            row.submitted.options = row.job.options.clone();
+            if let Some(payload) = change.payload {
+                row.payload = payload;
+                row.data = None;
+            }
+        });
+        Ok(state)
+    }
+
     pub(super) fn run_now(&mut self, id: JobId, now: Timestamp) -> Result<State> {
         let job = &self.row(id).ok_or_else(|| Error::not_found(format!("there is no job {id}")))?.job;
         if job.state != State::Scheduled {

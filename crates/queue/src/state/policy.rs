@@ -68,7 +68,7 @@ impl Policy {
             max_attempts: options.max_attempts.unwrap_or(self.max_attempts),
             max_crashes: options.max_crashes.unwrap_or(self.max_crashes),
             max_throttles: options.max_throttles.unwrap_or(self.max_throttles),
-            max_continues: self.max_continues,
+            max_continues: options.max_continues.or(self.max_continues),
             max_parks: self.max_parks,
             retry: options.retry.clone().unwrap_or_else(|| self.retry.clone()),
             run_limit: options.run_limit.unwrap_or(self.run_limit),

@@ -100,23 +100,10 @@ pub struct JobPiece {
 impl JobPiece {
     /// What was handed in, as far as a repeated enqueue is compared with it.
     pub fn submitted(&self) -> NewJob {
-        let job = &self.job;
         let dependency =
             |edge: &EdgePiece| Dependency { job_id: edge.parent_id, on_failure: edge.on_failure };
-        NewJob {
-            id: Some(job.id),
-            queue: job.queue.clone(),
-            kind: job.kind.clone(),
-            payload: self.payload.clone(),
-            process_id: job.process_id.clone(),
-            helper: job.helper,
-            priority: job.priority,
-            run_at: None,
-            expires_at: job.expires_at,
-            depends_on: self.edges.iter().map(dependency).collect(),
-            after_process: self.after_process.clone(),
-            options: job.options.clone(),
-        }
+        let depends_on = self.edges.iter().map(dependency).collect();
+        self.job.submitted(self.payload.clone(), depends_on, self.after_process.clone())
     }
 }
 

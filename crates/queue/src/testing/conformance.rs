@@ -13,6 +13,7 @@ use super::Bench;
 
 mod admin;
 mod claim;
+mod edit;
 mod enqueue;
 mod events;
 mod export;
@@ -261,6 +262,14 @@ macro_rules! conformance_list {
                 a_queue_with_neither_jobs_nor_settings_is_none,
                 workers_are_listed_while_they_are_heard_of,
                 finished_jobs_do_not_get_in_the_way_of_claims,
+            }
+            edit {
+                a_change_touches_what_it_names_and_nothing_else,
+                a_new_priority_moves_a_job_in_the_line,
+                a_job_that_runs_or_has_succeeded_cannot_be_changed,
+                the_payload_of_a_job_that_has_run_changes_only_after_its_end,
+                a_failed_job_runs_again_with_another_payload,
+                an_enqueue_is_compared_with_what_was_changed,
             }
             lists {
                 a_list_filters_by_everything_at_once,

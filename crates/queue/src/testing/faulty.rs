@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::clock::{Clock, Timestamp};
 use crate::error::{Error, Result};
 use crate::events::EventPage;
-use crate::job::{Claimed, Job, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId};
+use crate::job::{Claimed, Job, JobChange, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId};
 use crate::json::Json;
 use crate::state::State;
 use crate::store::{
@@ -127,6 +127,7 @@ forward! {
     fn cancelling(worker: WorkerId) -> Vec<JobId>;
     fn retry(request: RetryRequest) -> Vec<Result<State>>;
     fn unhold(id: JobId, now: Timestamp) -> State;
+    fn edit(id: JobId, change: JobChange, now: Timestamp) -> State;
     fn run_now(id: JobId, now: Timestamp) -> State;
     fn results(process_id: ProcessId, after: i64, limit: usize) -> Page<JobResult>;
     fn delete(ids: Vec<JobId>) -> Deleted;

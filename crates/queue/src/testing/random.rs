@@ -118,7 +118,7 @@ impl Run<'_> {
             56..62 => self.save_or_extend().await,
             62..67 => self.unpark().await,
             67..71 => self.cancel().await,
-            71..76 => self.retry_unhold_or_run_now().await,
+            71..76 => self.retry_unhold_edit_or_run_now().await,
             76..81 => self.delete().await,
             81..92 => self.sweep().await,
             92..95 => self.set_queue_or_seal().await,
@@ -223,7 +223,7 @@ impl Run<'_> {
             self.all(&format!("cancel {ids:?}"), async |store| store.cancel(ids.clone(), now).await).await;
     }
 
-    async fn retry_unhold_or_run_now(&mut self) {
+    async fn retry_unhold_edit_or_run_now(&mut self) {
         let now = self.now();
         if self.maybe(80) {
             let request = RetryRequest { ids: self.draw_ids(4), keep_data: self.maybe(50), now };
@@ -232,6 +232,10 @@ impl Run<'_> {
         } else if self.maybe(50) {
             let id = self.draw_id();
             let _ = self.all(&format!("unhold {id}"), async |store| store.unhold(id, now).await).await;
+        } else if self.maybe(50) {
+            let (id, change) = (self.draw_id(), self.draw_change());
+            let what = format!("edit {id}: {change:?}");
+            let _ = self.all(&what, async |store| store.edit(id, change.clone(), now).await).await;
         } else {
             let id = self.draw_id();
             let _ = self.all(&format!("run now {id}"), async |store| store.run_now(id, now).await).await;

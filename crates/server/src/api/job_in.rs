@@ -112,6 +112,9 @@ pub(super) struct OptionsIn {
     /// Throttles in a row before it fails; default 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     max_throttles: Option<u32>,
+    /// `continue` answers before it fails; default unlimited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_continues: Option<u32>,
     /// When to try again; default exponential from 1 s to 1 h.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>, example = json!({"backoff": "exponential", "base_ms": 1000, "cap_ms": 3_600_000}))]
@@ -157,6 +160,7 @@ impl From<OptionsIn> for JobOptions {
             max_attempts: options.max_attempts,
             max_crashes: options.max_crashes,
             max_throttles: options.max_throttles,
+            max_continues: options.max_continues,
             retry: options.retry,
             run_limit: millis(options.run_limit_ms),
             idle_limit: millis(options.idle_limit_ms),
@@ -181,6 +185,7 @@ impl From<JobOptions> for OptionsIn {
             max_attempts: options.max_attempts,
             max_crashes: options.max_crashes,
             max_throttles: options.max_throttles,
+            max_continues: options.max_continues,
             retry: options.retry,
             run_limit_ms: millis(options.run_limit),
             idle_limit_ms: millis(options.idle_limit),

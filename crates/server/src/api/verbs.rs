@@ -6,13 +6,14 @@ use axum::http::StatusCode;
 use longhaul_pipelines::bulk::manage;
 use longhaul_queue::state::{JobError, Reason};
 use longhaul_queue::store::{CancelReply, Signal, Unparked};
-use longhaul_queue::{JobId, Json, State};
+use longhaul_queue::{JobChange, JobId, Json, State};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::ApiResult;
 use super::extract::{ApiJson, job_id};
 use crate::ctx::Ctx;
+use crate::own_names;
 use crate::problem::Problem;
 
 /// How a job is put back.
@@ -34,7 +35,7 @@ pub(super) struct Changed {
     /// The job.
     #[schema(value_type = String, format = "uuid")]
     id: JobId,
-    /// What happened: `retried`, `started`, `released`, `cancelled`, `requested` (it runs, and was asked to end), `ended` (it had before) or `deleted`.
+    /// What happened: `edited`, `retried`, `started`, `released`, `cancelled`, `requested` (it runs, and was asked to end), `ended` (it had before) or `deleted`.
     change: &'static str,
     /// Its state now.
     #[schema(value_type = Option<String>)]
@@ -52,6 +53,38 @@ pub(super) async fn retry_job(
     let id = job_id(&id)?;
     let state = ctx.queue().retry(id, how.is_none_or(|how| how.keep_data)).await.map_err(conflict)?;
     Ok(Answer(Changed { id, change: "retried", state: Some(state) }))
+}
+
+/// What to change of a job; what is not named stays.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = JobChange)]
+pub(super) struct ChangeIn {
+    /// Lower runs first.
+    priority: Option<i32>,
+    /// A name for people; an empty one takes it away.
+    #[schema(max_length = 512)]
+    title: Option<String>,
+    /// The input of the next run, which begins without a checkpoint.
+    #[serde(default, deserialize_with = "Json::present")]
+    #[schema(value_type = serde_json::Value)]
+    payload: Option<Json>,
+}
+
+/// Changes a job that neither runs nor has succeeded. The payload of one that has run can be changed once it has failed or was
+/// cancelled; `retry` then runs it again.
+#[utoipa::path(patch, path = "/api/v1/jobs/{id}", tag = "jobs", params(("id" = String, Path)), request_body = ChangeIn, responses((status = 200, body = Changed)))]
+pub(super) async fn edit_job(
+    Shared(ctx): Shared<Ctx>,
+    Path(id): Path<String>,
+    ApiJson(change): ApiJson<ChangeIn>,
+) -> ApiResult<Answer<Changed>> {
+    let id = job_id(&id)?;
+    own_names::check_change(&ctx.queue().get(id).await?.job).map_err(conflict)?;
+    let ChangeIn { priority, title, payload } = change;
+    let change = JobChange { priority, title, payload };
+    let state = ctx.queue().edit(id, change).await.map_err(conflict)?;
+    Ok(Answer(Changed { id, change: "edited", state: Some(state) }))
 }
 
 /// Starts a scheduled job now instead of at its time, or of its next try.

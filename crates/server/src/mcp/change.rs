@@ -1,4 +1,4 @@
-//! What changes jobs: enqueue, cancel, retry.
+//! What changes jobs: enqueue, edit, cancel, retry.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use longhaul_pipelines::bulk::manage;
 use longhaul_queue::job::Unique;
 use longhaul_queue::limits::WORKER_SILENT_AFTER;
 use longhaul_queue::store::{CancelReply, Filter};
-use longhaul_queue::{Job, JobDetail, JobId, Json, NewJob, ProcessId};
+use longhaul_queue::{Job, JobChange, JobDetail, JobId, Json, NewJob, ProcessId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -70,6 +70,27 @@ pub(super) async fn no_worker(ctx: &Ctx) -> Result<Option<&'static str>, Problem
     let alive = workers.iter().any(|worker| !worker.gone && now.since(worker.seen_at) < WORKER_SILENT_AFTER);
     Ok((!alive)
         .then_some("it is stored, but no worker is running: longhaul work, or longhaul up, starts one"))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EditArguments {
+    id: String,
+    priority: Option<i32>,
+    title: Option<String>,
+    #[serde(default, deserialize_with = "Json::present")]
+    payload: Option<Json>,
+}
+
+/// `edit_job`.
+pub(super) async fn edit(ctx: &Ctx, asked: EditArguments) -> Result<Value, Problem> {
+    let EditArguments { id, priority, title, payload } = asked;
+    let Target::Job(detail) = Target::find(ctx, &id).await? else {
+        return Err(Problem::invalid(format!("{id} is not a job, and only jobs can be edited")).at("id"));
+    };
+    own_names::check_change(&detail.job)?;
+    let state = ctx.queue().edit(detail.job.id, JobChange { priority, title, payload }).await?;
+    Ok(json!({ "id": detail.job.id, "state": state }))
 }
 
 #[derive(Debug, Deserialize)]

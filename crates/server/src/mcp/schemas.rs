@@ -73,6 +73,10 @@ pub(super) fn about(tool: Tool) -> (&'static str, &'static str) {
              Workers answer it, also across restarts. The same call again is the same run: nothing is asked or paid for twice. This \
              spends money with real providers: estimate_cost first, and set max_cost_usd.",
         ),
+        Tool::EditJob => (
+            "Edit a job",
+            "Changes priority, title or payload of a job that neither runs nor has succeeded. A payload that a run has worked with can be changed once the job has failed or was cancelled; retry_job then runs it again.",
+        ),
         Tool::CancelJob => (
             "Cancel a job",
             "Cancels a job, or what is unfinished of a run or process. A running job is asked to end; answers so far are kept.",
@@ -96,6 +100,7 @@ pub(super) fn input(tool: Tool) -> Value {
         Tool::EstimateCost => object(&prompts(), &["model"]),
         Tool::EnqueueJob => object(&enqueue_job(), &["kind"]),
         Tool::SubmitBatch => object(&submit_batch(), &["model"]),
+        Tool::EditJob => object(&edit_job(), &["id"]),
         Tool::CancelJob => object(&json!({ "id": id() }), &["id"]),
         Tool::RetryJob => object(&retry_job(), &["id"]),
     }
@@ -253,6 +258,15 @@ fn enqueue_job() -> Value {
         "max_attempts": integer(1, 1_000, "How often it may fail; default 3."),
         "title": name("A name for people."),
         "tags": tags("Labels."),
+    })
+}
+
+fn edit_job() -> Value {
+    json!({
+        "id": id(),
+        "priority": { "type": "integer", "minimum": -1000, "maximum": 1000, "description": "Lower runs first." },
+        "title": { "type": "string", "maxLength": NAME_BYTES_MAX, "description": "A name for people; an empty one takes it away." },
+        "payload": { "description": "The input of the next run, which begins without a checkpoint: any JSON. Put no secrets into it." },
     })
 }
 

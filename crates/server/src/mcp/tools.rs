@@ -25,13 +25,14 @@ pub(super) enum Tool {
     EstimateCost,
     EnqueueJob,
     SubmitBatch,
+    EditJob,
     CancelJob,
     RetryJob,
 }
 
 impl Tool {
     /// All of them, in the order in which they are listed.
-    pub(super) const ALL: [Self; 12] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::ListJobs,
         Self::GetJob,
         Self::WaitJob,
@@ -42,6 +43,7 @@ impl Tool {
         Self::EstimateCost,
         Self::EnqueueJob,
         Self::SubmitBatch,
+        Self::EditJob,
         Self::CancelJob,
         Self::RetryJob,
     ];
@@ -62,6 +64,7 @@ impl Tool {
             Self::EstimateCost => "estimate_cost",
             Self::EnqueueJob => "enqueue_job",
             Self::SubmitBatch => "submit_batch",
+            Self::EditJob => "edit_job",
             Self::CancelJob => "cancel_job",
             Self::RetryJob => "retry_job",
         }
@@ -79,7 +82,7 @@ impl Tool {
             | Self::CostReport
             | Self::EstimateCost => Scope::Read,
             Self::EnqueueJob | Self::SubmitBatch => Scope::Enqueue,
-            Self::CancelJob | Self::RetryJob => Scope::Admin,
+            Self::EditJob | Self::CancelJob | Self::RetryJob => Scope::Admin,
         }
     }
 
@@ -134,6 +137,7 @@ pub(super) async fn call(ctx: &Ctx, access: Access, tool: Tool, arguments: Value
         Tool::EstimateCost => ask::estimate(ctx, read(tool, arguments)?).await,
         Tool::EnqueueJob => change::enqueue(ctx, read(tool, arguments)?).await,
         Tool::SubmitBatch => ask::submit(ctx, read(tool, arguments)?).await,
+        Tool::EditJob => change::edit(ctx, read(tool, arguments)?).await,
         Tool::CancelJob => change::cancel(ctx, read(tool, arguments)?).await,
         Tool::RetryJob => change::retry(ctx, read(tool, arguments)?).await,
     }

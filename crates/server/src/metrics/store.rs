@@ -5,7 +5,9 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 use longhaul_queue::events::EventPage;
-use longhaul_queue::job::{Claimed, Job, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId};
+use longhaul_queue::job::{
+    Claimed, Job, JobChange, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId,
+};
 use longhaul_queue::json::Json;
 use longhaul_queue::store::{
     CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExportPage, ExtendRequest, Firing, LedgerRow,
@@ -90,6 +92,7 @@ measured! {
     fn cancelling(worker: WorkerId) -> Vec<JobId>;
     fn retry(request: RetryRequest) -> Vec<Result<State>>;
     fn unhold(id: JobId, now: Timestamp) -> State;
+    fn edit(id: JobId, change: JobChange, now: Timestamp) -> State;
     fn run_now(id: JobId, now: Timestamp) -> State;
     fn results(process_id: ProcessId, after: i64, limit: usize) -> Page<JobResult>;
     fn delete(ids: Vec<JobId>) -> Deleted;

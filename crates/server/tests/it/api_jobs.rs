@@ -229,6 +229,38 @@ async fn verbs_change_one_job_and_say_what_they_did() {
 }
 
 #[tokio::test]
+async fn a_job_is_changed_in_what_is_named() {
+    let stage = Stage::new().await;
+    let job = enqueue(&stage, json!({"kind": "a", "payload": {"n": 1}, "options": {"title": "old"}}))
+        .await
+        .remove(0);
+    let path = format!("/api/v1/jobs/{}", id_of(&job));
+    let edit = |body: Value| {
+        let (stage, path) = (&stage, &path);
+        async move {
+            let (status, answer) = stage.send(Method::PATCH, path, Some(body)).await;
+            (status.as_u16(), answer)
+        }
+    };
+    let (status, answer) = edit(json!({"priority": -3, "payload": null})).await;
+    assert_eq!((status, &answer["change"], &answer["state"]), (200, &json!("edited"), &json!("ready")));
+    let shown = stage.get(&path).await;
+    assert_eq!((&shown["priority"], &shown["payload"]), (&json!(-3), &Value::Null));
+    assert_eq!(shown["options"]["title"], "old");
+    for (body, text) in [
+        (json!({}), "nothing is to be changed"),
+        (json!({"queue": "b"}), "queue"),
+        (json!({"title": "x".repeat(2_000)}), "title"),
+        (json!({"priority": "high"}), "priority"),
+    ] {
+        let (status, problem) = edit(body).await;
+        assert_eq!(status, 422, "{problem}");
+        assert!(problem.to_string().contains(text), "{problem}");
+    }
+    stage.stop().await;
+}
+
+#[tokio::test]
 async fn an_action_walks_over_all_that_match() {
     let stage = Stage::new().await;
     let many = |kind: &str, count: usize| {

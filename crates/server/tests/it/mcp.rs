@@ -49,7 +49,7 @@ async fn on_loopback_it_looks_only_unless_the_server_says_otherwise() {
 
     let options = ServerOptions { mcp_allow_write: true, ..ServerOptions::default() };
     let stage = Stage::with(options, SimOptions::default()).await;
-    assert_eq!(tools(&stage, &[]).await.len(), 12);
+    assert_eq!(tools(&stage, &[]).await.len(), 13);
     let working = stage.work().await;
     let prompts = json!({"model": "sim-small", "messages": [[{"role": "user", "content": "Hello?"}]]});
     let run = call(&stage, "submit_batch", &prompts, &[]).await["structuredContent"]["run"].clone();
@@ -74,7 +74,7 @@ async fn the_scopes_of_a_token_decide_what_is_listed_and_done() {
     let stage = Stage::with(options, SimOptions::default()).await;
     let (status, _) = send(&stage, &message("tools/list", &json!({})), &[]).await;
     assert_eq!(status, StatusCode::UNAUTHORIZED);
-    let rows = [(Scope::Read, 8), (Scope::Work, 8), (Scope::Enqueue, 10), (Scope::Admin, 10)];
+    let rows = [(Scope::Read, 8), (Scope::Work, 8), (Scope::Enqueue, 10), (Scope::Admin, 11)];
     for (scope, count) in rows {
         let token = stage.ctx.tokens.add(scope.as_str(), &[scope]).expect("a token");
         let bearer = format!("Bearer {token}");
@@ -83,6 +83,10 @@ async fn the_scopes_of_a_token_decide_what_is_listed_and_done() {
         let job = call(&stage, "enqueue_job", &json!({"kind": "echo"}), &headers).await;
         assert_eq!(job["isError"], scope != Scope::Enqueue, "{scope:?}: {job}");
         let id = stage.ctx.queue().enqueue(NewJob::new("echo", Json::null())).await.expect("stored").id;
+        let edited = call(&stage, "edit_job", &json!({"id": id, "payload": {"n": 2}}), &headers).await;
+        assert_eq!(edited["isError"], scope != Scope::Admin, "{scope:?}: {edited}");
+        let payload = stage.ctx.queue().get(id).await.expect("stored").payload;
+        assert_eq!(payload.as_str(), if scope == Scope::Admin { r#"{"n":2}"# } else { "null" });
         let cancelled = call(&stage, "cancel_job", &json!({"id": id}), &headers).await;
         assert_eq!(cancelled["isError"], scope != Scope::Admin, "{scope:?}: {cancelled}");
     }

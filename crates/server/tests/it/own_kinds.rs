@@ -142,3 +142,24 @@ async fn a_remote_worker_gets_no_job_of_the_program() {
     assert_eq!((&shown["state"], &shown["data"]), (&json!("running"), &json!(null)), "{shown}");
     stage.stop().await;
 }
+
+/// What it carries is signed or paid for.
+#[tokio::test]
+async fn a_job_of_the_program_cannot_be_edited() {
+    let options = ServerOptions { mcp_allow_write: true, ..ServerOptions::default() };
+    let stage = Stage::with(options, SimOptions::default()).await;
+    let delivery = NewJob::new(FORGED, Json::null()).queue(webhooks::QUEUE);
+    let id = stage.ctx.queue().enqueue(delivery).await.expect("stored").id;
+    let change = json!({"payload": {"forged": true}});
+    let (status, problem) = stage.send(Method::PATCH, &format!("/api/v1/jobs/{id}"), Some(change)).await;
+    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{problem}");
+    let params = json!({"name": "edit_job", "arguments": {"id": id, "payload": {"forged": true}}});
+    let call = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params});
+    let (_, answer) = stage.post("/mcp", &call).await;
+    assert_eq!(answer["result"]["isError"], true, "{answer}");
+    for text in [problem.to_string(), answer.to_string()] {
+        assert!(text.contains("belongs to Longhaul"), "{text}");
+    }
+    assert_eq!(stage.ctx.queue().get(id).await.expect("stored").payload, Json::null());
+    stage.stop().await;
+}

@@ -1,17 +1,17 @@
-//! What people do to jobs: cancel, unhold, run now, unpark.
+//! What people do to jobs: cancel, unhold, edit, run now, unpark.
 
 use longhaul_queue::graph::{Edge, edge};
-use longhaul_queue::job::JobId;
+use longhaul_queue::job::{JobChange, JobId};
 use longhaul_queue::limits::SIGNAL_KEPT;
 use longhaul_queue::state::JobError;
 use longhaul_queue::store::{CancelReply, Signal, UnparkRequest, UnparkTarget, Unparked};
-use longhaul_queue::{Error, State, Timestamp};
+use longhaul_queue::{Error, Json, State, Timestamp};
 
 use super::error::DbResult;
 use super::graph;
 use super::rows::{
-    JobRow, by_ids, job_by_id, job_by_seq, job_columns, read_on_failure, read_state, state_number, to_text,
-    uuids,
+    JobRow, by_ids, job_by_id, job_by_seq, job_columns, options_text, read_on_failure, read_state,
+    state_number, to_text, uuids,
 };
 use super::settle::{apply, cancel_waiting, wake_with};
 use super::tx::Tx;
@@ -68,6 +68,23 @@ pub(super) async fn unhold(tx: &mut Tx<'_>, id: JobId, now: Timestamp) -> DbResu
     }
     tx.touch();
     Ok(job_by_seq(tx, row.seq).await?.map_or(row.state, |row| row.state))
+}
+
+/// Changes a job that neither runs nor has succeeded.
+pub(super) async fn edit(tx: &mut Tx<'_>, id: JobId, change: &JobChange) -> DbResult<State> {
+    let Some(row) = job_by_id(tx, id).await? else {
+        return Err(Error::not_found(format!("there is no job {id}")).into());
+    };
+    change.check(id, row.state, row.started_at.is_some())?;
+    let priority = change.priority.unwrap_or(row.priority);
+    let options = options_text(&change.of_options(row.options()?))?;
+    let payload = change.payload.as_ref().map(Json::as_str);
+    let sql = "UPDATE lh_jobs SET priority = $2, options = $3, payload = coalesce($4, payload),
+             data = CASE WHEN $4 IS NULL THEN data END
+         WHERE seq = $1";
+    tx.run(sql, &[&row.seq, &priority, &options, &payload]).await?;
+    tx.touch();
+    Ok(row.state)
 }
 
 /// Starts a scheduled job before its time.

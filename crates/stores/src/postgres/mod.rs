@@ -52,7 +52,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use longhaul_queue::events::EventPage;
-use longhaul_queue::job::{Claimed, Job, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId};
+use longhaul_queue::job::{
+    Claimed, Job, JobChange, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId,
+};
 use longhaul_queue::store::{
     CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExportPage, ExtendRequest, Firing, LedgerRow,
     ListRequest, Page, Piece, ProcessInfo, QueueChange, QueueInfo, Record, Renewal, RetryRequest, Save,
@@ -181,6 +183,10 @@ impl Store for PostgresStore {
 
     async fn unhold(&self, id: JobId, now: Timestamp) -> Result<State> {
         transact!(self.db, Mode::Alone, now, |tx| admin::unhold(tx, id, now))
+    }
+
+    async fn edit(&self, id: JobId, change: JobChange, now: Timestamp) -> Result<State> {
+        transact!(self.db, Mode::Alone, now, |tx| admin::edit(tx, id, &change))
     }
 
     async fn run_now(&self, id: JobId, now: Timestamp) -> Result<State> {

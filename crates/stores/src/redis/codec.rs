@@ -313,6 +313,8 @@ impl Lived {
 pub(super) struct Row {
     /// The job, without park and error.
     pub(super) job: Job,
+    /// What a repeated enqueue is recognised by, beside the payload.
+    pub(super) digest: u64,
     flags: u8,
     /// The payload; `null` where a long one was not asked for.
     pub(super) payload: Json,
@@ -326,7 +328,7 @@ impl Row {
     /// Reads a row. A long body stands beside it.
     pub(super) fn read(seq: i64, bytes: &[u8], long_body: Option<&[u8]>) -> Result<Self> {
         let mut row = Reader::new(bytes);
-        let (id, _digest) = (row.id()?, row.u64()?);
+        let (id, digest) = (row.id()?, row.u64()?);
         let (state, flags) = (row.state()?, row.byte()?);
         let priority = row.u32()?.cast_signed();
         let run_at = row.short_time()?.ok_or_else(|| corrupt("a time"))?;
@@ -372,7 +374,7 @@ impl Row {
             error: None,
             options: JobOptions::default(),
         };
-        let mut row = Self { job, flags, payload: Json::null(), result, remove_at };
+        let mut row = Self { job, digest, flags, payload: Json::null(), result, remove_at };
         if let Some(body) = long_body.or((has & has::LONG == 0).then_some(short_body)) {
             (row.payload, row.job.options) = self::body(body)?;
         }

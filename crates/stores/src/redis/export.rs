@@ -129,7 +129,8 @@ fn job_piece(value: Value) -> Result<JobPiece> {
     let mut values = reply::list(value)?;
     let parents = reply::list(values.pop().ok_or_else(|| corrupt("an answer"))?)?;
     let parents: Vec<i64> = parents.iter().map(reply::int).collect::<Result<_>>()?;
-    let Stored { detail, edges, wake, remove_at, waits_for_process } = Stored::read(Value::Array(values))?;
+    let Stored { detail, edges, wake, remove_at, waits_for_process, .. } =
+        Stored::read(Value::Array(values))?;
     let edge = |edge: codec::Edge| EdgePiece {
         parent_id: edge.status.job_id,
         parent_seq: parents.contains(&edge.parent).then_some(edge.parent),

@@ -54,6 +54,7 @@ mod address;
 mod admin;
 mod claim;
 mod codec;
+mod edit;
 mod encode;
 mod export;
 mod import;
@@ -76,7 +77,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use longhaul_queue::events::EventPage;
-use longhaul_queue::job::{Claimed, Job, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId};
+use longhaul_queue::job::{
+    Claimed, Job, JobChange, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId,
+};
 use longhaul_queue::store::{
     CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExportPage, ExtendRequest, Firing, LedgerRow,
     ListRequest, Page, Piece, ProcessInfo, QueueChange, QueueInfo, Record, Renewal, RetryRequest, Save,
@@ -204,6 +207,10 @@ impl Store for RedisStore {
 
     async fn unhold(&self, id: JobId, now: Timestamp) -> Result<State> {
         admin::unhold(self, id, now).await
+    }
+
+    async fn edit(&self, id: JobId, change: JobChange, now: Timestamp) -> Result<State> {
+        edit::edit(self, id, &change, now).await
     }
 
     async fn run_now(&self, id: JobId, now: Timestamp) -> Result<State> {

@@ -25,6 +25,7 @@ pub(super) async fn get(store: &RedisStore, ids: &[JobId]) -> Result<Vec<JobDeta
 /// Everything that is stored of a job.
 pub(super) struct Stored {
     pub(super) detail: JobDetail,
+    pub(super) digest: u64,
     pub(super) edges: Vec<Edge>,
     pub(super) wake: Option<Wake>,
     pub(super) remove_at: Option<Timestamp>,
@@ -38,7 +39,7 @@ impl Stored {
         let [long, data, long_result, error, park, runs, progress, after, wake] = reply::fixed(fields)?;
         let row = Row::read(reply::int(&seq)?, reply::bytes(&row)?, reply::maybe(&long)?)?;
         let (last_run, waits_for_process) = (row.last_run(), row.waits_for_process());
-        let Row { mut job, payload, result, remove_at, .. } = row;
+        let Row { mut job, digest, payload, result, remove_at, .. } = row;
         job.error = reply::maybe(&error)?.map(codec::error).transpose()?;
         job.park = reply::maybe(&park)?.map(codec::park).transpose()?;
         let edges = codec::edges(&reply::pairs(edges)?)?;
@@ -59,7 +60,7 @@ impl Stored {
             log: reply::list(log)?.into_iter().map(line).collect::<Result<_>>()?,
         };
         let wake = reply::maybe(&wake)?.map(|wake| codec::from_json("a wake", wake)).transpose()?;
-        Ok(Self { detail, edges, wake, remove_at, waits_for_process })
+        Ok(Self { detail, digest, edges, wake, remove_at, waits_for_process })
     }
 }
 

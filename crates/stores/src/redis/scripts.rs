@@ -60,6 +60,7 @@ functions! {
     Cancel = "cancel";
     Cancelling = "cancelling";
     Revive = "revive";
+    Edit = "edit";
     Delete = "delete";
     Promote = "promote";
     ExpiredLeases = "expired_leases";

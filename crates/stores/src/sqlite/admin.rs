@@ -1,9 +1,9 @@
-//! What people do to jobs: cancel, retry, unhold, run now, unpark, delete.
+//! What people do to jobs: cancel, retry, unhold, edit, run now, unpark, delete.
 
 use std::collections::VecDeque;
 
 use longhaul_queue::graph::{Edge, comes_back, edge};
-use longhaul_queue::job::JobId;
+use longhaul_queue::job::{JobChange, JobId};
 use longhaul_queue::limits::SIGNAL_KEPT;
 use longhaul_queue::state::JobError;
 use longhaul_queue::store::{
@@ -13,8 +13,8 @@ use longhaul_queue::{Error, Result, State, Timestamp};
 
 use super::error::{DbError, DbResult};
 use super::rows::{
-    JobRow, flag, job_by_id, job_by_seq, options_of, read_error, read_on_failure, read_state, state_number,
-    to_text,
+    Body, JobRow, flag, job_by_id, job_by_seq, options_of, read_error, read_on_failure, read_state,
+    state_number, to_text,
 };
 use super::settle::{apply, cancel_waiting, wake_with, write_success};
 use super::tx::Tx;
@@ -67,9 +67,8 @@ fn retry_one(tx: &mut Tx<'_>, id: JobId, request: &RetryRequest) -> DbResult<Sta
         return Err(Error::wrong_state(id, row.state, "retried").into());
     }
     unique::retake(tx, &row, &options_of(tx, &row)?)?;
-    if !request.keep_data && row.has(flag::DATA) {
-        tx.run("DELETE FROM lh_data WHERE seq = ?1", [row.seq])?;
-        tx.run("UPDATE lh_jobs SET flags = flags & ~?2 WHERE seq = ?1", (row.seq, flag::DATA))?;
+    if !request.keep_data {
+        forget_data(tx, &row)?;
     }
     // Who retries a child does not want to wait for parents that have failed. Unfinished ones still count.
     tx.run("UPDATE lh_edges SET satisfied = 1 WHERE child = ?1 AND ended IS NOT NULL", [row.seq])?;
@@ -196,6 +195,32 @@ pub(super) fn unhold(tx: &mut Tx<'_>, id: JobId, now: Timestamp) -> DbResult<Sta
         graph::one_less(tx, row.seq, now)?;
     }
     Ok(job_by_seq(tx, row.seq)?.map_or(row.state, |row| row.state))
+}
+
+/// Changes a job that neither runs nor has succeeded.
+pub(super) fn edit(tx: &mut Tx<'_>, id: JobId, change: JobChange) -> DbResult<State> {
+    let Some(row) = job_by_id(tx.connection(), id)? else {
+        return Err(Error::not_found(format!("there is no job {id}")).into());
+    };
+    change.check(id, row.state, row.started_at.is_some())?;
+    let priority = change.priority.unwrap_or(row.priority);
+    tx.run("UPDATE lh_jobs SET priority = ?2 WHERE seq = ?1", (row.seq, priority))?;
+    let body = Body::read(tx.connection(), &row)?;
+    let options = change.of_options(body.options);
+    if change.payload.is_some() {
+        forget_data(tx, &row)?;
+    }
+    Body { options, payload: change.payload.unwrap_or(body.payload) }.write(tx, row.seq)?;
+    tx.touch();
+    Ok(row.state)
+}
+
+fn forget_data(tx: &Tx<'_>, row: &JobRow) -> DbResult<()> {
+    if row.has(flag::DATA) {
+        tx.run("DELETE FROM lh_data WHERE seq = ?1", [row.seq])?;
+        tx.run("UPDATE lh_jobs SET flags = flags & ~?2 WHERE seq = ?1", (row.seq, flag::DATA))?;
+    }
+    Ok(())
 }
 
 /// Starts a scheduled job before its time.

@@ -42,7 +42,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use longhaul_queue::events::EventPage;
-use longhaul_queue::job::{Claimed, Job, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId};
+use longhaul_queue::job::{
+    Claimed, Job, JobChange, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId,
+};
 use longhaul_queue::store::{
     CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExportPage, ExtendRequest, Firing, LedgerRow,
     ListRequest, Page, Piece, ProcessInfo, QueueChange, QueueInfo, Record, Renewal, RetryRequest, Save,
@@ -186,6 +188,10 @@ impl Store for SqliteStore {
 
     async fn unhold(&self, id: JobId, now: Timestamp) -> Result<State> {
         self.db.writer.write(DURABLE, move |tx| admin::unhold(tx, id, now)).await
+    }
+
+    async fn edit(&self, id: JobId, change: JobChange, _now: Timestamp) -> Result<State> {
+        self.db.writer.write(DURABLE, move |tx| admin::edit(tx, id, change)).await
     }
 
     async fn run_now(&self, id: JobId, now: Timestamp) -> Result<State> {

@@ -223,6 +223,18 @@ impl Body {
         Self::from_columns(options, payload)
     }
 
+    /// Puts it in the place of another. It may be longer than a row should be, so it goes beside the row, whatever its size.
+    pub(super) fn write(&self, tx: &Tx<'_>, seq: i64) -> DbResult<()> {
+        tx.run(
+            "INSERT INTO lh_bodies (seq, options, payload) VALUES (?1, ?2, ?3)
+             ON CONFLICT DO UPDATE SET options = excluded.options, payload = excluded.payload",
+            (seq, options_text(&self.options)?, self.payload.as_str()),
+        )?;
+        let beside = "UPDATE lh_jobs SET options = NULL, payload = NULL, flags = flags | ?2 WHERE seq = ?1";
+        tx.run(beside, (seq, flag::BODY))?;
+        Ok(())
+    }
+
     fn from_columns(options: Option<String>, payload: String) -> DbResult<Self> {
         Ok(Self { payload: Json::trusted(payload), options: read_options(options)? })
     }

@@ -9,7 +9,7 @@ use longhaul_queue::{Error, State, Timestamp};
 
 use super::error::DbResult;
 use super::insert::start_state;
-use super::rows::{JobRow, flag, job_by_id, job_by_seq, read_optional_state, state_number};
+use super::rows::{Body, JobRow, job_by_id, job_by_seq, options_of, read_optional_state, state_number};
 use super::tx::Tx;
 
 /// The job that holds the key of `job`, after the key's policy was applied to it; `None` when the key is free.
@@ -52,16 +52,8 @@ fn replace(tx: &mut Tx<'_>, holder: &JobRow, job: &NewJob) -> DbResult<How> {
     if holder.started_at.is_some() || holder.state.is_terminal() {
         return Ok(How::Skipped);
     }
-    // The new payload may be longer than a row should be, so it goes beside it, whatever its size.
-    tx.run(
-        "INSERT INTO lh_bodies (seq, options, payload) SELECT seq, options, ?2 FROM lh_jobs WHERE seq = ?1
-         ON CONFLICT DO UPDATE SET payload = excluded.payload",
-        (holder.seq, job.payload.as_str()),
-    )?;
-    tx.run(
-        "UPDATE lh_jobs SET options = NULL, payload = NULL, flags = flags | ?2 WHERE seq = ?1",
-        (holder.seq, flag::BODY),
-    )?;
+    let body = Body { payload: job.payload.clone(), options: options_of(tx, holder)? };
+    body.write(tx, holder.seq)?;
     Ok(How::Replaced)
 }
 

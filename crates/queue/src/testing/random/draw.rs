@@ -2,7 +2,8 @@
 
 use super::Run;
 use crate::job::{
-    Claimed, Dependency, JobId, LogLine, NewJob, OnFailure, Progress, Retention, Unique, UniquePolicy, Window,
+    Claimed, Dependency, JobChange, JobId, LogLine, NewJob, OnFailure, Progress, Retention, Unique,
+    UniquePolicy, Window,
 };
 use crate::state::{Event, JobError, OnTimeout, Outcome, Park, Policy, Reason, State, settle};
 use crate::store::{Field, Filter, SettleItem, Signal};
@@ -66,6 +67,15 @@ impl Run<'_> {
             job = job.tag("red");
         }
         job
+    }
+
+    pub(super) fn draw_change(&mut self) -> JobChange {
+        let text = "long ".repeat(if self.maybe(30) { 200 } else { 0 });
+        JobChange {
+            priority: self.maybe(60).then(|| self.rng.i32(-1..2)),
+            title: self.maybe(40).then(|| (*self.pick(&["", "new"])).to_owned()),
+            payload: self.maybe(40).then(|| json(&format!(r#"{{"changed":"{text}"}}"#))),
+        }
     }
 
     /// Conditions of a list: few at a time, so that something is found.

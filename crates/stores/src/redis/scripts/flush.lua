@@ -35,7 +35,7 @@ local PROBE = 65535
 local function drop_ready(r)
   local key, run_at, seq = r.was_suspect and r.lane.ready .. SUSPECTS or r.lane.ready, r.was_at, r.seq
   if call('ZREM', key, ready_member(run_at, seq, 1)) == 1 then return end
-  local score, probe = whole(r[PRIORITY]), ready_member(run_at, seq, PROBE)
+  local score, probe = whole(r.was_priority or r[PRIORITY]), ready_member(run_at, seq, PROBE)
   call('ZADD', key, score, probe)
   local rank = call('ZRANK', key, probe)
   local member = rank > 0 and call('ZRANGE', key, rank - 1, rank - 1)[1]
@@ -78,7 +78,8 @@ end
 
 local function index_row(r)
   local state, was = r.gone and -1 or r[STATE], r.was
-  if state ~= was or r[RUN_AT] ~= r.was_at or (r.was_suspect or false) ~= flag(r, SUSPECT) then
+  local moved = r[RUN_AT] ~= r.was_at or (r.was_priority or r[PRIORITY]) ~= r[PRIORITY]
+  if state ~= was or moved or (r.was_suspect or false) ~= flag(r, SUSPECT) then
     if was >= 0 then leave(r) end
     if state >= 0 then enter(r) end
   end
@@ -236,7 +237,7 @@ function flush()
     if (r[STATE] ~= r.was and not (r.gone and r.was >= SUCCEEDED)) or r.progress then note(r) end
     index_row(r)
     write_row(r)
-    r.touched, r.was, r.progress, r.unindexed, r.was_suspect, r.was_expiring = false, -1, nil, nil, nil, nil
+    r.touched, r.was, r.progress, r.unindexed, r.was_suspect, r.was_expiring, r.was_priority = false, -1, nil, nil, nil, nil, nil
   end
   close_deliveries()
   for i = 1, #unnoted do write_notes(unnoted[i], unnoted[i], NOT_NOTED) end

@@ -72,8 +72,6 @@ local function holder(r, taken)
   return second_enqueue(r.policy, row and row[STATE] or ended, row and row[STARTED] ~= NONE), id, seq, ended
 end
 
-local function payload(r) return (read('>I4c0', r.long or body(r))) end
-
 local function same_content(stored, r)
   return stored[DIGEST] == r[DIGEST] and payload(stored) == payload(r)
 end
@@ -174,20 +172,6 @@ local function add_new(r)
   end
 end
 
--- Whoever got the new payload keeps his options.
-local function replace_payload(held, r)
-  local new = payload(r)
-  new = pack('>I4c0', #new, new) .. options(held)
-  touch(held)
-  if #new > BODY_IN_ROW_MAX then
-    held[BODY] = ''
-    set(held, LONG, 'p', new)
-  else
-    held[BODY] = new
-    clear(held, LONG, 'p')
-  end
-end
-
 -- Pushes a waiting holder's start back; never earlier than the job waits anyway, for a retry or a rate limit.
 local function debounce(r)
   local held = job(r.seq)
@@ -231,7 +215,9 @@ function carry_out(jobs, inserted)
       index[#index + 1] = r[ID]
       index[#index + 1] = r.key
     elseif r.how == REPLACED then
-      replace_payload(job(r.seq), r)
+      -- Whoever gets the new payload keeps his options.
+      local held = job(r.seq)
+      set_body(held, payload(r), options(held))
     elseif r.how == DEBOUNCED then
       debounce(r)
     end

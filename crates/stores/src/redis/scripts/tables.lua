@@ -366,6 +366,20 @@ local function options_of(text) return sub(text, 5 + read('>I4', text)) end
 
 local function options(r) return options_of(body(r)) end
 
+local function payload(r) return (read('>I4c0', r.long or body(r))) end
+
+local function set_body(r, new_payload, new_options)
+  local new = pack('>I4c0', #new_payload, new_payload) .. new_options
+  touch(r)
+  if #new > BODY_IN_ROW_MAX then
+    r[BODY] = ''
+    set(r, LONG, 'p', new)
+  else
+    r[BODY] = new
+    clear(r, LONG, 'p')
+  end
+end
+
 local function set_flag(r, what, on)
   if flag(r, what) == on then return end
   touch(r)
