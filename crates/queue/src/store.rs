@@ -83,7 +83,8 @@ pub trait Store: Send + Sync + 'static {
     /// jobs are cancelled on the way.
     ///
     /// A worker need not wait for the answer to its [`Store::settle`] before it claims: a claim whose future is first polled
-    /// after that of a settle of the same worker sees all that this settle makes ready.
+    /// after that of a settle of the same worker sees all that this settle makes ready, save for children that were added while
+    /// their parent ran.
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>>;
 
     /// Renews leases. A lease that passed its time but was not rescued is renewed.

@@ -1,21 +1,26 @@
 //! The order of a worker's settle and its next claim, which go out together. Where they travel on different connections, or a
 //! settlement takes more than one trip, the claim could be served first and take a job that is less urgent than what the
 //! settlement makes ready. So a claim waits for earlier settlements of the same worker, but only while they may still make jobs
-//! ready.
+//! ready. Most cannot: nobody waited for their jobs when these were claimed.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use longhaul_queue::job::WorkerId;
+use longhaul_queue::job::{JobId, WorkerId};
 use longhaul_queue::store::SettleItem;
 use tokio::sync::watch;
+
+/// Jobs that are remembered to have nobody waiting for them. Those that are never settled here are forgotten with all others.
+const ALONE_MAX: usize = 100_000;
 
 /// The settlements of one store that may make something ready, and whose they are.
 #[derive(Default)]
 pub(crate) struct SettleOrder {
     pending: watch::Sender<BTreeMap<u64, Vec<WorkerId>>>,
     next: AtomicU64,
+    /// Jobs under way that nobody waited for when they were claimed, with their fences.
+    alone: Mutex<HashMap<JobId, u64>>,
 }
 
 /// A settlement that claims of its workers wait for, until it is dropped at the latest.
@@ -25,7 +30,25 @@ pub(crate) struct PendingSettle {
 }
 
 impl SettleOrder {
-    /// Called before the first `await` of a settle.
+    /// Remembers claimed jobs, by their fences, that nobody waits for.
+    pub(crate) fn alone(&self, jobs: impl IntoIterator<Item = (JobId, u64)>) {
+        let mut alone = self.lock();
+        if alone.len() > ALONE_MAX {
+            alone.clear();
+        }
+        alone.extend(jobs);
+    }
+
+    /// Whether nobody waited for this job when it was claimed; it is forgotten.
+    pub(crate) fn was_alone(&self, item: &SettleItem) -> bool {
+        self.lock().remove(&item.lease.job_id) == Some(item.lease.fence)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<JobId, u64>> {
+        self.alone.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Called before the first `await` of a settle, with what may make something ready.
     pub(crate) fn begin<'i>(
         self: &Arc<Self>,
         items: impl IntoIterator<Item = &'i SettleItem>,

@@ -4,8 +4,7 @@
 //!
 //! A claim never overtakes a result. What a settlement makes ready (the job itself that continues, children, follow-ups) may be
 //! more urgent than what waits, so a claim goes out only behind the results of every run that has ended, and the store lets it
-//! see what they make ready ([`crate::Store::claim`]). Only the store knows which settlements those are: a child may have been
-//! added while its parent ran.
+//! see what they make ready ([`crate::Store::claim`]). Only the store knows which settlements those are.
 //!
 //! A worker never claims a job that it cannot start at once.
 

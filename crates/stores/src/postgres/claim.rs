@@ -22,9 +22,15 @@ use super::turns::{self, Wanted};
 use super::tx::Tx;
 use super::{graph, totals};
 use crate::changes::Subject;
+use crate::settle_order::SettleOrder;
 
 /// Hands out ready jobs of the first queue that the request names.
-pub(super) async fn claim(tx: &mut Tx<'_>, request: &ClaimRequest, now: Timestamp) -> DbResult<Vec<Claimed>> {
+pub(super) async fn claim(
+    tx: &mut Tx<'_>,
+    request: &ClaimRequest,
+    now: Timestamp,
+    order: &SettleOrder,
+) -> DbResult<Vec<Claimed>> {
     let Some(queue) = request.queues.first() else { return Ok(Vec::new()) };
     let known = tx.queue(queue).await?;
     if known.one_at_a_time() && !tx.is_alone() {
@@ -59,7 +65,7 @@ pub(super) async fn claim(tx: &mut Tx<'_>, request: &ClaimRequest, now: Timestam
     }
     let until = (now + request.lease_for).as_millis();
     let rows = tx.all(TAKE_ROWS, &[&chosen.seqs, &until, &request.worker.as_str(), &now.as_millis()]).await?;
-    let mut claimed = hand_out(tx, rows).await?.into_iter().collect::<DbResult<Vec<_>>>()?;
+    let mut claimed = hand_out(tx, rows, order).await?.into_iter().collect::<DbResult<Vec<_>>>()?;
     let places: HashMap<i64, usize> = chosen.seqs.iter().copied().zip(0..).collect();
     claimed.sort_unstable_by_key(|claimed| places.get(&claimed.job.seq).copied());
     for claimed in &claimed {
@@ -141,7 +147,11 @@ const TAKE_ROWS: &str = concat!(
 );
 
 /// Turns rows that have just become running into claims, by priority, `run_at` and `seq`; first those that cannot be read.
-pub(super) async fn hand_out(tx: &Tx<'_>, rows: Vec<Row>) -> DbResult<Vec<DbResult<Claimed>>> {
+pub(super) async fn hand_out(
+    tx: &Tx<'_>,
+    rows: Vec<Row>,
+    order: &SettleOrder,
+) -> DbResult<Vec<DbResult<Claimed>>> {
     let (mut jobs, mut claimed) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
     for row in &rows {
         match read_taken(row) {
@@ -150,6 +160,8 @@ pub(super) async fn hand_out(tx: &Tx<'_>, rows: Vec<Row>) -> DbResult<Vec<DbResu
         }
     }
     jobs.sort_unstable_by_key(|(row, _, _)| (row.priority, row.run_at, row.seq));
+    let is_alone = |row: &JobRow| !row.has(flag::CHILDREN) && row.process.is_none();
+    order.alone(jobs.iter().filter(|(row, _, _)| is_alone(row)).map(|(row, _, _)| (row.id, row.fence)));
     let children = jobs.iter().filter(|(row, _, _)| row.has(flag::PARENTS)).map(|(row, _, _)| row.seq);
     let mut parents = read_parents(tx, &children.collect::<Vec<_>>()).await?;
     for (row, payload, data) in jobs {

@@ -129,7 +129,8 @@ pub(super) async fn finish(
     Ok(items.iter().map(reply).collect())
 }
 
-fn is_plain(item: &SettleItem) -> bool {
+/// Whether the job succeeded and says nothing but its result.
+pub(super) fn is_plain(item: &SettleItem) -> bool {
     let settlement = &item.settlement;
     settlement.state == State::Succeeded
         && settlement.outcome == RunOutcome::Done

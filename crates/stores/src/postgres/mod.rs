@@ -158,7 +158,9 @@ impl Store for PostgresStore {
     }
 
     async fn settle(&self, items: Vec<SettleItem>, now: Timestamp) -> Result<Vec<Settled>> {
-        let pending = self.db.settle_order.begin(&items);
+        let order = &self.db.settle_order;
+        let pending =
+            order.begin(items.iter().filter(|item| !(order.was_alone(item) && done::is_plain(item))));
         self.served(|db| async move {
             transact!(db, Mode::Shared, now, |tx| settle::settle(tx, &items, now, (&db.habit, &pending)))
         })

@@ -12,6 +12,7 @@ use super::db::{Db, Mode, transact};
 use super::error::DbResult;
 use super::rows::{job_columns, stored_limit};
 use super::tx::{Params, Tx};
+use crate::settle_order::SettleOrder;
 
 /// Counter rows that a claim of one kind adds.
 const DELTA_ROWS: usize = 2;
@@ -47,11 +48,15 @@ pub(super) async fn claim(db: &Db, request: ClaimRequest) -> Result<Vec<Claimed>
 }
 
 async fn claim_one(db: &Db, request: &ClaimRequest) -> Result<Vec<Claimed>> {
-    let quick = transact!(db, Mode::Shared, request.now, |tx| take(tx, request, db.time(request.now)))?;
+    let quick = transact!(db, Mode::Shared, request.now, |tx| {
+        take(tx, request, db.time(request.now), &db.settle_order)
+    })?;
     if let Some(claimed) = quick {
         return Ok(claimed);
     }
-    transact!(db, Mode::Shared, request.now, |tx| { claim::claim(tx, request, db.time(request.now)) })
+    transact!(db, Mode::Shared, request.now, |tx| {
+        claim::claim(tx, request, db.time(request.now), &db.settle_order)
+    })
 }
 
 /// The kinds asked for.
@@ -161,7 +166,12 @@ const LOOK: &str = "SELECT CASE WHEN txid_current_if_assigned() IS NULL THEN
      END";
 
 /// `None` when this queue is not a usual one.
-async fn take(tx: &mut Tx<'_>, request: &ClaimRequest, now: Timestamp) -> DbResult<Option<Vec<Claimed>>> {
+async fn take(
+    tx: &mut Tx<'_>,
+    request: &ClaimRequest,
+    now: Timestamp,
+    order: &SettleOrder,
+) -> DbResult<Option<Vec<Claimed>>> {
     let Some(queue) = request.queues.first().filter(|_| !tx.is_alone()) else { return Ok(None) };
     let sql = if request.kinds.is_some() { TAKE_KINDS } else { TAKE_ALL };
     let (jobs, suspects) =
@@ -181,5 +191,5 @@ async fn take(tx: &mut Tx<'_>, request: &ClaimRequest, now: Timestamp) -> DbResu
     let readable = |claimed: DbResult<Claimed>| {
         claimed.inspect_err(|error| error!(queue, %error, "a job was claimed that nobody can run")).ok()
     };
-    Ok(Some(claim::hand_out(tx, taken).await?.into_iter().filter_map(readable).collect()))
+    Ok(Some(claim::hand_out(tx, taken, order).await?.into_iter().filter_map(readable).collect()))
 }
