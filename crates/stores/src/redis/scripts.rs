@@ -15,8 +15,9 @@ pub(super) const OUT_IN_ROW_MAX: usize = 512;
 const LEDGER_KEPT_DAYS: usize = 400;
 
 /// What the verbs share, in the order in which one builds on another.
-const SHARED: [&str; 10] = [
+const SHARED: [&str; 11] = [
     include_str!("scripts/tables.lua"),
+    include_str!("scripts/queues.lua"),
     include_str!("scripts/flush.lua"),
     include_str!("scripts/graph.lua"),
     include_str!("scripts/reading.lua"),

@@ -17,6 +17,7 @@ mod postgres_callers;
 mod postgres_failover;
 mod postgres_special;
 mod postgres_tls;
+mod postgres_transaction;
 mod postgres_turns;
 mod postgres_unreadable;
 mod read_only;
