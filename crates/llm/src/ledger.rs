@@ -155,8 +155,8 @@ pub enum LedgerError {
     /// A cap cannot be kept without a price.
     #[error(
         "{scope} has a cap of {cap}, but {model} has no price, so the cap cannot be kept; name its price in the file of \
-         llm.prices, say local = true in its profile if it runs on a machine of yours, or let it pass uncounted with \
-         --allow-unpriced"
+         llm.prices, say local = true in its profile if it runs on a machine of yours, or let the calls of this run \
+         pass uncounted with --allow-unpriced"
     )]
     Unpriced {
         /// Whose cap.
@@ -260,7 +260,8 @@ impl Ledger {
         self.file.write(move |tx| tx.sheet.set_cap(tx.connection, scope.as_str(), cap)).await
     }
 
-    /// Says whether calls without a price pass under a scope's cap. It does not count them: it holds for the others only.
+    /// Says whether calls of a scope may have no price although it, or another scope of such a call, has a cap. They are not
+    /// counted: the cap holds for the other calls only.
     pub async fn allow_unpriced(&self, scope: &Scope, allow: bool) -> FileResult<()> {
         check_scope(scope)?;
         let scope = scope.clone();

@@ -24,7 +24,7 @@ pub(crate) use enqueue::{EnqueueArgs, JobFlags};
 pub(crate) use jobs::{BulkArgs, EditArgs, JobsCommand, ListArgs, RetryArgs, UnparkArgs, WaitArgs};
 pub(crate) use llm::{
     BillVerdict, CacheUse, CostsArgs, CostsCommand, Decision, EstimateArgs, KeysCommand, PromptArgs, RunArgs,
-    RunsCommand, SimCommand, SimServeArgs, WhichCalls,
+    RunsCommand, SimCommand, SimServeArgs, SpendingArgs, WhichCalls,
 };
 pub(crate) use sheet::{SheetCommand, SheetScoreArgs};
 pub(crate) use verify::{

@@ -19,6 +19,7 @@ use longhaul_server::Catalog;
 use longhaul_server::catalog::CatalogProfile;
 
 use crate::app::App;
+use crate::args::SpendingArgs;
 use crate::exit::{Code, Failure};
 use crate::nearest::nearest;
 use crate::sharing::{self, Sharing};
@@ -224,6 +225,18 @@ pub(crate) async fn open_books(app: &App, queue: &Queue, llm: &Llm) -> Result<Sh
         llm.ledger().set_cap(&Scope::tag(&tag), Some(money)).await?;
     }
     Ok(sharing::start(queue, llm))
+}
+
+/// Notes what a run or a sheet may spend. What the command line does not name stays as it was.
+pub(crate) async fn set_limits(llm: &Llm, id: &str, spending: &SpendingArgs) -> Result<()> {
+    let scope = Scope::run(id);
+    if spending.max_cost.is_some() {
+        llm.ledger().set_cap(&scope, spending.max_cost).await?;
+    }
+    if spending.max_cost.is_some() || spending.allow_unpriced {
+        llm.ledger().allow_unpriced(&scope, spending.allow_unpriced).await?;
+    }
+    Ok(())
 }
 
 /// Prices: a user's file over the built-in table.

@@ -177,6 +177,10 @@ fn reserve_one(tx: &mut Tx<'_>, reservation: &Reservation, owner: &str, now_ms: 
 }
 
 fn fits(sheet: &Sheet, reservation: &Reservation, ids: &[i64]) -> Result<(), LedgerError> {
+    // Allowed for a run, it is allowed under the caps of the day and of tags too: nobody else can allow it there.
+    if reservation.ceiling.is_none() && ids.iter().any(|id| sheet.allows_unpriced(*id)) {
+        return Ok(());
+    }
     for (scope, id) in reservation.scopes.iter().zip(ids) {
         match (reservation.ceiling, sheet.cap(*id)) {
             (Some(ceiling), Some(_)) => {
@@ -184,11 +188,11 @@ fn fits(sheet: &Sheet, reservation: &Reservation, ids: &[i64]) -> Result<(), Led
                     return Err(LedgerError::OverBudget(Box::new(refusal)));
                 }
             }
-            (None, Some(cap)) if !sheet.allows_unpriced(*id) => {
+            (None, Some(cap)) => {
                 let (scope, model) = (scope.clone(), reservation.model.clone());
                 return Err(LedgerError::Unpriced { scope, cap, model });
             }
-            (None, Some(_)) | (_, None) => {}
+            (_, None) => {}
         }
     }
     Ok(())

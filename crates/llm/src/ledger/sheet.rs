@@ -126,7 +126,7 @@ impl Sheet {
         self.lines.get(&id).and_then(|line| line.balance.cap).map(nanos)
     }
 
-    /// Whether calls without a price pass under the cap of a scope that was looked up.
+    /// Whether calls without a price pass, for a scope that was looked up.
     pub(super) fn allows_unpriced(&self, id: i64) -> bool {
         self.lines.get(&id).is_some_and(|line| line.balance.allow_unpriced)
     }

@@ -182,7 +182,8 @@ async fn a_cap_is_not_kept_without_a_price_unless_somebody_allows_that() {
     {
         assert!(error.contains(words), "{error}");
     }
-    ledger.allow_unpriced(&Scope::all(), true).await.expect("it is set");
+    // The cap is not the run's own, and yet it is the run that is allowed to.
+    ledger.allow_unpriced(&run(), true).await.expect("it is set");
     reserved(&ledger, unpriced("b")).await;
     check(&ledger, [1, 0, 1, 0, 0, 0]).await;
     let totals = ledger.totals(&run()).await.expect("it answers");

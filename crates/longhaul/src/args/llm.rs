@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use longhaul_llm::NanoUsd;
 
 use crate::parse;
 use crate::texts::TextArg;
@@ -81,12 +82,9 @@ pub(crate) struct RunArgs {
     /// Model to ask when the first gives no usable answer.
     #[arg(long, value_name = "MODEL")]
     pub(crate) fallback_model: Option<String>,
-    /// Stop before more than this is spent, in dollars.
-    #[arg(long, value_name = "USD")]
-    pub(crate) max_cost: Option<String>,
-    /// Allow calls without a price under --max-cost, without counting them.
-    #[arg(long, requires = "max_cost")]
-    pub(crate) allow_unpriced: bool,
+    /// What may be spent.
+    #[command(flatten)]
+    pub(crate) spending: SpendingArgs,
     /// Use of known answers: auto, off, or only those.
     #[arg(long, value_name = "USE", default_value = "auto")]
     pub(crate) cache: CacheUse,
@@ -120,6 +118,17 @@ pub(crate) struct RunArgs {
     /// Delete the run once its answers are written.
     #[arg(long)]
     pub(crate) consume: bool,
+}
+
+/// What a run or a sheet may spend.
+#[derive(Debug, Args)]
+pub(crate) struct SpendingArgs {
+    /// Stop before more than this is spent in all, in dollars.
+    #[arg(long, value_name = "USD", value_parser = parse::money)]
+    pub(crate) max_cost: Option<NanoUsd>,
+    /// Let calls without a price pass under --max-cost and other budgets, without counting them.
+    #[arg(long)]
+    pub(crate) allow_unpriced: bool,
 }
 
 /// `estimate`.
@@ -208,8 +217,8 @@ pub(crate) struct BillVerdict {
     pub(crate) billed: bool,
     /// The total on the provider's usage page for these days, profiles or models; what exceeds the amount already booked is
     /// their cost.
-    #[arg(long, value_name = "USD")]
-    pub(crate) bill: Option<String>,
+    #[arg(long, value_name = "USD", value_parser = parse::money)]
+    pub(crate) bill: Option<NanoUsd>,
     /// Ask the provider: the results of a batch say what each request cost.
     #[arg(long)]
     pub(crate) ask: bool,
@@ -246,9 +255,9 @@ pub(crate) enum RunsCommand {
     Resume {
         /// The run.
         id: String,
-        /// Allow this much in all, in dollars.
-        #[arg(long, value_name = "USD")]
-        max_cost: Option<String>,
+        /// What may be spent.
+        #[command(flatten)]
+        spending: SpendingArgs,
     },
     /// Ends a run early; answers so far are kept.
     Cancel {

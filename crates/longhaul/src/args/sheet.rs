@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use crate::parse;
 use crate::texts::TextArg;
 
-use super::CacheUse;
+use super::{CacheUse, SpendingArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -61,9 +61,9 @@ pub(crate) enum SheetCommand {
     Resume {
         /// The sheet.
         id: String,
-        /// New limit on spending, in dollars.
-        #[arg(long, value_name = "USD")]
-        max_cost: Option<String>,
+        /// What may be spent.
+        #[command(flatten)]
+        spending: SpendingArgs,
         /// Only let it go on; a worker answers it: longhaul work.
         #[arg(long)]
         detach: bool,
@@ -157,12 +157,9 @@ pub(crate) struct SheetScoreArgs {
     /// Score only so many rows, show them, and write nothing. They are not paid for again.
     #[arg(long, value_name = "N", conflicts_with_all = ["out", "in_place", "detach"], value_parser = parse::positive::<u64>)]
     pub(crate) sample: Option<u64>,
-    /// Stop before more than this is spent, in dollars.
-    #[arg(long, value_name = "USD")]
-    pub(crate) max_cost: Option<String>,
-    /// Allow calls without a price under --max-cost, without counting them.
-    #[arg(long, requires = "max_cost")]
-    pub(crate) allow_unpriced: bool,
+    /// What may be spent.
+    #[command(flatten)]
+    pub(crate) spending: SpendingArgs,
     /// Use of known answers: auto, off, or only those.
     #[arg(long, value_name = "USE", default_value = "auto")]
     pub(crate) cache: CacheUse,

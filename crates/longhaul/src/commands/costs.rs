@@ -9,8 +9,8 @@ use crate::app::App;
 use crate::args::{BillVerdict, CostsArgs, CostsCommand, WhichCalls};
 use crate::config::{Origin, environment};
 use crate::exit::{Code, Failure};
+use crate::models;
 use crate::output::{Cell, Table, counted, grouped};
-use crate::{models, parse};
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, args: &CostsArgs) -> Result<Code> {
@@ -90,7 +90,7 @@ async fn resolve(app: &App, llm: &Llm, which: &WhichCalls, said: &BillVerdict) -
         BillVerdict { ask: true, .. } => ask(app, llm, &calls, now).await?,
         BillVerdict { not_billed: true, .. } => decide(app, llm, filter, Verdict::NotBilled, now).await?,
         BillVerdict { bill: Some(bill), .. } => {
-            let verdict = Verdict::Billed(Some(rest_of_bill(llm, &filter, bill, now).await?));
+            let verdict = Verdict::Billed(Some(rest_of_bill(llm, &filter, *bill, now).await?));
             decide(app, llm, filter, verdict, now).await?
         }
         BillVerdict { .. } => decide(app, llm, filter, Verdict::Billed(None), now).await?,
@@ -123,9 +123,7 @@ async fn decide(
 }
 
 /// What the provider's bill leaves for the calls of unknown end, once all that is booked is taken off.
-async fn rest_of_bill(llm: &Llm, which: &UnknownFilter, bill: &str, now_ms: i64) -> Result<NanoUsd> {
-    let wrong = |text: String| Failure::new(Code::Usage, format!("--bill: {text}"));
-    let bill = parse::money(bill).map_err(wrong)?;
+async fn rest_of_bill(llm: &Llm, which: &UnknownFilter, bill: NanoUsd, now_ms: i64) -> Result<NanoUsd> {
     let booked: NanoUsd = match &which.scope {
         Some(scope) => llm.ledger().totals(scope).await?.cost,
         None => {
@@ -139,8 +137,8 @@ async fn rest_of_bill(llm: &Llm, which: &UnknownFilter, bill: &str, now_ms: i64)
         }
     };
     if bill < booked {
-        let text = format!("{bill} is less than the {booked} that is booked for answers");
-        return Err(wrong(text)
+        let text = format!("--bill: {bill} is less than the {booked} that is booked for answers");
+        return Err(Failure::new(Code::Usage, text)
             .hint("check that the bill covers the same days and profiles, and that the price table is right")
             .into());
     }

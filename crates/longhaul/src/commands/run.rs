@@ -17,7 +17,7 @@ use crate::config::concurrency;
 use crate::exit::{Code, Failure};
 use crate::output::counted;
 use crate::prompts::{Pick, Prompts};
-use crate::{answers, models, outputs, parse};
+use crate::{answers, models, outputs};
 
 pub(crate) mod estimate;
 mod finish;
@@ -40,8 +40,6 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
     answers::check_places(&places)?;
     let pick = Pick { prompts: summary.prompts, limit: args.prompts.limit, sample: args.sample };
     let prompts = prompts.picking(pick);
-    let max_cost =
-        args.max_cost.as_deref().map(parse::money).transpose().map_err(|problem| usage(&problem))?;
     let models = models::Setup::new(app, args.prompts.base_url.as_deref())?;
     let bulk = Bulk::new(app.queue_or_new().await?, models.llm(app)?).with_trace(app.trace.traceparent());
     let sharing = models::open_books(app, bulk.queue(), bulk.llm()).await?;
@@ -52,14 +50,12 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
     }
     let simulated = bulk.llm().is_simulated(&wanted.profile, &wanted.model);
     if args.dry_run {
-        return settings::describe(app, &wanted, max_cost, simulated);
+        return settings::describe(app, &wanted, args.spending.max_cost, simulated);
     }
-    if max_cost.is_some() {
-        set_cap(&bulk, &id, max_cost, args.allow_unpriced).await?;
-    }
+    models::set_limits(bulk.llm(), id.as_str(), &args.spending).await?;
     drop(reading);
     let submission = Submission::begin(&bulk, wanted).await?;
-    settings::introduce(app, &submission, max_cost, simulated);
+    settings::introduce(app, &submission, args.spending.max_cost, simulated);
     let resumed = submission.is_resumed();
     if resumed {
         go_on(app, &bulk, &id).await?;
@@ -101,13 +97,6 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
     }
 }
 
-async fn set_cap(bulk: &Bulk, id: &RunId, max_cost: Option<NanoUsd>, allow_unpriced: bool) -> Result<()> {
-    let scope = longhaul_llm::Scope::run(id.as_str());
-    bulk.llm().ledger().set_cap(&scope, max_cost).await?;
-    bulk.llm().ledger().allow_unpriced(&scope, allow_unpriced).await?;
-    Ok(())
-}
-
 /// Asks again what a run that was there before has no answer for.
 async fn go_on(app: &App, bulk: &Bulk, id: &RunId) -> Result<()> {
     let again = manage::go_on(bulk, id).await?;
@@ -142,10 +131,6 @@ fn work(app: &App, args: &RunArgs, bulk: &Bulk, id: &RunId) -> Result<Working> {
 fn open(app: &App, args: &RunArgs) -> Result<Prompts> {
     let limits = app.limits()?;
     settings::prompts(&args.prompts, limits.value_bytes_max)
-}
-
-fn usage(problem: &str) -> Failure {
-    Failure::new(Code::Usage, format!("--max-cost: {problem}"))
 }
 
 /// Stores the requests. What is stored already is left alone, so this is also how an interrupted submission goes on.

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use longhaul_llm::Scope;
 use longhaul_llm::rate::AdaptiveConcurrency;
 use longhaul_pipelines::bulk::batch::{BatchTold, Refused, Step};
 use longhaul_pipelines::bulk::eta::eta_seconds;
@@ -16,7 +15,7 @@ use serde::Serialize;
 use super::run::{Answers, code_of, print_summary, show, write_answers};
 use super::workers::SILENT_AFTER;
 use crate::app::App;
-use crate::args::{Decision, RunsCommand};
+use crate::args::{Decision, RunsCommand, SpendingArgs};
 use crate::exit::{Code, Failure};
 use crate::output::{Cell, Table, counted, duration, grouped};
 use crate::prompts::Form;
@@ -36,7 +35,7 @@ pub(crate) async fn run(app: &App, command: &RunsCommand) -> Result<Code> {
             manage::pause(&bulk, &run.id).await?;
             said(app, &run.id, "paused", format!("{} is paused; requests under way end", run.id))
         }
-        RunsCommand::Resume { id, max_cost } => resume(app, &bulk, id, max_cost.as_deref()).await,
+        RunsCommand::Resume { id, spending } => resume(app, &bulk, id, spending).await,
         RunsCommand::Cancel { id } => {
             let run = found(&bulk, id).await?;
             app.confirm(&format!("cancel {}", run.id))?;
@@ -329,13 +328,9 @@ fn step_text(step: &Step, job: &Job) -> String {
     }
 }
 
-async fn resume(app: &App, bulk: &Bulk, id: &str, max_cost: Option<&str>) -> Result<Code> {
+async fn resume(app: &App, bulk: &Bulk, id: &str, spending: &SpendingArgs) -> Result<Code> {
     let run = found(bulk, id).await?;
-    let max_cost = max_cost.map(parse::money).transpose();
-    let max_cost = max_cost.map_err(|problem| Failure::new(Code::Usage, format!("--max-cost: {problem}")))?;
-    if max_cost.is_some() {
-        bulk.llm().ledger().set_cap(&Scope::run(run.id.as_str()), max_cost).await?;
-    }
+    models::set_limits(bulk.llm(), run.id.as_str(), spending).await?;
     let opened = manage::resume(bulk, &run.id).await?;
     app.out.hint("answer it with longhaul work --drain");
     said(app, &run.id, "resumed", format!("{} goes on (of its jobs, {opened} were held)", run.id))

@@ -1,7 +1,6 @@
 //! `sheet …`: tables that are scored, by whatever process they were made.
 
 use anyhow::Result;
-use longhaul_llm::Scope;
 use longhaul_llm::rate::AdaptiveConcurrency;
 use longhaul_pipelines::scoring::status::{self, ChunkStatus, SheetState};
 use longhaul_pipelines::scoring::tables::{OpenUnit, StoredSheet, UnitState};
@@ -14,7 +13,7 @@ use crate::args::SheetCommand;
 use crate::exit::{Code, Failure};
 use crate::output::{Cell, Table, counted, grouped};
 use crate::store::Missing;
-use crate::{models, parse, sheets};
+use crate::{models, sheets};
 
 mod export;
 mod follow;
@@ -37,15 +36,10 @@ pub(crate) async fn run(app: &App, command: &SheetCommand) -> Result<Code> {
         SheetCommand::Ls { limit } => ls(app, &scoring, *limit).await,
         SheetCommand::Status { id, chunks } => show(app, &scoring, id.as_deref(), *chunks).await,
         SheetCommand::Retry { id, chunk, detach, .. } => retry(app, &scoring, id, *chunk, *detach).await,
-        SheetCommand::Resume { id, max_cost, detach, .. } => {
+        SheetCommand::Resume { id, spending, detach, .. } => {
             let sheet = found(&scoring, id).await?;
             let id = SheetId::named(&sheet.id);
-            let max_cost = max_cost.as_deref().map(parse::money).transpose();
-            let max_cost =
-                max_cost.map_err(|problem| Failure::new(Code::Usage, format!("--max-cost: {problem}")))?;
-            if max_cost.is_some() {
-                scoring.llm().ledger().set_cap(&Scope::run(id.as_str()), max_cost).await?;
-            }
+            models::set_limits(scoring.llm(), id.as_str(), spending).await?;
             let opened = manage::resume(&scoring, &id).await?;
             app.out.note(format_args!("{id} goes on (jobs that were held: {opened})"));
             score::work_on(app, &scoring, &id, *detach).await

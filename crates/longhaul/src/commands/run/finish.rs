@@ -281,26 +281,31 @@ pub(crate) fn spending(progress: &Progress) -> Vec<String> {
 /// How the ledger says that a cap cannot be kept.
 const NO_PRICE: &str = "has no price";
 
-/// What a person can do about a run that is held.
-pub(crate) fn way_out(held: Held, message: &str, id: &RunId) -> String {
+/// What a person can do about a run or a sheet that is held by a budget. `resume` is the command that lets it go on.
+pub(crate) fn budget_way_out(message: &str, resume: &str) -> String {
+    if message.contains(NO_PRICE) {
+        return format!(
+            "name the model's price in a file, and that file in llm.prices (docs/models.md), then {resume}; \
+             or let its calls pass uncounted: {resume} --allow-unpriced"
+        );
+    }
     // The first word of a refusal is the name of what has the cap.
     let scope = message.split(' ').next().and_then(|word| word.split_once(':'));
+    match scope.map(|(kind, _)| kind) {
+        Some("day") => format!(
+            "the cap of a day is the setting budget.day: raise it, or wait for the next day (UTC), then {resume}"
+        ),
+        Some("tag") => format!("the cap of a tag is the setting budget.tags: raise it, then {resume}"),
+        _ => format!(
+            "allow more: {resume} --max-cost USD; or bound answers with --max-tokens, since a call is booked at its longest"
+        ),
+    }
+}
+
+/// What a person can do about a run that is held.
+pub(crate) fn way_out(held: Held, message: &str, id: &RunId) -> String {
     match held {
-        Held::Budget if message.contains(NO_PRICE) => format!(
-            "name the model's price in a file, and that file in llm.prices (docs/models.md), then longhaul runs resume {id}; \
-             or ask without a cap"
-        ),
-        Held::Budget if scope.is_some_and(|(kind, _)| kind == "day") => format!(
-            "the cap of a day is the setting budget.day: raise it, or wait for the next day (UTC), then longhaul runs resume {id}"
-        ),
-        Held::Budget if scope.is_some_and(|(kind, _)| kind == "tag") => {
-            format!("the cap of a tag is the setting budget.tags: raise it, then longhaul runs resume {id}")
-        }
-        Held::Budget => {
-            format!(
-                "allow more: longhaul runs resume {id} --max-cost USD; or bound answers with --max-tokens, since a call is booked at its longest"
-            )
-        }
+        Held::Budget => budget_way_out(message, &format!("longhaul runs resume {id}")),
         Held::Auth => format!(
             "set the key (longhaul keys ls shows where it is looked for), then repeat the command, or longhaul runs resume {id}"
         ),

@@ -2,7 +2,7 @@
 //! table; interrupted at any point, the same command goes on.
 
 use anyhow::Result;
-use longhaul_llm::{NanoUsd, Scope};
+use longhaul_llm::NanoUsd;
 use longhaul_pipelines::scoring::estimate::{self, Estimate};
 use longhaul_pipelines::scoring::manage::Again;
 use longhaul_pipelines::scoring::settings::{Source, Target};
@@ -21,7 +21,7 @@ use crate::commands::working::{self, Working};
 use crate::exit::{Code, Failure};
 use crate::output::{counted, grouped, plain};
 use crate::store::Missing;
-use crate::{answers, models, outputs, parse, sheets};
+use crate::{answers, models, outputs, sheets};
 
 /// Slots of the worker: chunks that run at once are limited by their queue.
 const SLOTS: usize = 32;
@@ -30,8 +30,7 @@ const TEXT_SHOWN: usize = 40;
 
 /// Runs the command.
 pub(super) async fn run(app: &App, args: &SheetScoreArgs) -> Result<Code> {
-    let max_cost = args.max_cost.as_deref().map(parse::money).transpose();
-    let max_cost = max_cost.map_err(|problem| Failure::new(Code::Usage, format!("--max-cost: {problem}")))?;
+    let max_cost = args.spending.max_cost;
     let places = [("--out", args.out.as_deref())];
     if args.out.is_some() {
         let instead = "name another file, or overwrite the table with --in-place";
@@ -66,11 +65,7 @@ pub(super) async fn run(app: &App, args: &SheetScoreArgs) -> Result<Code> {
     } else {
         app.out.note(format_args!("going on with {id}"));
     }
-    if max_cost.is_some() {
-        let scope = Scope::run(id.as_str());
-        scoring.llm().ledger().set_cap(&scope, max_cost).await?;
-        scoring.llm().ledger().allow_unpriced(&scope, args.allow_unpriced).await?;
-    }
+    models::set_limits(scoring.llm(), id.as_str(), &args.spending).await?;
     let target = wanted.target.clone();
     make(app, &scoring, wanted).await?;
     if known.is_some() {

@@ -65,6 +65,27 @@ fn budgets_of_a_day_and_of_tags_stop_a_run_too() {
     }
 }
 
+/// Under a budget of the day, which no run has of its own, the hint can be followed as well.
+#[test]
+fn what_has_no_price_passes_under_a_budget_of_the_day_once_its_run_is_allowed_to() {
+    let sim = Sim::start(&[]);
+    let mut desk = Desk::at(&sim, 5);
+    desk.set("LONGHAUL_BUDGET__DAY", "1");
+    let model = ["--model", "nobody-prices-this"];
+    let ran = run(&desk, &model);
+    ran.fails(7, &["day:", "has no price", "runs resume run-", "--allow-unpriced"]);
+    assert_eq!(sim.count("executed"), 0);
+    let id = desk.json(&["runs", "ls"])["items"][0]["id"].as_str().expect("an id").to_owned();
+    desk.ok(&["runs", "resume", &id, "--allow-unpriced"]);
+    desk.ok(&["work", "--drain"]);
+    assert_eq!(sim.count("executed"), 5);
+    // The same command does it too, without a limit of its own.
+    let other = [&model[..], &["--limit", "4", "--force"]].concat();
+    run(&desk, &other).fails(7, &["--allow-unpriced"]);
+    let ran = run(&desk, &[&other[..], &["--allow-unpriced"]].concat());
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+}
+
 /// Of which not even one request fits at the most it can cost.
 #[test]
 fn a_batch_beyond_the_limit_is_not_sent() {
