@@ -173,7 +173,7 @@ pub trait Store: Send + Sync + 'static {
     /// A worker's sign of life; one with `gone` removes it from the list.
     async fn beat(&self, worker: WorkerInfo) -> Result<()>;
 
-    /// Workers heard of within [`crate::limits::WORKER_KEPT`].
+    /// Workers heard of within [`crate::limits::WORKER_KEPT`], without those that the store knows to be dead.
     async fn workers(&self, now: Timestamp) -> Result<Vec<WorkerInfo>>;
 
     /// Events after an id, oldest first; `None` starts with the newest `limit`.

@@ -219,9 +219,14 @@ impl Store for SqliteStore {
         let rescued = self.db.writer.write_unless(DURABLE, probe, work).await?;
         if rescued.cut {
             self.db.workers.look_again();
-        } else {
-            dead.forget().await;
+            return Ok(rescued.swept);
         }
+        if !dead.names.is_empty() {
+            // Before the lock goes: without it, their last signs of life would make them living ones again.
+            let names = Arc::clone(&dead.names);
+            self.db.writer.write(URGENT, move |tx| settings::forget_workers(tx, &names)).await?;
+        }
+        dead.forget().await;
         Ok(rescued.swept)
     }
 
@@ -280,7 +285,11 @@ impl Store for SqliteStore {
     }
 
     async fn workers(&self, now: Timestamp) -> Result<Vec<WorkerInfo>> {
-        self.db.read(move |connection| read::workers(connection, now)).await
+        // In this order: one that is noted and then read as alive may have died since, which the next look tells.
+        let dead = self.db.workers.dead_names().await;
+        let mut workers = self.db.read(move |connection| read::workers(connection, now)).await?;
+        workers.retain(|worker| !dead.contains(worker.id.as_str()));
+        Ok(workers)
     }
 
     async fn events(&self, after: Option<u64>, limit: usize) -> Result<EventPage> {

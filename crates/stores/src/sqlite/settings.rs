@@ -1,5 +1,6 @@
 //! Queues, records, schedules and workers: small rows that people and workers write.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use longhaul_queue::store::{Firing, QueueChange, QueueSettings, Record, Schedule, WorkerInfo};
@@ -110,6 +111,14 @@ pub(super) fn fire(tx: &mut Tx<'_>, firing: Firing, now: Timestamp) -> DbResult<
     insert::insert(tx, firing.jobs, now)?;
     put_schedule(tx, &Schedule { next_at: firing.next_at, last_at: Some(now), ..schedule })?;
     Ok(true)
+}
+
+/// These workers are dead.
+pub(super) fn forget_workers(tx: &Tx<'_>, names: &HashSet<String>) -> DbResult<()> {
+    for name in names {
+        tx.run("DELETE FROM lh_workers WHERE id = ?1", [name])?;
+    }
+    Ok(())
 }
 
 /// A worker's sign of life.

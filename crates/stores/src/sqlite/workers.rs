@@ -108,6 +108,13 @@ impl Workers {
         Dead { names: Arc::new(names), remains }
     }
 
+    /// The names of workers whose processes are dead.
+    pub(super) async fn dead_names(self: &Arc<Self>) -> HashSet<String> {
+        let workers = Arc::clone(self);
+        let looked = tokio::task::spawn_blocking(move || workers.look());
+        looked.await.map_or_else(|_| HashSet::new(), |dead| dead.names.as_ref().clone())
+    }
+
     /// More jobs of the dead are left than one sweep may take: the next one looks again, however soon it is.
     pub(super) fn look_again(&self) {
         *lock(&self.looked_at) = None;

@@ -4,12 +4,12 @@
 use std::io::Read as _;
 use std::process::Stdio;
 
-use longhaul_queue::Store;
 use longhaul_queue::job::WorkerId;
 use longhaul_queue::limits::SWEEP_MAX;
 use longhaul_queue::state::{Reason, RunOutcome, State};
-use longhaul_queue::store::ClaimRequest;
+use longhaul_queue::store::{ClaimRequest, WorkerInfo};
 use longhaul_queue::testing::bench::{LEASE_FOR, done, job, secs};
+use longhaul_queue::{Store, Timestamp};
 use longhaul_stores::sqlite::SqliteStore;
 
 use crate::child;
@@ -62,6 +62,45 @@ async fn jobs_of_a_store_that_is_gone_come_back_at_once_and_those_of_a_living_on
     assert!(detail.runs[0].ended_at < claimed.lease.until, "long before the lease's end");
     assert_eq!(locks(&stage), 1, "nobody needs the dead one's any more");
     check_sound(&second).await;
+}
+
+/// Its last sign of life is recent, and nobody takes it for a living one: neither before nor after its jobs are back.
+#[tokio::test]
+async fn a_worker_whose_process_is_dead_is_not_listed_any_more() {
+    let stage = Stage::new();
+    let (first, second) = (stage.open(), stage.open());
+    let living = stage.bench(&second);
+    for (store, name) in [(&first, "w1"), (&second, "w2")] {
+        employ(store, &[name]).await;
+        store.beat(worker(name, living.now())).await.expect("beat answers");
+    }
+    living.add([job(1)]).await;
+    let listed = async || {
+        let workers = second.workers(living.now()).await.expect("workers answers");
+        workers.into_iter().map(|worker| worker.id.as_str().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(listed().await, ["w1", "w2"]);
+    stage.bench(&first).start(1).await;
+    drop(first);
+    assert_eq!(listed().await, ["w2"]);
+    assert_eq!(living.rescue().await.changed, 1);
+    assert_eq!((listed().await, locks(&stage)), (vec!["w2".to_owned()], 1));
+}
+
+fn worker(name: &str, now: Timestamp) -> WorkerInfo {
+    WorkerInfo {
+        id: WorkerId::new(name),
+        host: "host".to_owned(),
+        pid: 7,
+        version: "1".to_owned(),
+        queues: vec!["default".to_owned()],
+        kinds: None,
+        concurrency: 4,
+        running: 0,
+        started_at: now,
+        seen_at: now,
+        gone: false,
+    }
 }
 
 #[tokio::test]

@@ -78,3 +78,16 @@ fn a_run_whose_command_was_interrupted_waits_for_a_worker_and_does_not_run() {
     assert_eq!(desk.only_run()["served"], false);
     assert!(desk.ok(&["runs", "show", &desk.run_id()]).stdout.contains("waits for a worker"));
 }
+
+/// Its last sign of life was a moment ago; that its process is dead is known all the same.
+#[test]
+fn a_run_whose_command_was_killed_waits_for_a_worker_at_once() {
+    let sim = Sim::start(&["--latency", "50ms"]);
+    let desk = Desk::at(&sim, 200);
+    let mut run = start(&desk, &["run", "prompts.txt", "--sync", "--concurrency", "2"]);
+    let shown = |word: &str| desk.ok(&["runs", "ls"]).stdout.contains(word);
+    until("the worker to be heard of", || sim.count("executed") > 0 && shown("running"));
+    run.kill();
+    assert!(shown("waits for a worker") && !shown("running"), "{:?}", desk.ok(&["runs", "ls"]));
+    assert_eq!(desk.json(&["workers", "ls"])["items"], serde_json::json!([]));
+}
