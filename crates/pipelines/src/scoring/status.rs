@@ -120,9 +120,14 @@ impl UnitCounts {
         }
     }
 
-    /// Units that need no model any more.
+    /// Units with an answer, written or not.
     pub fn answered(&self) -> u64 {
-        self.scored + self.written + self.failed + self.edited
+        self.scored + self.written + self.edited
+    }
+
+    /// Units that need no model any more: with an answer, or left blank.
+    pub fn ended(&self) -> u64 {
+        self.answered() + self.failed
     }
 }
 
@@ -261,11 +266,11 @@ impl Status {
 
     /// What the whole sheet will cost if it goes on as so far.
     pub fn projected(&self) -> Option<NanoUsd> {
-        let answered = self.units.answered();
-        if answered == 0 || self.spent.unpriced_calls > 0 {
+        let ended = self.units.ended();
+        if ended == 0 || self.spent.unpriced_calls > 0 {
             return None;
         }
-        Some(self.spent.cost.scaled(self.units.total as f64 / answered as f64))
+        Some(self.spent.cost.scaled(self.units.total as f64 / ended as f64))
     }
 }
 

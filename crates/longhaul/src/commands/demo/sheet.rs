@@ -113,7 +113,7 @@ impl Show<'_> {
         let mut progress = self.app.progress()?;
         let mut last_change = (0, Instant::now());
         let status = loop {
-            let done = self.look().await?.map_or(0, |status| status.units.answered());
+            let done = self.look().await?.map_or(0, |status| status.units.ended());
             progress.update(Status { done, total: self.rows, failed: 0, running: 0 });
             if crash_due && done * 100 >= self.rows * KILL_AT_PERCENT {
                 crash_due = false;

@@ -27,15 +27,15 @@ pub(super) async fn show(app: &App, scoring: &Scoring, id: &SheetId) -> Result<S
         let status = Status::of(scoring, &sheet).await?;
         let units = &status.units;
         let shown = Shown {
-            done: units.answered() - units.scored.min(units.answered()),
+            done: units.ended() - units.scored,
             total: units.total,
             failed: units.failed,
             running: scoring.gauges().invoking.get(),
         };
-        let rate = rate.update(units.answered());
+        let rate = rate.update(units.ended());
         progress.update_with(shown, &facts(scoring, &status, rate));
         let outage = status.message.as_deref().filter(|_| status.held.as_deref() == Some(OUTAGE));
-        notice.look(app, outage, units.answered());
+        notice.look(app, outage, units.ended());
         if status.is_over() {
             return Ok(status);
         }
