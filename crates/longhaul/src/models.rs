@@ -32,6 +32,10 @@ const POLL_FIRST: Duration = Duration::from_secs(15);
 
 /// A profile that nothing describes.
 pub(crate) fn unknown_profile<'a>(name: &str, known: impl Iterator<Item = &'a String> + Clone) -> Failure {
+    if name.contains([':', '/']) {
+        return Failure::new(Code::Config, format!("there is no profile {name:?}"))
+            .hint(format_args!("an address goes with --base-url, and begins with http:// or https://"));
+    }
     let names: Vec<&str> = known.clone().map(String::as_str).collect();
     let meant = nearest(name, known.map(String::as_str));
     let meant = meant.map_or_else(String::new, |meant| format!("did you mean {meant}? "));
@@ -70,7 +74,7 @@ impl Setup {
             None => Some(app.settings.get("llm.profile")?.value.clone()).filter(|name| !name.is_empty()),
         };
         if let Some(name) = &named
-            && !name.starts_with("http")
+            && parse::address(name).is_err()
             && !profiles.contains_key(name)
         {
             return Err(unknown_profile(name, profiles.keys()).into());

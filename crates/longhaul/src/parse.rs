@@ -94,6 +94,19 @@ pub(crate) fn money(text: &str) -> Result<NanoUsd, String> {
     text.parse().map_err(|_| format!("{text:?} is not an amount of dollars; write 5, 0.25 or $1.50"))
 }
 
+/// The address of a server: `http://127.0.0.1:8080/v1`.
+pub(crate) fn address(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    let host = ["http://", "https://"].iter().find_map(|scheme| text.strip_prefix(scheme));
+    match host {
+        Some(host) if !host.is_empty() && !host.starts_with('/') => Ok(text.to_owned()),
+        None if !text.is_empty() && !text.contains("//") => {
+            Err(format!("an address begins with http:// or https://; write http://{text}"))
+        }
+        _ => Err(format!("{text:?} is not an address; write it like http://127.0.0.1:8080/v1")),
+    }
+}
+
 /// RFC 3339, a local date and time, `HH:MM` for the next such local time, or a duration from now.
 pub(crate) fn time(text: &str, now: Timestamp) -> Result<Timestamp, String> {
     time_in(text, now, &TimeZone::system())

@@ -60,7 +60,7 @@ pub(crate) struct PromptArgs {
     #[arg(long, value_name = "N", value_parser = parse::positive::<u64>)]
     pub(crate) limit: Option<u64>,
     /// Address of an OpenAI-compatible server, instead of the profile's.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = parse::address)]
     pub(crate) base_url: Option<String>,
 }
 

@@ -131,7 +131,7 @@ pub(crate) struct SheetScoreArgs {
     #[arg(long, short, value_name = "MODEL")]
     pub(crate) model: Option<String>,
     /// Address of an OpenAI-compatible server, instead of the profile's.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = parse::address)]
     pub(crate) base_url: Option<String>,
     /// Model to ask when the first gives no usable answer.
     #[arg(long, value_name = "MODEL")]

@@ -86,6 +86,9 @@ pub(crate) fn unreached(route: &Route, id: &str, why: Option<String>) -> Failure
     let why = why.unwrap_or_else(|| format!("cannot connect to {}", route.base_url()));
     let first = match local::start_command(route.base_url()) {
         Some(command) => format!("start it with {command}"),
+        None if route.profile() == route.base_url() => {
+            format!("check the network and the address {}", route.base_url())
+        }
         None => {
             format!("check the network and the address {} of profile {}", route.base_url(), route.profile())
         }

@@ -18,7 +18,7 @@ pub(super) fn read(name: &str, fields: &ProfileFields, stored: &Keys) -> Result<
     let fields = Fields { name, fields };
     let kind = fields.required("provider", provider)?;
     let mut profile = Profile::new(name, kind);
-    if let Some(url) = fields.get("base_url", text)? {
+    if let Some(url) = fields.get("base_url", parse::address)? {
         profile.base_url = url;
     }
     profile.model = fields.get("model", text)?;
