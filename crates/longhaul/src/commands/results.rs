@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use longhaul_queue::job::JobResult;
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::{JobId, ProcessId, Queue, State};
-use serde::Deserialize;
+use serde_json::json;
 
 use crate::app::App;
 use crate::args::ResultsArgs;
@@ -20,6 +20,8 @@ use crate::texts;
 
 /// How a line that we wrote begins; only such a torn line may be cut off.
 const LINE_START: &str = "{\"id\":\"";
+/// Bytes of an id, which follows.
+const ID_BYTES: usize = 36;
 /// A torn line longer than this is none of ours.
 const TORN_BYTES_MAX: u64 = 32_000_000;
 
@@ -170,22 +172,28 @@ fn mend(app: &App, file: &mut File, path: &Path) -> Result<()> {
     file.set_len(start + line_start as u64).context("cutting off the torn line")
 }
 
-/// The ids on the last lines: as many as one page has, since earlier pages were deleted before the next was read.
+/// The ids on the last lines: as many as one page has, since earlier pages were deleted before the next was read. Of each line
+/// only the start is kept, since a file that was written to with `--force` may have lines of any length.
 fn last_ids(file: &File) -> Result<HashSet<JobId>> {
-    #[derive(Deserialize)]
-    struct Line {
-        id: JobId,
-    }
     let mut reader = BufReader::new(file);
     reader.seek(SeekFrom::Start(0))?;
     let mut ids = VecDeque::with_capacity(PAGE_MAX + 1);
-    for line in reader.lines() {
-        if let Ok(Line { id }) = serde_json::from_str(&line?) {
+    let mut start = Vec::with_capacity(LINE_START.len() + ID_BYTES);
+    loop {
+        start.clear();
+        (&mut reader).take((LINE_START.len() + ID_BYTES) as u64).read_until(b'\n', &mut start)?;
+        if start.is_empty() {
+            return Ok(ids.into_iter().collect());
+        }
+        if start.last() != Some(&b'\n') {
+            reader.skip_until(b'\n')?;
+        }
+        let id = start.strip_prefix(LINE_START.as_bytes()).and_then(|id| std::str::from_utf8(id).ok());
+        if let Some(id) = id.and_then(|id| id.parse().ok()) {
             ids.push_back(id);
             if ids.len() > PAGE_MAX {
                 ids.pop_front();
             }
         }
     }
-    Ok(ids.into_iter().collect())
 }

@@ -46,6 +46,18 @@ fn a_crash_between_write_and_delete_repeats_no_line() {
     assert_eq!(results(&read(&place.path("r.jsonl"))), [0, 1, 2]);
 }
 
+/// Only the start of each line is read into memory.
+#[test]
+fn ids_are_found_behind_lines_of_any_length_and_form() {
+    let place = finished();
+    place.ok(&["results", "p", "--out", "r.jsonl"]);
+    let whole = read(&place.path("r.jsonl"));
+    let foreign = format!("{}\n\n{{\"id\":\"short\"}}\n", "x".repeat(3_000_000));
+    place.write("r.jsonl", &(foreign.clone() + &whole));
+    place.ok(&["results", "p", "--out", "r.jsonl", "--force", "--consume"]);
+    assert_eq!(read(&place.path("r.jsonl")), foreign + &whole, "no line came twice");
+}
+
 #[test]
 fn a_file_of_somebody_else_is_left_alone() {
     let place = finished();
