@@ -253,7 +253,7 @@ pub(crate) fn check_is_store(path: &Path) -> Result<()> {
     match version() {
         Ok(_) => Ok(()),
         Err(error) => {
-            Err(Failure::new(Code::Failure, format!("{} is not a longhaul store: {error}", path.display()))
+            Err(Failure::new(Code::Usage, format!("{} is not a longhaul store: {error}", path.display()))
                 .hint("backups are made with: longhaul backup FILE")
                 .into())
         }

@@ -97,10 +97,11 @@ pub(crate) fn unreadable(name: &str, error: &io::Error) -> Failure {
     Failure::new(code_of(error), format!("{name} cannot be read: {error}"))
 }
 
-/// The exit code: a missing file or folder counts as nothing matched.
+/// The exit code: a missing file or folder counts as nothing matched, a folder in place of a file as wrong usage.
 pub(crate) fn code_of(error: &io::Error) -> Code {
     match error.kind() {
         io::ErrorKind::NotFound => Code::NothingMatched,
+        io::ErrorKind::IsADirectory => Code::Usage,
         _ => Code::Failure,
     }
 }

@@ -93,7 +93,7 @@ impl Checker {
     pub(super) fn summary(self, source: &Source, bytes: u64, sha256: String) -> Result<Summary> {
         let Some((endpoint, _)) = self.endpoint else {
             let text = format!("{} has no prompts", source.name());
-            return Err(Failure::new(Code::NothingMatched, text)
+            return Err(Failure::new(Code::Usage, text)
                 .hint("one prompt a line, or a table with a header and at least one row")
                 .into());
         };

@@ -135,7 +135,7 @@ fn a_file_that_is_written_to_is_refused() {
 }
 
 #[test]
-fn a_missing_file_and_an_empty_one_match_nothing() {
+fn a_missing_file_matches_nothing_and_an_empty_one_is_wrong_usage() {
     let options = Options { line_bytes_max: LINE_BYTES_MAX, ..Options::default() };
     let error = Prompts::open(Path::new("no/such/file.jsonl"), options).expect_err("missing");
     assert_eq!(code_of(&error), Code::NothingMatched);
@@ -143,6 +143,6 @@ fn a_missing_file_and_an_empty_one_match_nothing() {
         [("a.txt", "\n \n"), ("a.jsonl", ""), ("a.csv", "prompt\n"), ("b.csv", ""), ("-", "")]
     {
         let error = input(name, content).read().expect_err("empty");
-        assert_eq!(code_of(&error), Code::NothingMatched, "{name}: {error:#}");
+        assert_eq!(code_of(&error), Code::Usage, "{name}: {error:#}");
     }
 }

@@ -59,7 +59,7 @@ fn a_backup_holds_what_was_spent_and_uploaded_and_secrets_only_if_asked() {
 fn only_a_store_can_be_restored() {
     let place = Place::new();
     place.write("x.db", "this is no database, although its name says so");
-    place.run(&["restore", "x.db"]).fails(1, &["x.db is not a longhaul store"]);
+    place.run(&["restore", "x.db"]).fails(2, &["x.db is not a longhaul store"]);
     place.run(&["restore", "missing.db"]).fails(4, &["missing.db"]);
     assert!(!place.path(".longhaul").exists());
 }

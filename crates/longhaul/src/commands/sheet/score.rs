@@ -8,7 +8,7 @@ use longhaul_pipelines::scoring::manage::Again;
 use longhaul_pipelines::scoring::settings::{Source, Target};
 use longhaul_pipelines::scoring::status::SheetState;
 use longhaul_pipelines::scoring::tables::StoredSheet;
-use longhaul_pipelines::scoring::{ChunkScheduler, Scoring, SheetId, SheetSettings, Status, manage};
+use longhaul_pipelines::scoring::{ChunkScheduler, Error, Scoring, SheetId, SheetSettings, Status, manage};
 use longhaul_queue::Worker;
 use serde_json::json;
 
@@ -87,12 +87,20 @@ pub(super) async fn run(app: &App, args: &SheetScoreArgs) -> Result<Code> {
     Ok(code)
 }
 
+/// A table that cannot be read is wrong input. When a file is written, the same error is a failure.
+fn unusable(error: Error) -> anyhow::Error {
+    match error {
+        Error::Table(text) => Failure::new(Code::Usage, text).into(),
+        error => error.into(),
+    }
+}
+
 /// Reads the table. Interrupted, what is kept so far stays, and the same command goes on.
 async fn make(app: &App, scoring: &Scoring, wanted: SheetSettings) -> Result<()> {
     let mut interrupts = Interrupts::new()?;
     tokio::select! {
         made = ChunkScheduler::make(scoring, wanted) => {
-            made?;
+            made.map_err(unusable)?;
             Ok(())
         }
         () = interrupts.next() => {

@@ -56,7 +56,7 @@ fn wrong_input_is_refused_with_a_way_out() {
     desk.place.write("blank.csv", "text\n\n");
     desk.place.write("book.xlsx", "no workbook");
     desk.place.write("list.json", r#"{"type":"array"}"#);
-    let table: [(&str, i32, &[&str]); 21] = [
+    let table: [(&str, i32, &[&str]); 23] = [
         ("gone.csv --text-column text --rubric rubric.toml --out o.csv", 4, &["gone.csv", "hint:"]),
         (
             "table.doc --text-column text --rubric rubric.toml --out o.csv",
@@ -99,7 +99,9 @@ fn wrong_input_is_refused_with_a_way_out() {
             2,
             &["not written over", "another file"],
         ),
-        ("book.xlsx --text-column text --rubric rubric.toml --out o.csv", 1, &["book.xlsx"]),
+        ("book.xlsx --text-column text --rubric rubric.toml --out o.csv", 2, &["book.xlsx"]),
+        ("table.csv --text-column text --rubric rubric.toml --out .", 2, &["is a directory"]),
+        ("table.csv --text-column text --rubric . --out o.csv", 2, &["--rubric .", "directory"]),
         ("table.csv --text-column text --schema list.json --out o.csv", 2, &["object"]),
         (
             "sheets://some/Sheet1 --text-column text --rubric rubric.toml",
