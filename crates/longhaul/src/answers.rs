@@ -13,11 +13,12 @@
 //! In CSV and TSV no answer, error or id is a formula, by the rule of all tables
 //! ([`table_files`](longhaul_pipelines::table_files)); columns of a CSV or TSV file are written as they were there.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use longhaul_llm::wire::openai::VectorForm;
-use longhaul_llm::{Endpoint, NanoUsd};
+use longhaul_llm::{Class, Endpoint, NanoUsd};
 use longhaul_pipelines::table_files::WorkbookWriter;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -149,6 +150,29 @@ pub(crate) struct ErrorInfo {
     pub(crate) message: String,
 }
 
+impl ErrorInfo {
+    /// From the text of a failed request: `class (HTTP 400): message`. Other texts are of `otherwise`, such as a state.
+    pub(crate) fn of_text(text: &str, otherwise: &str) -> Self {
+        let (head, message) = text.split_once(": ").unwrap_or((text, ""));
+        let (class, status) = head.split_once(' ').unwrap_or((head, ""));
+        if !Class::ALL.iter().any(|known| known.as_str() == class) {
+            return Self { class: otherwise.to_owned(), message: text.to_owned() };
+        }
+        let status = status.trim_matches(['(', ')']);
+        let message = if status.is_empty() { message.to_owned() } else { format!("{status}: {message}") };
+        Self { class: class.to_owned(), message }
+    }
+}
+
+impl fmt::Display for ErrorInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.message == self.class {
+            true => f.write_str(&self.class),
+            false => write!(f, "{}: {}", self.class, self.message),
+        }
+    }
+}
+
 /// An answer.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(crate) struct Answer {
@@ -219,6 +243,7 @@ impl Answers {
     pub(crate) fn create(options: Options) -> Result<Self> {
         outputs::refuse_same(&[("--out", Some(&options.out)), ("--errors", options.errors.as_deref())])?;
         refuse_foreign(&options.out)?;
+        let out = Sink::open(&options.out)?;
         let workbook = match options.form {
             Form::Workbook => Some(Workbook { writer: workbook_at(&options.out)?, rows: 0 }),
             Form::Jsonl | Form::Openai | Form::Table { .. } | Form::Text { .. } => None,
@@ -227,7 +252,7 @@ impl Answers {
             form: options.form,
             columns: Columns::new(options.endpoint, options.properties, options.input),
             workbook,
-            out: Sink::open(&options.out)?,
+            out,
             errors: options.errors.as_deref().map(Sink::open).transpose()?,
             last: None,
             written: Written::default(),

@@ -208,13 +208,15 @@ pub(crate) fn named(error: anyhow::Error, settings: &Settings) -> anyhow::Error 
 }
 
 fn refuse_missing(settings: &Settings, path: &Path) -> Result<()> {
-    if path.exists() {
-        return Ok(());
-    }
+    let what = match std::fs::metadata(path) {
+        Ok(found) if found.is_file() && found.len() == 0 => "there is an empty file and no store",
+        Ok(_) => return Ok(()),
+        Err(_) => "there is no store",
+    };
     let origin = &settings.get("store.url")?.origin;
     Err(Failure::new(
         Code::Unreachable,
-        format!("there is no store at {} (store.url from {origin})", path.display()),
+        format!("{what} at {} (store.url from {origin})", path.display()),
     )
     .hint(
         "make one with a first job: longhaul enqueue echo '{\"hello\":1}'; or name another with --store URL",

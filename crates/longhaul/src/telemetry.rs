@@ -86,7 +86,10 @@ impl Telemetry {
             .with_max_level_hint(level.max(LevelFilter::INFO));
         let fmt = tracing_subscriber::fmt::layer().with_writer(|| lines::Stderr);
         let lines = if is_for_people(&cli.command) && global.verbose == 0 {
-            fmt.fmt_fields(lines::NoFields).event_format(lines::Warnings).boxed()
+            // What became of its jobs a command says itself, once and not for each of them.
+            let shown =
+                filter_fn(|metadata| metadata.is_span() || metadata.fields().field("job_id").is_none());
+            fmt.fmt_fields(lines::NoFields).event_format(lines::Warnings).with_filter(shown).boxed()
         } else if terminal {
             // Who does not ask for more is told what happened, not within what.
             let shown = filter_fn(move |metadata| !metadata.is_span() || level >= LevelFilter::INFO);

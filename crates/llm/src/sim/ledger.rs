@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasherDefault, Hasher};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, LineWriter, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -144,7 +144,8 @@ pub(crate) struct Ledger {
     counters: Counters,
     shards: [Mutex<Shard>; SHARDS],
     tail: Mutex<VecDeque<LogEntry>>,
-    file: Option<Mutex<BufWriter<File>>>,
+    /// Line by line, so that who looks at it sees each call at once.
+    file: Option<Mutex<LineWriter<File>>>,
 }
 
 /// What to count.
@@ -160,7 +161,7 @@ pub(crate) enum Count {
 impl Ledger {
     pub(crate) fn open(log: Option<&Path>) -> io::Result<Self> {
         let open = |path| OpenOptions::new().create(true).append(true).open(path);
-        let file = log.map(open).transpose()?.map(|file| Mutex::new(BufWriter::new(file)));
+        let file = log.map(open).transpose()?.map(|file| Mutex::new(LineWriter::new(file)));
         Ok(Self { counters: Counters::default(), shards: Default::default(), tail: Mutex::default(), file })
     }
 

@@ -233,10 +233,10 @@ pub(super) fn fields(item: &Item, outcome: &Outcome, columns: &Columns) -> Vec<F
             }
             fields.push(Field::Text(String::new()));
         }
-        Outcome::Error(ErrorInfo { class, message }) => {
+        Outcome::Error(error) => {
             fields.extend(properties.iter().skip(1).map(|_| Field::Value(Value::Null)));
             fields.push(Field::Value(Value::Null));
-            fields.push(Field::Text(format!("{class}: {message}")));
+            fields.push(Field::Text(error.to_string()));
         }
     }
     fields

@@ -41,7 +41,12 @@ impl Sink {
             return Ok(Self::Stdout(BufWriter::new(io::stdout())));
         }
         let cannot = |error: io::Error| {
-            Failure::new(texts::code_of(&error), format!("{} cannot be written: {error}", path.display()))
+            // The error itself names the temporary file, which nobody has asked for.
+            let why = match error.kind() {
+                io::ErrorKind::NotFound => format!("there is no folder {}", folder_of(path).display()),
+                kind => kind.to_string(),
+            };
+            Failure::new(texts::code_of(&error), format!("{} cannot be written: {why}", path.display()))
                 .hint("name a file in a folder that exists and may be written to")
         };
         if path.as_os_str().as_encoded_bytes().ends_with(b"/") {

@@ -53,7 +53,7 @@ async fn report(app: &App, llm: &Llm) -> Result<Code> {
     }
     let today = jiff::Timestamp::from_millisecond(now)?.to_zoned(jiff::tz::TimeZone::UTC).date();
     let age = llm.prices().age_days(today);
-    app.out.note(format_args!("prices are {age} days old; days are UTC"));
+    app.out.note(format_args!("prices are {} old; days are UTC", counted(age.into(), "day")));
     Ok(Code::Ok)
 }
 

@@ -99,23 +99,23 @@ pub(crate) async fn run(app: &App) -> Result<Code> {
 
 fn print(app: &App, checks: &[Check]) -> Result<Code> {
     app.out.list(checks, None, || {
-        let mut table = Table::new(&["", "CHECK", "FOUND", "HINT"]);
+        let mut table = Table::new(&["", "CHECK", "FOUND"]);
         for check in checks {
             let (sign, style) = match check.status {
                 Status::Ok => ("ok", state_style(State::Succeeded)),
                 Status::Note => ("note", state_style(State::Parked)),
                 Status::Problem => ("PROBLEM", state_style(State::Failed)),
             };
-            let hint = check.hint.as_deref().unwrap_or_default();
-            table.row(vec![
-                Cell::new(sign).style(style),
-                Cell::new(check.check),
-                Cell::new(&check.text),
-                Cell::new(hint),
-            ]);
+            table.row(vec![Cell::new(sign).style(style), Cell::new(check.check), Cell::new(&check.text)]);
         }
         table
     })?;
+    // Below the table: beside what was found, they would make its lines longer than any terminal.
+    for check in checks {
+        if let Some(hint) = &check.hint {
+            app.out.hint(format_args!("{}: {hint}", check.check));
+        }
+    }
     let problems = checks.iter().filter(|check| check.status == Status::Problem).count();
     if problems == 0 {
         let notes = checks.iter().filter(|check| check.status == Status::Note).count();
@@ -125,7 +125,7 @@ fn print(app: &App, checks: &[Check]) -> Result<Code> {
         }
         return Ok(Code::Ok);
     }
-    app.out.note(format_args!("{problems} {} found", if problems == 1 { "problem" } else { "problems" }));
+    app.out.note(format_args!("{} found", counted(problems as u64, "problem")));
     Ok(Code::Problems)
 }
 
@@ -208,7 +208,11 @@ async fn integrity(app: &App) -> Check {
         Err(error) => return Check::problem("file", format!("{error:#}"), hint),
     };
     if let Some(first) = found.problems.first() {
-        return Check::problem("file", format!("{} faults, the first: {first}", found.problems.len()), hint);
+        return Check::problem(
+            "file",
+            format!("{}, the first: {first}", counted(found.problems.len() as u64, "fault")),
+            hint,
+        );
     }
     let bytes = size(found.bytes.unsigned_abs());
     Check::ok(
@@ -227,7 +231,7 @@ async fn contents(queue: &Queue) -> Result<Vec<Check>> {
     checks.push(match (live.is_empty(), ready) {
         (true, 0) => Check::ok("workers", "none, and nothing waits for one"),
         (true, ready) => {
-            Check::note("workers", format!("none, and {ready} jobs wait for one"), "longhaul work")
+            Check::note("workers", format!("none, and {} ready", counted(ready, "job")), "longhaul work")
         }
         (false, _) => Check::ok("workers", format!("{} at work", live.len())),
     });
@@ -237,8 +241,11 @@ async fn contents(queue: &Queue) -> Result<Vec<Check>> {
         checks.push(Check::note("workers", text, "its jobs are taken back when their leases expire"));
     }
     for info in queues.iter().filter(|info| info.settings.paused && info.counts[State::Ready as usize] > 0) {
-        let text =
-            format!("queue {} is paused with {} jobs ready", info.name, info.counts[State::Ready as usize]);
+        let text = format!(
+            "queue {} is paused with {} ready",
+            info.name,
+            counted(info.counts[State::Ready as usize], "job")
+        );
         checks.push(Check::note("queues", text, format!("longhaul queues resume {}", info.name)));
     }
     checks.push(leases(queue, now).await?);
@@ -254,7 +261,8 @@ async fn leases(queue: &Queue, now: Timestamp) -> Result<Check> {
     Ok(if count == 0 {
         Check::ok("leases", format!("{} running, none overdue", page.items.len()))
     } else {
-        let text = format!("{count} leases expired, the oldest {} ago", duration(now.since(oldest)));
+        let text =
+            format!("{} expired, the oldest {} ago", counted(count, "lease"), duration(now.since(oldest)));
         Check::problem("leases", text, "any running worker takes such jobs back: longhaul work")
     })
 }

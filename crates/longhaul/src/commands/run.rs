@@ -28,6 +28,7 @@ mod settings;
 use finish::Took;
 pub(crate) use finish::{Answers, consume, print_summary, spending, way_out, write_answers};
 pub(crate) use follow::{Shown, code_of, show};
+pub(crate) use settings::shown_model;
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {

@@ -20,6 +20,7 @@ use crate::args::WorkArgs;
 use crate::config::{Origin, concurrency, lease, list};
 use crate::exec::{Exec, ExecOptions, Spawner};
 use crate::exit::{Code, Failure};
+use crate::output::counted;
 use crate::sharing::Sharing;
 use crate::{builtin, config, models, parse, server, store};
 
@@ -264,7 +265,8 @@ fn introduce(
         .map_or_else(|| format!("built-in: {}", builtin::KINDS), |command| format!("sh -c {command:?}"));
     app.out.note(format_args!("store        {}", store::shown_url(&app.settings)?));
     app.out.note(format_args!("durability   {}", queue.store().caps().durability));
-    app.out.note(format_args!("worker       {} ({} slots)", worker.id(), options.concurrency));
+    let slots = counted(options.concurrency as u64, "slot");
+    app.out.note(format_args!("worker       {} ({slots})", worker.id()));
     app.out.note(format_args!("queues       {} (kinds: {kinds})", queues.join(", ")));
     app.out.note(format_args!("handlers     {handlers}"));
     if args.exec.is_none() {
@@ -289,7 +291,11 @@ pub(crate) fn summarise(app: &App, report: &WorkerReport) -> Result<()> {
     let present: Vec<String> = counts
         .iter()
         .filter(|(_, count)| *count > 0)
-        .map(|(name, count)| format!("{count} {name}"))
+        .map(|(name, count)| match *name {
+            // A job may be continued many times, and each is a run of its own.
+            "continued" => format!("{} to be continued", counted(*count, "run")),
+            name => format!("{count} {name}"),
+        })
         .collect();
     let text = if present.is_empty() { "no jobs".to_owned() } else { present.join(" · ") };
     if app.out.format == crate::output::Format::Text {

@@ -148,6 +148,16 @@ fn a_question_does_not_make_a_store() {
 }
 
 #[test]
+fn an_empty_file_is_not_taken_for_a_store() {
+    let place = Place::new();
+    place.write("empty.db", "");
+    let ran = place.run(&["jobs", "ls", "--store", "sqlite://empty.db"]);
+    ran.fails(6, &["there is an empty file and no store at empty.db", "hint:"]);
+    place.ok(&["enqueue", "echo", "--store", "sqlite://empty.db"]);
+    place.ok(&["jobs", "ls", "--store", "sqlite://empty.db"]);
+}
+
+#[test]
 fn a_reader_that_goes_away_is_not_an_error() {
     let place = Place::new();
     let lines: String =

@@ -9,7 +9,7 @@ use longhaul_llm::{Scope, file::LlmFile, ledger::Ledger, local};
 use super::Check;
 use crate::app::App;
 use crate::models;
-use crate::output::size;
+use crate::output::{counted, size};
 
 /// Prices change; a table older than this is worth a look.
 const PRICES_DAYS_MAX: u32 = 180;
@@ -68,9 +68,9 @@ fn prices(app: &App) -> Check {
         ),
         Ok(days) if days > PRICES_DAYS_MAX => {
             let hint = "compare with your provider's, and name a file of your own in llm.prices";
-            Check::note("prices", format!("{days} days old"), hint)
+            Check::note("prices", format!("{} old", counted(days.into(), "day")), hint)
         }
-        Ok(days) => Check::ok("prices", format!("{days} days old")),
+        Ok(days) => Check::ok("prices", format!("{} old", counted(days.into(), "day"))),
     }
 }
 
@@ -98,7 +98,7 @@ async fn look(path: &Path) -> Result<Option<String>> {
     let totals = Ledger::new(file).totals(&Scope::all()).await.context("reading what was spent")?;
     let unknown = match totals.unknown_calls {
         0 => String::new(),
-        count => format!(", {count} calls that may have been billed"),
+        count => format!(", {} that may have been billed", counted(count, "call")),
     };
-    Ok(Some(format!("opens, {}, {} calls booked{unknown}", size(bytes), totals.calls)))
+    Ok(Some(format!("opens, {}, {} booked{unknown}", size(bytes), counted(totals.calls, "call"))))
 }

@@ -52,7 +52,7 @@ pub(super) async fn of_all(app: &App, bulk: &Bulk, sample: &Run, prompts: &Promp
 }
 
 /// One amount is about right; a range says so itself.
-fn about(cost: CostRange) -> String {
+pub(crate) fn about(cost: CostRange) -> String {
     if cost.is_exact() { format!("about {cost}") } else { cost.to_string() }
 }
 
@@ -63,7 +63,7 @@ fn text(estimate: &Estimate, mode: Mode) -> String {
         (low, high) => format!("{} to {}", grouped(low), grouped(high)),
     };
     let mut lines = vec![
-        format!("model        {}", estimate.model),
+        format!("model        {}", super::shown_model(&estimate.model)),
         format!("requests     {}", grouped(estimate.requests)),
         format!("input        {} tokens, estimated", grouped(estimate.input_tokens)),
         format!("output       {output} tokens, {}", estimate.basis_text()),

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use longhaul_llm::Class;
 use longhaul_pipelines::bulk::gate::Held;
 use longhaul_pipelines::bulk::{Bulk, Progress, Run, RunId, manage};
 use longhaul_queue::job::JobResult;
@@ -113,7 +112,7 @@ pub(crate) async fn write_answers(
                 Outcome::Answer(answer) => written.cut_off += u64::from(answer.stop == CUT_OFF),
                 Outcome::Error(error) => {
                     written.failed += 1;
-                    written.first_error.get_or_insert_with(|| error.message.clone());
+                    written.first_error.get_or_insert_with(|| error.to_string());
                 }
             }
             // The file and the results have the same order; what is not among the results is passed over.
@@ -172,14 +171,7 @@ async fn outcome_of(bulk: &Bulk, result: &JobResult) -> Result<(Option<String>, 
     }
     let payload: Named = bulk.queue().get(result.id).await?.payload.to()?;
     let text = result.error.as_ref().map_or_else(|| result.state.to_string(), |error| error.text.clone());
-    // A failed request begins its text with the class of its error.
-    let (class, message) = match text.split_once([':', ' ']) {
-        Some((class, _)) if Class::ALL.iter().any(|known| known.as_str() == class) => {
-            (class.to_owned(), text)
-        }
-        _ => (result.state.to_string(), text),
-    };
-    Ok((payload.custom_id, Outcome::Error(ErrorInfo { class, message })))
+    Ok((payload.custom_id, Outcome::Error(ErrorInfo::of_text(&text, result.state.as_str()))))
 }
 
 /// What a request asks.

@@ -155,7 +155,7 @@ pub(super) fn describe(
         let mut text = format!(
             "{id}: {} to {}{simulated} by profile {}, {}, {cost}",
             counted(settings.source.requests, "request"),
-            settings.model,
+            shown_model(&settings.model),
             settings.profile,
             settings.mode,
         );
@@ -171,12 +171,17 @@ pub(super) fn describe(
     Ok(Code::Ok)
 }
 
+/// A model for people; a run has none of its own where each prompt names its model.
+pub(crate) fn shown_model(model: &str) -> &str {
+    if model.is_empty() { "the model of each line" } else { model }
+}
+
 /// What it is expected to cost.
 fn cost_text(settings: &RunSettings) -> String {
     match settings.expected.and_then(|expected| expected.cost()) {
+        None if settings.model.is_empty() => "not estimated: each line names its model".to_owned(),
         None => "unpriced: no price is known for this model".to_owned(),
-        Some(cost) if cost.is_exact() => format!("about {cost}"),
-        Some(cost) => cost.to_string(),
+        Some(cost) => estimate::about(cost),
     }
 }
 
@@ -189,7 +194,7 @@ pub(super) fn introduce(app: &App, submission: &Submission, max_cost: Option<Nan
         "{verb} {}: {} to {}{simulated} by profile {}, {}",
         submission.id(),
         counted(settings.source.requests, "request"),
-        settings.model,
+        shown_model(&settings.model),
         settings.profile,
         settings.mode,
     ));

@@ -83,7 +83,7 @@ pub(super) fn lines(sheet: &StoredSheet, status: &Status) -> String {
     }
     if spent.unknown_calls > 0 {
         lines.push(format!(
-            "unknown   {} cut off by a crash may have been billed, {} at most",
+            "unknown   {} never came to an end that we saw, and may have been billed: up to {}",
             counted(spent.unknown_calls, "call"),
             spent.unknown_ceiling.short()
         ));

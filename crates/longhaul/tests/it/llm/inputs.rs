@@ -154,7 +154,12 @@ fn bad_lines_are_named_before_anything_is_sent() {
     let same = ["run", "prompts.txt", "--sync", "--out", "a.jsonl", "--errors", "a.jsonl"];
     desk.run(&same).fails(2, &["--out and --errors both name"]);
     let nowhere = ["run", "prompts.txt", "--sync", "--out", "no/such/folder/a.jsonl"];
-    desk.run(&nowhere).fails(4, &["cannot be written", "folder that exists"]);
+    let ran = desk.run(&nowhere);
+    ran.fails(4, &["no/such/folder/a.jsonl cannot be written: there is no folder no/such/folder", "hint:"]);
+    assert!(!ran.stderr.contains(".partial"), "{ran:?}");
+    desk.run(&["run", "prompts.txt", "--sync", "--out", "."]).fails(2, &["is a directory"]);
+    desk.run(&["run", "prompts.txt", "--sync", "--schema", "."]).fails(2, &["--schema .", "directory"]);
+    desk.run(&["costs", "resolve", "--bill", "abc"]).fails(2, &["--bill", "abc"]);
     assert_eq!((sim.count("calls"), sim.count("batches_created")), (0, 0));
 }
 

@@ -159,3 +159,14 @@ fn the_bar_fits_a_terminal_of_80_columns() {
         assert!(bar.chars().count() <= 80, "it is wrapped: {bar:?}");
     }
 }
+
+/// Whoever follows the simulator's log sees each call when it was made, not when the simulator ends.
+#[test]
+fn the_log_of_the_simulator_has_each_call_at_once() {
+    let log = tempfile::NamedTempFile::new().expect("a file");
+    let path = log.path().to_str().expect("a path of text");
+    let sim = Sim::start(&["--log", path]);
+    let desk = Desk::at(&sim, 3);
+    desk.ok(&["run", "prompts.txt", "--out", "answers.jsonl"]);
+    assert_eq!(crate::place::read(log.path()).lines().count(), 3);
+}
