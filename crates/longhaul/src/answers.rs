@@ -60,7 +60,7 @@ pub(crate) enum Form {
 impl Form {
     /// The form that the output's name asks for, else that of the input.
     pub(crate) fn choose(out: &Path, input: prompts::Form, delimiter: Option<u8>) -> Self {
-        let json = if input == prompts::Form::Openai { Self::Openai } else { Self::Jsonl };
+        let json = Self::json(input);
         let extension = out.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
         match extension.to_ascii_lowercase().as_str() {
             "jsonl" | "ndjson" | "json" => json,
@@ -77,6 +77,11 @@ impl Form {
                 (prompts::Form::Openai | prompts::Form::Jsonl, _) => json,
             },
         }
+    }
+
+    /// JSON lines, in OpenAI's form where the input had it.
+    pub(crate) fn json(input: prompts::Form) -> Self {
+        if input == prompts::Form::Openai { Self::Openai } else { Self::Jsonl }
     }
 
     /// Whether it has columns.

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use clap::Parser as _;
 
 use crate::app::App;
-use crate::args::{Cli, Command, ConfigCommand, SimCommand, WorkersCommand};
+use crate::args::{Cli, Command, ConfigCommand, Global, SimCommand, WorkersCommand};
 use crate::exit::Code;
 use crate::output::{Color, Format, Output, TimeStyle};
 use crate::telemetry::Telemetry;
@@ -55,7 +55,7 @@ fn start(cli: &Cli) -> Result<Code> {
     match &cli.command {
         Command::Completions { shell } => return commands::config::completions(*shell),
         Command::Man { command } => return commands::config::man(command),
-        Command::Init => return commands::config::init(),
+        Command::Init => return commands::config::init(&plain_output(&cli.global)),
         Command::Openapi => return commands::config::openapi(),
         _ => {}
     }
@@ -135,11 +135,17 @@ async fn run(app: &App, command: &Command) -> Result<Code> {
         Command::Bench(args) => commands::bench::run(app, args).await,
         Command::Doctor => commands::doctor::run(app).await,
         Command::Config(ConfigCommand::Show) => commands::config::show(app),
-        Command::Init => commands::config::init(),
+        Command::Init => commands::config::init(&app.out),
         Command::Completions { shell } => commands::config::completions(*shell),
         Command::Man { command } => commands::config::man(command),
         Command::Openapi => commands::config::openapi(),
     }
+}
+
+/// Output as the command line alone says, where settings are not read or cannot be.
+fn plain_output(global: &Global) -> Output {
+    let (format, color) = (global.output.unwrap_or(Format::Text), global.color.unwrap_or(Color::Auto));
+    Output::new(format, color, TimeStyle::Auto, global.quiet)
 }
 
 /// What happened and what to do about it, on stderr.
@@ -148,8 +154,7 @@ fn report(cli: &Cli, error: &anyhow::Error) -> Code {
     if exit::is_closed_pipe(error) {
         return code;
     }
-    let out =
-        Output::new(Format::Text, cli.global.color.unwrap_or(Color::Auto), TimeStyle::Auto, cli.global.quiet);
+    let out = plain_output(&cli.global);
     out.error(format_args!("{error:#}"));
     if let Some(hint) = exit::hint_of(error) {
         out.hint(hint);

@@ -107,6 +107,11 @@ impl Output {
         }
     }
 
+    /// A list that people get line by line, as a document.
+    pub(crate) fn items<T: Serialize>(&self, items: &[T]) -> Result<()> {
+        self.json(&List { items, next: None })
+    }
+
     /// One thing: text of its own, or the object.
     pub(crate) fn one<T: Serialize>(&self, value: &T, text: impl FnOnce() -> String) -> Result<()> {
         match self.format {

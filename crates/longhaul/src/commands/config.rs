@@ -12,7 +12,7 @@ use crate::app::App;
 use crate::args::Cli;
 use crate::config::{KEYS, Origin, list, profile_field_about, template};
 use crate::exit::{Code, Failure};
-use crate::output::{Cell, Table, write_stderr, write_stdout};
+use crate::output::{Cell, Output, Table, write_stdout};
 use crate::store;
 
 const FILE: &str = "longhaul.toml";
@@ -85,7 +85,7 @@ fn shown(field: &str, value: &str) -> String {
 }
 
 /// `init`. Needs no settings, so that it can help where they are broken.
-pub(crate) fn init() -> Result<Code> {
+pub(crate) fn init(out: &Output) -> Result<Code> {
     let created = OpenOptions::new().write(true).create_new(true).open(FILE);
     let mut file = created.map_err(|error| {
         if error.kind() == std::io::ErrorKind::AlreadyExists {
@@ -97,8 +97,8 @@ pub(crate) fn init() -> Result<Code> {
         anyhow::Error::new(error).context(format!("writing {FILE}"))
     })?;
     file.write_all(template().as_bytes()).with_context(|| format!("writing {FILE}"))?;
-    write_stdout(&format!("{FILE}\n"))?;
-    write_stderr("every setting is in it, commented out, with its default\n");
+    out.one(&serde_json::json!({ "file": FILE }), || FILE.to_owned())?;
+    out.note("every setting is in it, commented out, with its default");
     Ok(Code::Ok)
 }
 

@@ -43,6 +43,9 @@ async fn report(app: &App, llm: &Llm) -> Result<Code> {
         }
         table
     })?;
+    if lines.is_empty() {
+        app.out.note("no calls are booked");
+    }
     if unknown_calls > 0 {
         app.out.warn(format_args!(
             "{} never came to an end that we saw, and may have been billed: up to {}",
@@ -74,6 +77,9 @@ async fn unknown(app: &App, llm: &Llm, which: &WhichCalls) -> Result<Code> {
         }
         table
     })?;
+    if calls.is_empty() {
+        app.out.note("no call may have been billed without an end that we saw");
+    }
     Ok(Code::Ok)
 }
 
@@ -221,5 +227,8 @@ async fn decisions(app: &App, llm: &Llm) -> Result<Code> {
         }
         table
     })?;
+    if decisions.is_empty() {
+        app.out.note("nothing was decided yet; longhaul costs unknown lists what can be");
+    }
     Ok(Code::Ok)
 }

@@ -9,7 +9,7 @@ use super::wait::changed;
 use crate::app::App;
 use crate::args::EventsArgs;
 use crate::exit::Code;
-use crate::output::{local, plain};
+use crate::output::{Format, local, plain};
 
 /// A line of the stream.
 #[derive(Debug, Serialize)]
@@ -29,6 +29,9 @@ pub(crate) async fn run(app: &App, args: &EventsArgs) -> Result<Code> {
     let mut page = queue.store().events(None, args.limit).await?;
     // The first page is the newest part of a longer history; what lies before it is not a gap.
     page.resync = false;
+    if !args.follow {
+        return list(app, &page.events, args.process.as_deref());
+    }
     let mut last = 0;
     loop {
         if page.resync {
@@ -36,12 +39,11 @@ pub(crate) async fn run(app: &App, args: &EventsArgs) -> Result<Code> {
         }
         for event in &page.events {
             last = event.id;
-            print(app, event, args.process.as_deref())?;
+            if let Some(event) = shown(event, args.process.as_deref()) {
+                print(app, &event)?;
+            }
         }
         let more = !page.events.is_empty() && last > 0;
-        if !args.follow {
-            return Ok(Code::Ok);
-        }
         if !more {
             changed(&mut changes, None).await;
         }
@@ -50,16 +52,34 @@ pub(crate) async fn run(app: &App, args: &EventsArgs) -> Result<Code> {
     }
 }
 
-fn print(app: &App, event: &Event, process: Option<&str>) -> Result<()> {
+/// What there is, without waiting for more.
+fn list(app: &App, events: &[Event], process: Option<&str>) -> Result<Code> {
+    let events: Vec<Event> = events.iter().filter_map(|event| shown(event, process)).collect();
+    if events.is_empty() {
+        app.out.note("there are no events");
+    }
+    if app.out.format == Format::Json {
+        app.out.items(&events.iter().map(Line::Change).collect::<Vec<_>>())?;
+    } else {
+        events.iter().try_for_each(|event| print(app, event))?;
+    }
+    Ok(Code::Ok)
+}
+
+fn print(app: &App, event: &Event) -> Result<()> {
+    app.out.stream(&Line::Change(event), || text(app, event))
+}
+
+/// An event with the changes that are asked for; none without any.
+fn shown(event: &Event, process: Option<&str>) -> Option<Event> {
     let belongs = |change: &Change| {
         process.is_none_or(|process| change.process_id.as_ref().is_some_and(|id| id.as_str() == process))
     };
-    let shown: Vec<Change> = event.changes.iter().filter(|change| belongs(change)).cloned().collect();
-    if shown.is_empty() && (process.is_some() || event.more == 0) {
-        return Ok(());
+    let changes: Vec<Change> = event.changes.iter().filter(|change| belongs(change)).cloned().collect();
+    if changes.is_empty() && (process.is_some() || event.more == 0) {
+        return None;
     }
-    let event = Event { changes: shown, ..event.clone() };
-    app.out.stream(&Line::Change(&event), || text(app, &event))
+    Some(Event { changes, ..event.clone() })
 }
 
 fn text(app: &App, event: &Event) -> String {

@@ -4,6 +4,7 @@ use std::io::{IsTerminal as _, Read as _, stdin};
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;
+use serde_json::json;
 
 use crate::app::App;
 use crate::args::KeysCommand;
@@ -39,6 +40,7 @@ pub(crate) fn run(app: &App, command: &KeysCommand) -> Result<Code> {
             stdin().lock().take(INPUT_BYTES_MAX).read_to_string(&mut text).context("reading the key")?;
             let path = keys.set(profile, &text)?;
             app.out.note(format_args!("stored in {}, readable by you alone", path.display()));
+            app.out.one(&json!({ "profile": profile, "file": path }), String::new)?;
             Ok(Code::Ok)
         }
         KeysCommand::Rm { profile } => {
@@ -48,6 +50,7 @@ pub(crate) fn run(app: &App, command: &KeysCommand) -> Result<Code> {
                 );
             }
             app.out.note(format_args!("the key for {profile} is removed"));
+            app.out.one(&json!({ "removed": profile }), String::new)?;
             Ok(Code::Ok)
         }
     }

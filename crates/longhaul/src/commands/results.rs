@@ -59,6 +59,10 @@ pub(crate) async fn run(app: &App, args: &ResultsArgs) -> Result<Code> {
         queue.store().verify().await?;
     }
     report(app, &queue, &process, count).await?;
+    if let Some(file) = &args.out {
+        let told = json!({ "process": process.as_str(), "file": file, "results": count, "failed": failed });
+        app.out.one(&told, String::new)?;
+    }
     Ok(if failed > 0 { Code::JobsFailed } else { Code::Ok })
 }
 

@@ -4,8 +4,7 @@
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
-use longhaul_llm::NanoUsd;
-use longhaul_pipelines::bulk::{Bulk, NewRequest, Run, RunId, Submission, gate, manage};
+use longhaul_pipelines::bulk::{Bulk, Estimate, NewRequest, Progress, Run, RunId, Submission, gate, manage};
 use longhaul_queue::Worker;
 
 use super::interrupts::{EndAtOnce, Interrupts};
@@ -26,7 +25,10 @@ mod outage;
 mod settings;
 
 use finish::Took;
-pub(crate) use finish::{Answers, consume, print_summary, spending, way_out, write_answers};
+pub(crate) use finish::{
+    Answers, STDOUT, budget_way_out, consume, form_of, print_object, print_summary, spending, way_out,
+    write_answers,
+};
 pub(crate) use follow::{Shown, code_of, show};
 pub(crate) use settings::shown_model;
 
@@ -87,13 +89,17 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
         Shown::Ended(progress) => {
             let took = Took { time: started.elapsed(), all: !resumed };
             let code = finish::finish(app, args, &bulk, (&run, &prompts), &progress, took).await?;
-            if args.sample.is_some() && !args.consume {
-                estimate_all(app, &bulk, &run, prompts, pick).await?;
+            let estimate = estimate_all(app, args, &bulk, &run, (prompts, pick)).await?;
+            if args.out.is_some() || !progress.status.is_end() {
+                print_object(app, &run, &progress, estimate.as_ref())?;
             }
             Ok(code)
         }
         Shown::NeverReached => Err(never_reached(&bulk, &run).await?.into()),
-        Shown::Interrupted => Ok(interrupted(app, &id, unstored)),
+        Shown::Interrupted => {
+            print_object(app, &run, &Progress::of(&bulk, &id, &run.settings).await?, None)?;
+            Ok(interrupted(app, &id, unstored))
+        }
         Shown::WorkerEnded => Err(worker_ended(&id).into()),
     }
 }
@@ -113,9 +119,19 @@ async fn never_reached(bulk: &Bulk, run: &Run) -> Result<Failure> {
     Ok(provider_outage::unreached(&route, run.id.as_str(), why))
 }
 
-async fn estimate_all(app: &App, bulk: &Bulk, run: &Run, prompts: Prompts, pick: Pick) -> Result<()> {
+/// After a sample: what all prompts will cost.
+async fn estimate_all(
+    app: &App,
+    args: &RunArgs,
+    bulk: &Bulk,
+    run: &Run,
+    (prompts, pick): (Prompts, Pick),
+) -> Result<Option<Estimate>> {
+    if args.sample.is_none() || args.consume {
+        return Ok(None);
+    }
     let all = prompts.picking(Pick { sample: None, ..pick });
-    estimate::of_all(app, bulk, run, &all).await
+    Ok(Some(estimate::of_all(app, bulk, run, &all).await?))
 }
 
 /// Starts a worker for this run alone.
@@ -169,6 +185,8 @@ async fn stop(working: Option<Working>) -> Result<u64> {
 async fn half_stored(app: &App, bulk: &Bulk, id: &RunId, working: Option<Working>) -> Result<Code> {
     let unstored = stop(working).await?;
     let stored = bulk.queue().process(&id.process()).await?.total();
+    let run = Run::get(bulk.queue(), id).await?;
+    print_object(app, &run, &Progress::of(bulk, id, &run.settings).await?, None)?;
     app.out.note(format_args!("{} of {id} are stored so far", counted(stored, "request")));
     if unstored > 0 {
         return Ok(interrupted(app, id, unstored));

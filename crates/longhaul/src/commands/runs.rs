@@ -1,6 +1,5 @@
 //! `runs …`: runs that are stored, by whatever process they were submitted.
 
-use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,14 +11,16 @@ use longhaul_pipelines::bulk::{Bulk, Progress, Run, RunId, manage};
 use longhaul_queue::{Job, State, Timestamp};
 use serde::Serialize;
 
-use super::run::{Answers, code_of, print_summary, show, write_answers};
-use super::workers::SILENT_AFTER;
+use super::run::{
+    Answers, STDOUT, code_of, form_of, print_object, print_summary, show, shown_model, write_answers,
+};
+use super::workers::served;
 use crate::app::App;
 use crate::args::{Decision, RunsCommand, SpendingArgs};
 use crate::exit::{Code, Failure};
+use crate::models;
 use crate::output::{Cell, Table, counted, duration, grouped};
 use crate::prompts::Form;
-use crate::{answers, models, parse};
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, command: &RunsCommand) -> Result<Code> {
@@ -69,6 +70,11 @@ pub(crate) async fn run(app: &App, command: &RunsCommand) -> Result<Code> {
             if *consume {
                 super::run::consume(&bulk, &run.id).await?;
             }
+            if let Some(out) = out {
+                let told =
+                    serde_json::json!({ "id": run.id.as_str(), "file": out, "failed": written.failed });
+                app.out.one(&told, String::new)?;
+            }
             Ok(if written.failed > 0 { Code::JobsFailed } else { Code::Ok })
         }
         RunsCommand::Resolve { id, decision } => resolve(app, &bulk, id, decision).await,
@@ -88,12 +94,14 @@ async fn wait(app: &App, bulk: &Bulk, run: &Run, timeout: Option<Duration>) -> R
         Some(timeout) => match tokio::time::timeout(timeout, shown).await {
             Ok(progress) => progress?,
             Err(_) => {
+                print_object(app, run, &Progress::of(bulk, &run.id, &run.settings).await?, None)?;
                 app.out.note("the wait timed out; the run goes on");
                 return Ok(Code::TimedOut);
             }
         },
     };
-    print_summary(app, run, &progress, None)?;
+    print_summary(app, run, &progress, None);
+    print_object(app, run, &progress, None)?;
     Ok(code_of(&progress))
 }
 
@@ -117,7 +125,7 @@ async fn found(bulk: &Bulk, name: &str) -> Result<Run> {
 fn tell_lost_columns(app: &App, run: &Run, out: Option<&Path>) {
     let source = &run.settings.source;
     let form = Form::named(&source.form);
-    let written = answers::Form::choose(out.unwrap_or(Path::new("-")), form, None);
+    let written = form_of(app, out.unwrap_or(Path::new(STDOUT)), form, None);
     if !(form.is_table() && written.is_table()) {
         return;
     }
@@ -145,17 +153,9 @@ struct Line {
     progress: Progress,
 }
 
-/// The queues that living workers serve.
-async fn served(bulk: &Bulk) -> Result<HashSet<String>> {
-    let now = bulk.queue().clock().now();
-    let workers = bulk.queue().store().workers(now).await?;
-    let living = workers.into_iter().filter(|worker| now.since(worker.seen_at) <= SILENT_AFTER);
-    Ok(living.flat_map(|worker| worker.queues).collect())
-}
-
 async fn ls(app: &App, bulk: &Bulk, limit: usize) -> Result<Code> {
     let page = Run::list(bulk.queue(), None, limit).await?;
-    let served = served(bulk).await?;
+    let served = served(bulk.queue()).await?;
     let mut lines = Vec::with_capacity(page.items.len());
     for job in page.items {
         let Some(process) = &job.process_id else { continue };
@@ -183,7 +183,7 @@ async fn ls(app: &App, bulk: &Bulk, limit: usize) -> Result<Code> {
                 Cell::new(status_word(progress, line.served)),
                 Cell::new(format!("{}/{}", grouped(progress.ended()), grouped(progress.total))),
                 Cell::new(grouped(progress.failed)),
-                Cell::new(&line.model),
+                Cell::new(shown_model(&line.model)),
                 Cell::new(progress.mode.to_string()),
                 Cell::new(cost(progress)),
                 Cell::new(&line.source),
@@ -192,6 +192,9 @@ async fn ls(app: &App, bulk: &Bulk, limit: usize) -> Result<Code> {
         }
         table
     })?;
+    if lines.is_empty() {
+        app.out.note("there are no runs; start one: longhaul run FILE");
+    }
     Ok(Code::Ok)
 }
 
@@ -211,7 +214,7 @@ fn cost(progress: &Progress) -> String {
 
 async fn show_one(app: &App, bulk: &Bulk, run: &Run) -> Result<Code> {
     let progress = Progress::of(bulk, &run.id, &run.settings).await?;
-    let served = served(bulk).await?.contains(run.id.as_str());
+    let served = served(bulk.queue()).await?.contains(run.id.as_str());
     let eta = eta_seconds(bulk, run, &progress).await?;
     let mut batches = Vec::new();
     let mut found = manage::batches(bulk, &run.id).await?;
@@ -241,7 +244,7 @@ async fn show_one(app: &App, bulk: &Bulk, run: &Run) -> Result<Code> {
                 settings.source.name,
                 counted(settings.source.requests, "request")
             ),
-            format!("model        {} by profile {}", settings.model, settings.profile),
+            format!("model        {} by profile {}", shown_model(&settings.model), settings.profile),
             format!("mode         {}", settings.mode),
             format!("started      {}", app.out.detail_time(run.job.created_at, now)),
             format!(
@@ -333,7 +336,7 @@ async fn resume(app: &App, bulk: &Bulk, id: &str, spending: &SpendingArgs) -> Re
     models::set_limits(bulk.llm(), run.id.as_str(), spending).await?;
     let opened = manage::resume(bulk, &run.id).await?;
     app.out.hint("answer it with longhaul work --drain");
-    said(app, &run.id, "resumed", format!("{} goes on (of its jobs, {opened} were held)", run.id))
+    said(app, &run.id, "resumed", format!("{} goes on (jobs that were held: {opened})", run.id))
 }
 
 async fn resolve(app: &App, bulk: &Bulk, id: &str, decision: &Decision) -> Result<Code> {

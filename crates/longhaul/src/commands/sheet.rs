@@ -8,6 +8,7 @@ use longhaul_pipelines::scoring::{Scoring, SheetId, Status, manage};
 use serde::Serialize;
 
 use super::runs::adaptive_text;
+use super::workers::served;
 use crate::app::App;
 use crate::args::SheetCommand;
 use crate::exit::{Code, Failure};
@@ -42,7 +43,7 @@ pub(crate) async fn run(app: &App, command: &SheetCommand) -> Result<Code> {
             models::set_limits(scoring.llm(), id.as_str(), spending).await?;
             let opened = manage::resume(&scoring, &id).await?;
             app.out.note(format_args!("{id} goes on (jobs that were held: {opened})"));
-            score::work_on(app, &scoring, &id, *detach).await
+            score::work_on(app, &scoring, &id, score::Ending::of(*detach)).await
         }
         SheetCommand::Cancel { id } => {
             let sheet = found(&scoring, id).await?;
@@ -88,17 +89,21 @@ struct Line {
     source: String,
     model: String,
     made_at: longhaul_queue::Timestamp,
+    /// Whether a worker serves it now; otherwise nothing moves.
+    served: bool,
     #[serde(flatten)]
     status: Status,
 }
 
 async fn ls(app: &App, scoring: &Scoring, limit: usize) -> Result<Code> {
     let mut lines = Vec::new();
+    let served = served(scoring.queue()).await?;
     for sheet in scoring.tables().list(limit).await? {
         lines.push(Line {
             source: summary::source_of(&sheet),
             model: sheet.settings.model.model.clone(),
             made_at: sheet.made_at,
+            served: served.contains(&sheet.id),
             status: Status::of(scoring, &sheet).await?,
         });
     }
@@ -108,7 +113,7 @@ async fn ls(app: &App, scoring: &Scoring, limit: usize) -> Result<Code> {
             let Status { units, spent, .. } = &line.status;
             table.row(vec![
                 Cell::new(&line.status.id),
-                Cell::new(line.status.state.as_str()),
+                Cell::new(summary::state_word(&line.status, line.served)),
                 Cell::quantity(format!("{}/{}", grouped(units.answered()), grouped(units.total))),
                 Cell::number(units.failed),
                 Cell::quantity(summary::cost_text(spent)),
@@ -119,6 +124,9 @@ async fn ls(app: &App, scoring: &Scoring, limit: usize) -> Result<Code> {
         }
         table
     })?;
+    if lines.is_empty() {
+        app.out.note("there are no sheets; make one: longhaul sheet score TABLE …");
+    }
     Ok(Code::Ok)
 }
 
@@ -127,6 +135,8 @@ async fn ls(app: &App, scoring: &Scoring, limit: usize) -> Result<Code> {
 struct Shown {
     source: String,
     settings: longhaul_pipelines::scoring::SheetSettings,
+    /// Whether a worker serves it now.
+    served: bool,
     #[serde(flatten)]
     status: Status,
     adaptive_concurrency: Option<AdaptiveConcurrency>,
@@ -153,6 +163,7 @@ async fn show(app: &App, scoring: &Scoring, id: Option<&str>, chunks: usize) -> 
         chunk_table: status::chunks(scoring, &sheet, 0, chunks).await?,
         blanks: blanks.await?,
         settings: sheet.settings.clone(),
+        served: served(scoring.queue()).await?.contains(&sheet.id),
         status,
     };
     app.out.one(&shown, || text_of(app, &sheet, &shown))?;
@@ -160,7 +171,7 @@ async fn show(app: &App, scoring: &Scoring, id: Option<&str>, chunks: usize) -> 
 }
 
 fn text_of(app: &App, sheet: &StoredSheet, shown: &Shown) -> String {
-    let mut text = summary::lines(sheet, &shown.status);
+    let mut text = summary::lines(sheet, &shown.status, shown.served);
     if let Some(adaptive) = &shown.adaptive_concurrency {
         text += &format!("\nparallel  {}", adaptive_text(app, adaptive));
     }
@@ -233,5 +244,5 @@ async fn retry(app: &App, scoring: &Scoring, id: &str, chunk: Option<u64>, detac
         counted(retried.units, "unit"),
         counted(retried.chunks, "chunk")
     ));
-    score::work_on(app, scoring, &id, detach).await
+    score::work_on(app, scoring, &id, score::Ending::of(detach)).await
 }

@@ -45,6 +45,9 @@ pub(crate) fn run(app: &App, command: &TokensCommand) -> Result<Code> {
                 }
                 table
             })?;
+            if tokens.is_empty() {
+                app.out.note("there are no tokens; add one: longhaul tokens add NAME");
+            }
         }
         TokensCommand::Rm { name } => {
             if !tokens.remove(name).context("removing the token")? {
@@ -52,6 +55,7 @@ pub(crate) fn run(app: &App, command: &TokensCommand) -> Result<Code> {
                     .hint("list them with: longhaul tokens ls")
                     .into());
             }
+            app.out.one(&json!({ "removed": name }), || format!("token {name} removed"))?;
         }
     }
     Ok(Code::Ok)

@@ -12,6 +12,7 @@ mod grammar;
 mod http_worker;
 mod killed_call;
 mod llm;
+mod machine_output;
 mod mcp;
 mod moving;
 mod outputs;

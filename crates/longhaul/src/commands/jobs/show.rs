@@ -8,7 +8,7 @@ use longhaul_queue::{JobDetail, Json, Queue, Timestamp};
 
 use crate::app::{App, resolve};
 use crate::exit::Code;
-use crate::output::{duration, local, plain, plain_lines};
+use crate::output::{Format, duration, local, plain, plain_lines};
 
 /// Past runs shown in text; the rest is in `-o json`.
 const RUNS_SHOWN_MAX: usize = 10;
@@ -147,6 +147,10 @@ pub(super) async fn log(app: &App, queue: &Queue, id: &str, follow: bool) -> Res
     loop {
         changes.mark_unchanged();
         let detail = queue.get(id).await?;
+        if !follow && app.out.format == Format::Json {
+            app.out.items(&detail.log)?;
+            return Ok(Code::Ok);
+        }
         for line in fresh(&printed, &detail.log) {
             app.out.stream(line, || format!("{} {}", app.out.label(&local(line.at)), plain(&line.text)))?;
         }

@@ -31,11 +31,11 @@ pub(crate) async fn of(
 }
 
 /// After a sample: what all prompts will cost.
-pub(super) async fn of_all(app: &App, bulk: &Bulk, sample: &Run, prompts: &Prompts) -> Result<()> {
+pub(super) async fn of_all(app: &App, bulk: &Bulk, sample: &Run, prompts: &Prompts) -> Result<Estimate> {
     let settings = &sample.settings;
     let route = bulk.llm().route(&settings.profile, &settings.model).await?;
     let estimate = of(prompts, Some(bulk.queue()), bulk.llm(), (settings, &route)).await?;
-    let Some(cost) = estimate.cost(settings.mode) else { return Ok(()) };
+    let Some(cost) = estimate.cost(settings.mode) else { return Ok(estimate) };
     let prompts = match estimate.answered {
         0 => format!("all {} prompts", grouped(estimate.requests)),
         answered => {
@@ -48,7 +48,7 @@ pub(super) async fn of_all(app: &App, bulk: &Bulk, sample: &Run, prompts: &Promp
     };
     let (cost, basis) = (about(cost), estimate.basis_text());
     app.out.note(format_args!("{prompts} cost {cost}, {basis}: repeat the command without --sample"));
-    Ok(())
+    Ok(estimate)
 }
 
 /// One amount is about right; a range says so itself.

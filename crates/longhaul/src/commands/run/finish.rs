@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use anyhow::Result;
 use longhaul_pipelines::bulk::gate::Held;
-use longhaul_pipelines::bulk::{Bulk, Progress, Run, RunId, manage};
+use longhaul_pipelines::bulk::{Bulk, Estimate, Progress, Run, RunId, manage};
 use longhaul_queue::job::JobResult;
 use longhaul_queue::limits::PAGE_MAX;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::follow::code_of;
 use crate::answers::{self, ErrorInfo, Item, Outcome};
 use crate::app::App;
 use crate::args::RunArgs;
-use crate::exit::Code;
-use crate::output::{counted, grouped, short_count};
+use crate::exit::{self, Code, Failure};
+use crate::output::{Format, counted, grouped, short_count};
 use crate::outputs;
 use crate::prompts::{Form, Prompts};
 
@@ -40,6 +40,26 @@ pub(crate) struct Written {
     pub(crate) cut_off: u64,
     /// Why the first of them has no answer.
     pub(crate) first_error: Option<String>,
+}
+
+/// What a program is told about a run.
+#[derive(Serialize)]
+struct RunView<'a> {
+    id: &'a str,
+    progress: &'a Progress,
+    /// After a sample: what all prompts will cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    estimate: Option<&'a Estimate>,
+}
+
+/// Tells programs how far a run is; people are told on stderr.
+pub(crate) fn print_object(
+    app: &App,
+    run: &Run,
+    progress: &Progress,
+    estimate: Option<&Estimate>,
+) -> Result<()> {
+    app.out.one(&RunView { id: run.id.as_str(), progress, estimate }, String::new)
 }
 
 /// Writes the answers and says what they cost.
@@ -73,7 +93,7 @@ pub(super) async fn finish(
             ));
         }
     }
-    print_summary(app, run, progress, Some(took))?;
+    print_summary(app, run, progress, Some(took));
     if ended && args.consume {
         consume(bulk, &run.id).await?;
         app.out.note(format_args!("{} is consumed", run.id));
@@ -95,11 +115,24 @@ pub(crate) async fn write_answers(
     run: &Run,
     answers: &Answers<'_>,
 ) -> Result<Written> {
+    let written = try_write_answers(app, bulk, run, answers).await;
+    written.map_err(|error| {
+        if exit::is_closed_pipe(&error) || exit::hint_of(&error).is_some() {
+            return error;
+        }
+        let id = &run.id;
+        Failure::new(exit::code_of(&error), format!("{error:#}; the answers of {id} are stored"))
+            .hint(format_args!("get them without asking again: longhaul runs results {id} --out FILE"))
+            .into()
+    })
+}
+
+async fn try_write_answers(app: &App, bulk: &Bulk, run: &Run, answers: &Answers<'_>) -> Result<Written> {
     let places = [("--out", answers.out), ("--errors", answers.errors)];
     if !answers.force {
         outputs::refuse_foreign(bulk.queue(), run.id.as_str(), &places).await?;
     }
-    let mut writer = answers::Answers::create(options(run, answers))?;
+    let mut writer = answers::Answers::create(options(app, run, answers))?;
     let mut rows = answers.prompts.map(Prompts::lines).transpose()?;
     let mut written = Written::default();
     let (mut after, mut next_row) = (0, 0);
@@ -142,11 +175,27 @@ pub(crate) async fn write_answers(
     Ok(written)
 }
 
+/// How the command line names stdout.
+pub(crate) const STDOUT: &str = "-";
 /// How an answer says that it was cut off.
 const CUT_OFF: &str = "length";
 
-fn options(run: &Run, answers: &Answers<'_>) -> answers::Options {
-    let out = answers.out.unwrap_or(Path::new("-")).to_owned();
+/// The form of answers. Who asks for JSON on stdout gets JSON lines there, whatever the prompts came from.
+pub(crate) fn form_of(app: &App, out: &Path, input: Form, delimiter: Option<u8>) -> answers::Form {
+    match app.out.format {
+        Format::Json | Format::Jsonl if out == Path::new(STDOUT) => answers::Form::json(input),
+        Format::Json | Format::Jsonl | Format::Text | Format::None => {
+            answers::Form::choose(out, input, delimiter)
+        }
+    }
+}
+
+fn options(app: &App, run: &Run, answers: &Answers<'_>) -> answers::Options {
+    let out = match answers.out {
+        Some(out) => out,
+        None if app.out.format == Format::None => Path::new("/dev/null"),
+        None => Path::new(STDOUT),
+    };
     let (form, delimiter) = match answers.prompts {
         Some(prompts) => (prompts.form(), prompts.delimiter()),
         None => (Form::named(&run.settings.source.form), None),
@@ -154,8 +203,8 @@ fn options(run: &Run, answers: &Answers<'_>) -> answers::Options {
     let properties = run.settings.schema.as_ref().and_then(|schema| schema.get("properties")?.as_object());
     let properties = properties.map_or_else(Vec::new, |properties| properties.keys().cloned().collect());
     answers::Options {
-        form: answers::Form::choose(&out, form, delimiter),
-        out,
+        form: form_of(app, out, form, delimiter),
+        out: out.to_owned(),
         errors: answers.errors.map(Path::to_owned),
         properties,
         endpoint: run.settings.endpoint,
@@ -194,8 +243,8 @@ pub(crate) struct Took {
     pub(super) all: bool,
 }
 
-/// What a run did and cost, on stderr; as an object on stdout where answers went to a file.
-pub(crate) fn print_summary(app: &App, run: &Run, progress: &Progress, took: Option<Took>) -> Result<()> {
+/// What a run did and cost, on stderr.
+pub(crate) fn print_summary(app: &App, run: &Run, progress: &Progress, took: Option<Took>) {
     let mut parts = vec![format!("{} answered", grouped(progress.completed))];
     let open = progress.total - progress.ended().min(progress.total);
     for (count, word) in [(progress.failed, "failed"), (progress.cancelled, "cancelled"), (open, "open")] {
@@ -229,7 +278,6 @@ pub(crate) fn print_summary(app: &App, run: &Run, progress: &Progress, took: Opt
         }
         (None, _) => {}
     }
-    Ok(())
 }
 
 /// Lines about money and tokens.

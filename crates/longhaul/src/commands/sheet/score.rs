@@ -10,7 +10,8 @@ use longhaul_pipelines::scoring::status::SheetState;
 use longhaul_pipelines::scoring::tables::StoredSheet;
 use longhaul_pipelines::scoring::{ChunkScheduler, Error, Scoring, SheetId, SheetSettings, Status, manage};
 use longhaul_queue::Worker;
-use serde_json::json;
+use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::{follow, settings, summary};
 use crate::app::App;
@@ -61,6 +62,7 @@ pub(super) async fn run(app: &App, args: &SheetScoreArgs) -> Result<Code> {
         introduce(app, &id, &estimate, max_cost);
     } else if args.dry_run {
         app.out.note(format_args!("{id} is there already: the same command goes on with it"));
+        app.out.one(&json!({ "id": id.as_str(), "exists": true }), String::new)?;
         return Ok(Code::Ok);
     } else {
         app.out.note(format_args!("going on with {id}"));
@@ -71,7 +73,12 @@ pub(super) async fn run(app: &App, args: &SheetScoreArgs) -> Result<Code> {
     if known.is_some() {
         go_on(app, &scoring, &id, &target).await?;
     }
-    let code = work_on(app, &scoring, &id, args.detach).await?;
+    let ending = match (args.detach, args.sample) {
+        (true, _) => Ending::Detached,
+        (false, Some(_)) => Ending::Sample,
+        (false, None) => Ending::Whole,
+    };
+    let code = work_on(app, &scoring, &id, ending).await?;
     sharing.end().await;
     if known
         .is_some_and(|sheet| sheet.exported.is_some() && matches!(sheet.settings.source, Source::Google(_)))
@@ -81,8 +88,8 @@ pub(super) async fn run(app: &App, args: &SheetScoreArgs) -> Result<Code> {
              cells that are there are kept and not paid for"
         ));
     }
-    if args.sample.is_some() && !args.detach {
-        show_sample(app, &scoring, &scoring.tables().get(id.as_str()).await?).await?;
+    if ending == Ending::Sample {
+        app.out.hint("answers are kept: score the whole table with --out FILE instead of --sample");
     }
     Ok(code)
 }
@@ -136,9 +143,26 @@ async fn go_on(app: &App, scoring: &Scoring, id: &SheetId, target: &Target) -> R
     Ok(())
 }
 
+/// How a command is done with a sheet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// A worker goes on with it.
+    Detached,
+    /// It is scored to its end.
+    Whole,
+    /// The same, and its rows are shown.
+    Sample,
+}
+
+impl Ending {
+    pub(super) const fn of(detach: bool) -> Self {
+        if detach { Self::Detached } else { Self::Whole }
+    }
+}
+
 /// Works on a sheet until it ends, is held, or somebody presses Ctrl-C.
-pub(super) async fn work_on(app: &App, scoring: &Scoring, id: &SheetId, detach: bool) -> Result<Code> {
-    if detach {
+pub(super) async fn work_on(app: &App, scoring: &Scoring, id: &SheetId, ending: Ending) -> Result<Code> {
+    if ending == Ending::Detached {
         app.out.one(&json!({ "id": id.as_str() }), || id.to_string())?;
         app.out.hint(format_args!("do it with longhaul work, look at it with longhaul sheet status {id}"));
         return Ok(Code::Ok);
@@ -161,6 +185,8 @@ pub(super) async fn work_on(app: &App, scoring: &Scoring, id: &SheetId, detach: 
             interrupts.drain(app, &mut working).await;
             working.stop().await?;
             scoring.llm().save_learnt().await;
+            let status = Status::of(scoring, &scoring.tables().get(id.as_str()).await?).await?;
+            app.out.one(&status, String::new)?;
             app.out.note(format_args!("interrupted; nothing is lost, {id} is stored"));
             app.out.hint("go on with the same command, or in the background: longhaul work");
             return Ok(Code::Interrupted);
@@ -180,21 +206,34 @@ pub(super) async fn work_on(app: &App, scoring: &Scoring, id: &SheetId, detach: 
         // Whoever cancelled it wrote what there was by then; what was under way has come to its end since.
         manage::export_all(scoring, id).await?;
     }
+    tell_end(app, scoring, id, ending).await
+}
+
+/// Says what became of a sheet.
+async fn tell_end(app: &App, scoring: &Scoring, id: &SheetId, ending: Ending) -> Result<Code> {
     let sheet = scoring.tables().get(id.as_str()).await?;
     let status = Status::of(scoring, &sheet).await?;
-    app.out.one(&status, || summary::lines(&sheet, &status))?;
-    if status.units.failed > 0 {
-        app.out.hint(format_args!(
-            "see why: longhaul sheet status {id}; try them again: longhaul sheet retry {id}"
-        ));
-    }
-    if status.state == SheetState::Cancelled {
-        app.out.hint(format_args!("go on after all: longhaul sheet retry {id}"));
-    }
-    if status.state == SheetState::Held {
-        app.out.hint(format_args!("go on once the cause is gone: longhaul sheet resume {id}"));
+    let rows = match ending {
+        Ending::Sample => Some(sample(scoring, &sheet).await?),
+        Ending::Detached | Ending::Whole => None,
+    };
+    app.out.one(&Ended { status: &status, sample: rows.as_deref() }, || {
+        let rows = rows.iter().flatten().map(|row| format!("\n{}", row.text()));
+        rows.fold(summary::lines(&sheet, &status, true), |text, row| text + &row)
+    })?;
+    if let Some(hint) = summary::way_out(&status) {
+        app.out.hint(hint);
     }
     Ok(summary::code_of(&status))
+}
+
+/// A sheet for programs, with the rows of a sample.
+#[derive(Serialize)]
+struct Ended<'a> {
+    #[serde(flatten)]
+    status: &'a Status,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sample: Option<&'a [SampleRow]>,
 }
 
 fn describe(app: &App, id: &SheetId, estimate: &Estimate, max_cost: Option<NanoUsd>) -> Result<Code> {
@@ -243,30 +282,35 @@ fn words(estimate: &Estimate) -> String {
     )
 }
 
-/// The rows of a sample with their scores.
-async fn show_sample(app: &App, scoring: &Scoring, sheet: &StoredSheet) -> Result<()> {
-    let rows = manage::rows(scoring, sheet, 0, sheet.settings.limit.unwrap_or(1).min(1_000)).await?;
-    let names: Vec<&str> = sheet.plan.targets.iter().map(|target| target.name.as_str()).collect();
-    for (number, row) in &rows {
-        let cells: serde_json::Map<_, _> = names
-            .iter()
-            .zip(&row.cells)
-            .map(|(name, cell)| ((*name).to_owned(), cell.clone().unwrap_or_default()))
-            .collect();
-        let line = json!({ "row": number + 1, "text": row.text, "cells": cells });
-        app.out.stream(&line, || {
-            let text: String = plain(&row.text).chars().take(TEXT_SHOWN).collect();
-            let cells = names.iter().zip(&row.cells).map(|(name, cell)| {
-                let value = match cell {
-                    Some(serde_json::Value::String(text)) => plain(text),
-                    Some(value) => value.to_string(),
-                    None => "blank".to_owned(),
-                };
-                format!("{name} {value}")
-            });
-            format!("row {}: {text}\n  {}", number + 1, cells.collect::<Vec<_>>().join(" · "))
-        })?;
+/// A row of a sample with its scores.
+#[derive(Serialize)]
+struct SampleRow {
+    /// From 1.
+    row: u64,
+    text: String,
+    /// By the names of their columns; `null` is blank.
+    cells: serde_json::Map<String, Value>,
+}
+
+impl SampleRow {
+    fn text(&self) -> String {
+        let text: String = plain(&self.text).chars().take(TEXT_SHOWN).collect();
+        let cells = self.cells.iter().map(|(name, cell)| match cell {
+            Value::String(text) => format!("{name} {}", plain(text)),
+            Value::Null => format!("{name} blank"),
+            value => format!("{name} {value}"),
+        });
+        format!("row {}: {text}\n  {}", self.row, cells.collect::<Vec<_>>().join(" · "))
     }
-    app.out.hint("answers are kept: score the whole table with --out FILE instead of --sample");
-    Ok(())
+}
+
+async fn sample(scoring: &Scoring, sheet: &StoredSheet) -> Result<Vec<SampleRow>> {
+    let rows = manage::rows(scoring, sheet, 0, sheet.settings.limit.unwrap_or(1).min(1_000)).await?;
+    let names = sheet.plan.targets.iter().map(|target| target.name.clone());
+    let rows = rows.into_iter().map(|(number, row)| SampleRow {
+        row: number + 1,
+        cells: names.clone().zip(row.cells.into_iter().map(Option::unwrap_or_default)).collect(),
+        text: row.text,
+    });
+    Ok(rows.collect())
 }

@@ -8,6 +8,7 @@ use longhaul_pipelines::scoring::settings::{Source, Target};
 use longhaul_pipelines::scoring::status::SheetState;
 use longhaul_pipelines::scoring::tables::StoredSheet;
 
+use crate::commands::run::budget_way_out;
 use crate::exit::Code;
 use crate::output::{counted, duration, grouped, short_count};
 
@@ -37,12 +38,35 @@ pub(super) fn code_of(status: &Status) -> Code {
     }
 }
 
+/// What a person can do about a sheet that is not complete.
+pub(super) fn way_out(status: &Status) -> Option<String> {
+    let (id, message) = (&status.id, status.message.as_deref().unwrap_or_default());
+    let resume = format!("longhaul sheet resume {id}");
+    match (status.state, status.held.as_deref()) {
+        (SheetState::Held, Some("budget")) => Some(budget_way_out(message, &resume)),
+        (SheetState::Held, _) => Some(format!("go on once the cause is gone: {resume}")),
+        (SheetState::Cancelled, _) => Some(format!("go on after all: longhaul sheet retry {id}")),
+        _ if status.units.failed > 0 => {
+            Some(format!("see why: longhaul sheet status {id}; try them again: longhaul sheet retry {id}"))
+        }
+        _ => None,
+    }
+}
+
+/// What a sheet does. One that could go on does nothing while no worker serves it.
+pub(super) fn state_word(status: &Status, served: bool) -> &'static str {
+    match status.state {
+        SheetState::Running if !served => "waits for a worker",
+        state => state.as_str(),
+    }
+}
+
 /// A sheet in a few lines.
-pub(super) fn lines(sheet: &StoredSheet, status: &Status) -> String {
+pub(super) fn lines(sheet: &StoredSheet, status: &Status, served: bool) -> String {
     let Status { units, chunks, spent, .. } = status;
     let simulated = if status.simulated { " (simulated)" } else { "" };
     let mut lines = vec![
-        format!("{}  {}", status.id, status.state.as_str()),
+        format!("{}  {}", status.id, state_word(status, served)),
         format!("table     {}", source_of(sheet)),
         format!(
             "model     {}{simulated} by profile {}{}",

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::place::read;
+use crate::place::{Place, Ran, read};
 
 use super::sim::{Desk, Sim};
 
@@ -161,6 +161,50 @@ fn bad_lines_are_named_before_anything_is_sent() {
     desk.run(&["run", "prompts.txt", "--sync", "--schema", "."]).fails(2, &["--schema .", "directory"]);
     desk.run(&["costs", "resolve", "--bill", "abc"]).fails(2, &["--bill", "abc"]);
     assert_eq!((sim.count("calls"), sim.count("batches_created")), (0, 0));
+}
+
+#[test]
+fn an_address_without_its_scheme_is_told_how_to_be_written() {
+    let place = Place::new();
+    place.write("prompts.txt", "one\n");
+    let run = ["run", "prompts.txt", "--model", "m", "--base-url"];
+    place.run(&[&run[..], &["localhost:1234/v1"]].concat()).fails(2, &["write http://localhost:1234/v1"]);
+    for wrong in ["", "http://", "ftp://host"] {
+        place.run(&[&run[..], &[wrong]].concat()).fails(2, &["--base-url", "like http://127.0.0.1"]);
+    }
+    place.run(&["run", "prompts.txt", "--profile", "localhost:1234"]).fails(5, &["--base-url", "http://"]);
+    place.write("longhaul.toml", "[profiles.mine]\nprovider = \"openai\"\nbase_url = \"localhost:1\"\n");
+    let ran = place.run(&["run", "prompts.txt", "--profile", "mine", "--model", "m"]);
+    ran.fails(5, &["profiles.mine.base_url", "write http://localhost:1"]);
+}
+
+#[test]
+fn a_model_that_each_line_names_is_not_shown_as_a_blank() {
+    let sim = Sim::start(&[]);
+    let place = Place::new();
+    let line = json!({"custom_id": "a", "method": "POST", "url": "/v1/chat/completions",
+        "body": {"model": "sim-small", "messages": [{"role": "user", "content": "hi"}]}});
+    place.write("o.jsonl", &format!("{line}\n"));
+    let ran = place.run(&["run", "o.jsonl", "--base-url", &sim.base_url(), "--out", "a.jsonl"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stderr.contains("1 request to the model of each line by profile"), "{ran:?}");
+    assert!(ran.stderr.contains("cost not estimated: each line names its model"), "{ran:?}");
+    assert!(place.ok(&["runs", "ls"]).contains("the model of each line"));
+}
+
+/// What was paid for is not lost with the disk behind stdout.
+#[test]
+fn answers_that_cannot_be_printed_are_told_as_stored() {
+    let sim = Sim::start(&[]);
+    let desk = Desk::at(&sim, 3);
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("a full device");
+    let ran =
+        Ran::from(desk.command(&["run", "prompts.txt"]).stdout(full).output().expect("running longhaul"));
+    let id = desk.run_id();
+    let results = format!("longhaul runs results {id} --out FILE");
+    ran.fails(1, &["No space left", &format!("the answers of {id} are stored"), &results]);
+    desk.ok(&["runs", "results", &id, "--out", "answers.jsonl"]);
+    assert_eq!((desk.answers("answers.jsonl").len(), sim.count("executed")), (3, 3));
 }
 
 #[test]

@@ -55,3 +55,17 @@ fn ten_kills_leave_every_cell_right_and_ask_for_nothing_durable_again() {
         ["status_5xx", "schema_break", "malformed"].iter().all(|kind| count(&stats["faults"][*kind]) > 0)
     );
 }
+
+/// As runs do: its last sign of life was a moment ago, and its process is known to be dead.
+#[test]
+fn a_sheet_whose_command_was_killed_waits_for_a_worker_at_once() {
+    let (sim, desk) = start(r#","latency":{"base_ms":50}"#);
+    write_table(&desk, ROWS, CATEGORIES);
+    let mut run = desk.start(&SCORE);
+    let shown = |word: &str| desk.ok(&["sheet", "ls"]).stdout.contains(word);
+    until("the worker to be heard of", || sim.count("executed") > 0 && shown("running"));
+    run.kill();
+    assert!(shown("waits for a worker") && !shown("running"), "{:?}", desk.ok(&["sheet", "ls"]));
+    assert!(desk.ok(&["sheet", "status"]).stdout.contains("waits for a worker"));
+    assert_eq!(desk.json(&["sheet", "ls"])["items"][0]["served"], false);
+}

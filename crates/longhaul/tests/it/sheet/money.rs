@@ -1,5 +1,7 @@
 //! What a sheet costs: known before, limited, and paid once.
 
+use serde_json::Value;
+
 use super::{SCORE, all_right, start, status, write_table};
 use crate::llm::sim::nanos;
 
@@ -33,7 +35,21 @@ fn a_sheet_stops_before_its_limit_and_goes_on_when_more_is_allowed() {
 }
 
 #[test]
-fn the_estimate_is_within_a_tenth_of_what_a_sheet_costs() {
+fn a_sheet_without_a_price_under_a_budget_is_held_with_one_hint_that_can_be_followed() {
+    let (sim, mut desk) = start("");
+    write_table(&desk, 3, 2);
+    desk.set("LONGHAUL_BUDGET__DAY", "1");
+    let ran = desk.run(&[&SCORE[..], &["--model", "nobody-prices-this"]].concat());
+    ran.fails(7, &["sheet resume sheet-", "--allow-unpriced"]);
+    assert_eq!(ran.stderr.matches("hint:").count(), 1, "{ran:?}");
+    assert_eq!(sim.count("executed"), 0);
+    let id = status(&desk)["id"].as_str().expect("an id").to_owned();
+    desk.ok(&["sheet", "resume", &id, "--allow-unpriced"]);
+    assert_eq!(sim.count("executed"), 3);
+}
+
+#[test]
+fn the_estimate_is_a_range_that_holds_what_a_sheet_costs() {
     for more in [&[][..], &["--batch-size", "3"], &["--range", "-1..1", "--instructions", "Be strict."]] {
         let (_sim, desk) = start("");
         write_table(&desk, ROWS, CATEGORIES);
@@ -70,7 +86,8 @@ fn a_sample_is_shown_and_not_paid_for_again() {
     assert_eq!(ran.stdout.lines().filter(|line| line.starts_with("row ")).count(), 20, "{ran:?}");
     assert!(ran.stdout.contains("cat11 ") && ran.stderr.contains("--out FILE"), "{ran:?}");
     assert_eq!(sim.count("executed"), 40);
-    sample(&["-o", "json"]);
+    let shown: Value = serde_json::from_str(&sample(&["-o", "json"]).stdout).expect("one document");
+    assert_eq!((&shown["state"], shown["sample"].as_array().map(Vec::len)), (&"completed".into(), Some(20)));
     assert_eq!(sim.count("executed"), 40, "the same sample is there already");
     desk.ok(&SCORE);
     all_right(&desk, "scored.csv", ROWS, CATEGORIES);
