@@ -1,6 +1,6 @@
 //! Progress on stderr: a bar on a terminal; off it one `key=value` line every 10 seconds or 5 %.
 
-use longhaul_llm::{NanoUsd, Totals};
+use longhaul_llm::{CostRange, NanoUsd, Totals};
 use std::io::{IsTerminal, stderr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -51,17 +51,21 @@ pub(crate) struct Fact {
 }
 
 impl Fact {
-    /// What was spent, and what is expected in all. What has no price is not nothing.
-    pub(crate) fn cost(spent: &Totals, estimated: Option<NanoUsd>, projected: Option<NanoUsd>) -> Self {
-        let unpriced = spent.unpriced_calls > 0 || (estimated.is_none() && spent.cost == NanoUsd::ZERO);
-        let (value, text) = match projected.or(estimated) {
-            _ if unpriced => ("unpriced".to_owned(), "unpriced".to_owned()),
-            Some(expected) => {
-                (spent.cost.plain(), format!("{} of ~{}", spent.cost.short(), expected.short()))
-            }
-            None => (spent.cost.plain(), spent.cost.short()),
+    /// What was spent, and what is expected in all: as it goes on so far, before that as it was estimated. What has no price is
+    /// not nothing.
+    pub(crate) fn cost(spent: &Totals, estimated: Option<CostRange>, projected: Option<NanoUsd>) -> Self {
+        let name = "cost_usd";
+        if spent.unpriced_calls > 0 || (estimated.is_none() && spent.cost == NanoUsd::ZERO) {
+            return Self { name, value: "unpriced".to_owned(), text: "unpriced".to_owned() };
+        }
+        let expected = projected.map(|cost| CostRange { low: cost, high: cost }).or(estimated);
+        let expected = match expected {
+            Some(cost) if cost.high == NanoUsd::ZERO => String::new(),
+            Some(cost) if cost.is_exact() => format!(" of ~{cost}"),
+            Some(cost) => format!(" of {cost}"),
+            None => String::new(),
         };
-        Self { name: "cost_usd", value, text }
+        Self { name, value: spent.cost.plain(), text: format!("{}{expected}", spent.cost.short()) }
     }
 }
 
@@ -236,6 +240,23 @@ mod tests {
         let status = Status { done: 3, total: 12, failed: 1, running: 2 };
         assert_eq!(message(status, &facts), "1 failed · 38 req/s · $0.37 of ~$0.91 · 2 running");
         assert_eq!(message(Status { failed: 0, ..status }, &[]), "2 running");
+    }
+
+    #[test]
+    fn what_is_expected_is_a_range_until_something_was_paid_and_nothing_where_it_is_free() {
+        let cents = |cents: u64| NanoUsd(cents * 10_000_000);
+        let range = |low, high| Some(CostRange { low: cents(low), high: cents(high) });
+        for (spent, estimated, projected, expected) in [
+            (0, range(20, 160), None, "$0.00 of $0.20 to $1.60"),
+            (0, range(50, 50), None, "$0.00 of ~$0.50"),
+            (40, range(20, 160), Some(cents(80)), "$0.40 of ~$0.80"),
+            (0, range(0, 0), None, "$0.00"),
+            (0, range(0, 0), Some(cents(0)), "$0.00"),
+            (0, None, None, "unpriced"),
+        ] {
+            let totals = Totals { cost: cents(spent), ..Totals::default() };
+            assert_eq!(Fact::cost(&totals, estimated, projected).text, expected);
+        }
     }
 
     #[test]

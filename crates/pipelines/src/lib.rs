@@ -3,6 +3,7 @@
 pub mod addresses;
 pub mod bulk;
 mod data;
+mod expected;
 mod numbered;
 pub mod scoring;
 pub mod serve;

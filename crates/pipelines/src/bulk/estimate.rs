@@ -10,13 +10,12 @@ use serde_json::Value;
 use super::Result;
 use super::request;
 use super::run::{Expected, Mode, RunSettings};
+use crate::expected::INPUT_SPREAD;
 
 mod lengths;
 
-pub use lengths::{Basis, Lengths};
-
-/// By how much of it an input may differ from what its bytes say, until some of it was counted.
-const INPUT_SPREAD: f64 = 0.1;
+pub use crate::expected::Basis;
+pub use lengths::Lengths;
 
 /// What prompts will cost.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]

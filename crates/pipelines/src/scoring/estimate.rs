@@ -1,9 +1,11 @@
 //! What a sheet will cost, before anything is sent: input is counted from the prompts themselves, output from what an
-//! answer of this shape looks like. Where a sheet was asked the same before, such as a sample, what that one really cost
-//! corrects both.
+//! answer of this shape looks like. Nobody knows that exactly, so the cost is told as a range, as that of runs is. Where a sheet was
+//! asked the same before, such as a sample, what that one really cost makes it one amount.
 
-use longhaul_llm::{Billing, Error as LlmError, NanoUsd, Request, Scope, Usage, tokens};
+use longhaul_llm::{Billing, CostRange, Error as LlmError, NanoUsd, Request, Route, Scope, Usage, tokens};
 use serde::Serialize;
+
+pub use crate::expected::Basis;
 
 use super::layout::Plan;
 use super::prompt::Prompt;
@@ -11,6 +13,7 @@ use super::scheduler;
 use super::settings::{Mode, SheetSettings};
 use super::tables::StoredSheet;
 use super::{Result, Scoring};
+use crate::expected::{self, INPUT_SPREAD};
 
 /// Tokens of an answer: around all scores, for each score, for each reason, for each field of a schema. Digits, points and
 /// commas are tokens of their own, so `0.85,` is four and not its bytes by four.
@@ -18,7 +21,11 @@ const SHAPE: Shape = Shape { answer: 6.0, score: 4.0, reason: 30.0, field: 10.0 
 /// The simulator counts four bytes as a token.
 const SIM_SHAPE: Shape = Shape { answer: 3.25, score: 1.0, reason: 30.0, field: 10.0 };
 
-/// Tokens of the parts of an answer.
+/// Models write numbers and reasons in more or fewer tokens than that.
+const SHAPE_MIN: Shape = Shape { answer: 3.0, score: 1.0, reason: 8.0, field: 0.0 };
+const SHAPE_MAX: Shape = Shape { answer: 10.0, score: 6.0, reason: 60.0, field: 0.0 };
+
+/// Tokens of the parts of an answer. A schema of the user's own tells itself how long its fields may be.
 struct Shape {
     answer: f64,
     score: f64,
@@ -45,14 +52,20 @@ pub struct Estimate {
     pub filled: u64,
     /// Input tokens.
     pub input_tokens: u64,
-    /// Output tokens, assumed.
+    /// Output tokens, at least.
     pub output_tokens: u64,
-    /// Expected; absent without a price.
+    /// Output tokens, at most as expected.
+    pub output_tokens_max: u64,
+    /// What the expected cost is based on: the shape of answers, or an earlier sheet that was asked the same.
+    pub basis: Basis,
+    /// Expected: the lower end; absent without a price.
     pub cost_usd: Option<NanoUsd>,
-    /// The same before what was measured corrected it.
+    /// The upper end.
+    pub cost_max_usd: Option<NanoUsd>,
+    /// One amount by the count of tokens alone. What later sheets cost is measured by it.
     #[serde(skip)]
     pub raw_cost_usd: Option<NanoUsd>,
-    /// Calls of an earlier sheet whose cost corrects the estimate; 0 for none.
+    /// Calls of an earlier sheet whose cost makes it one amount; 0 for none.
     pub measured_calls: u64,
     /// Day of the price.
     pub price_as_of: Option<String>,
@@ -62,15 +75,49 @@ pub struct Estimate {
     pub simulated: bool,
 }
 
+impl Estimate {
+    /// What the sheet is expected to cost.
+    pub fn cost(&self) -> Option<CostRange> {
+        Some(CostRange { low: self.cost_usd?, high: self.cost_max_usd? })
+    }
+
+    /// Adds a request with this many tokens of input.
+    fn add(&mut self, route: &Route, input: u64, output: &OutputTokens) {
+        self.units += 1;
+        self.input_tokens += input;
+        self.output_tokens += output.least;
+        self.output_tokens_max += output.most;
+        let cost = |part: f64, out: u64| {
+            let usage = Usage { fresh_in: (input as f64 * part) as u64, out, ..Usage::default() };
+            route.cost(&usage, Billing::Sync).unwrap_or(NanoUsd::ZERO)
+        };
+        let add = |sum: &mut Option<NanoUsd>, cost| *sum = sum.map(|sum| sum.saturating_add(cost));
+        add(&mut self.cost_usd, cost(1.0 - INPUT_SPREAD, output.least));
+        add(&mut self.cost_max_usd, cost(1.0 + INPUT_SPREAD, output.most));
+        add(&mut self.raw_cost_usd, cost(1.0, output.likely));
+    }
+}
+
+/// Tokens of an answer.
+struct OutputTokens {
+    least: u64,
+    likely: u64,
+    most: u64,
+}
+
 /// Estimates a sheet by reading its table; nothing is kept and nothing is sent.
 pub async fn estimate(scoring: &Scoring, settings: &SheetSettings) -> Result<Estimate> {
     let (plan, mut table) = scheduler::preview(scoring, settings).await?;
     let route = scoring.inner.llm.route(&settings.model.profile, &settings.model.model).await?;
     let sheet = StoredSheet::unmade(settings.clone(), plan);
     let prompt = Prompt::of(&sheet);
+    let priced = route.price().map(|_| NanoUsd::ZERO);
     let mut estimate = Estimate {
         model: route.model().to_owned(),
-        cost_usd: route.price().map(|_| NanoUsd::ZERO),
+        basis: Basis::Schema,
+        cost_usd: priced,
+        cost_max_usd: priced,
+        raw_cost_usd: priced,
         price_as_of: route.price().filter(|_| !route.is_free()).map(|price| price.as_of.to_string()),
         free: route.is_free(),
         simulated: route.is_simulated(),
@@ -92,26 +139,18 @@ pub async fn estimate(scoring: &Scoring, settings: &SheetSettings) -> Result<Est
                 continue;
             }
             let request = Request::Chat(prompt.request(text, block, route.model()));
-            let usage = Usage {
-                fresh_in: tokens::estimate(&request, 1.0),
-                out: output_tokens(&sheet.plan, settings, block, route.is_simulated()),
-                ..Usage::default()
-            };
-            estimate.units += 1;
+            let output = output_tokens(&sheet.plan, settings, block, route.is_simulated());
+            estimate.add(&route, tokens::estimate(&request, 1.0), &output);
             let blank = |target: &usize| !filled.iter().any(|filled| *filled as usize == *target);
             estimate.cells += sheet.targets(block).filter(blank).count() as u64;
-            estimate.input_tokens += usage.fresh_in;
-            estimate.output_tokens += usage.out;
-            let cost = route.cost(&usage, Billing::Sync).unwrap_or(NanoUsd::ZERO);
-            estimate.cost_usd = estimate.cost_usd.map(|sum| sum.saturating_add(cost));
         }
     }
-    estimate.raw_cost_usd = estimate.cost_usd;
     if let (Some(raw @ NanoUsd(1..)), Some((part, calls))) =
-        (estimate.cost_usd, measured(scoring, settings).await?)
+        (estimate.raw_cost_usd, measured(scoring, settings).await?)
     {
         estimate.cost_usd = Some(raw.scaled(part));
-        estimate.measured_calls = calls;
+        estimate.cost_max_usd = estimate.cost_usd;
+        (estimate.basis, estimate.measured_calls) = (Basis::Sample, calls);
     }
     Ok(estimate)
 }
@@ -145,13 +184,20 @@ async fn measured(scoring: &Scoring, settings: &SheetSettings) -> Result<Option<
     Ok(None)
 }
 
-fn output_tokens(plan: &Plan, settings: &SheetSettings, block: u32, simulated: bool) -> u64 {
+fn output_tokens(plan: &Plan, settings: &SheetSettings, block: u32, simulated: bool) -> OutputTokens {
     let categories = plan.block_categories(block, settings.work.block_categories).len() as f64;
-    let Shape { answer, score, reason, field } = if simulated { SIM_SHAPE } else { SHAPE };
-    let tokens = match &settings.mode {
+    let tokens = |Shape { answer, score, reason, field }: Shape| match &settings.mode {
         Mode::Scores => answer + categories * score,
         Mode::Rationale => answer + categories * (score + reason),
         Mode::Free { .. } => plan.targets.len() as f64 * field,
     };
-    tokens as u64
+    let model = &settings.model.model;
+    let (least, most) = match &settings.mode {
+        Mode::Free { schema } => expected::of_schema(schema, model),
+        Mode::Scores | Mode::Rationale => {
+            (tokens(SHAPE_MIN), tokens(SHAPE_MAX) + expected::reasoning_tokens_max(model))
+        }
+    };
+    let likely = tokens(if simulated { SIM_SHAPE } else { SHAPE });
+    OutputTokens { least: least as u64, likely: likely as u64, most: most.ceil() as u64 }
 }

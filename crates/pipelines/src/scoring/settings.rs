@@ -36,7 +36,7 @@ pub struct SheetSettings {
     pub layout: Layout,
     /// What is asked of each text.
     pub mode: Mode,
-    /// What the texts are judged by; the document's layout has them in the sheet itself.
+    /// What the texts are judged by; the fixed layout has them in the sheet itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub categories: Vec<Category>,
     /// Words of the user's own for the model, before ours.
@@ -64,10 +64,13 @@ pub struct SheetSettings {
     /// Labels; spending is counted by them too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// What it was expected to cost.
+    /// What it was expected to cost: the lower end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimate_usd: Option<NanoUsd>,
-    /// The same by the count of tokens alone, without what earlier sheets have cost.
+    /// The upper end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimate_max_usd: Option<NanoUsd>,
+    /// One amount by the count of tokens alone, without what earlier sheets have cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw_estimate_usd: Option<NanoUsd>,
 }

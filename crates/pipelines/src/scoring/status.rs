@@ -1,7 +1,7 @@
 //! Where a sheet stands: units, money, what holds it. One event for bars, pages and logs, read from the store and the
 //! ledger, so every process tells the same.
 
-use longhaul_llm::{Error as LlmError, NanoUsd, Scope, Totals};
+use longhaul_llm::{CostRange, Error as LlmError, NanoUsd, Scope, Totals};
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::store::{Filter, ListRequest};
 use longhaul_queue::{Job, State, Timestamp};
@@ -45,9 +45,12 @@ pub struct Status {
     /// chunk is at work: then every other answer is counted with its unit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_calls: Option<u64>,
-    /// What was expected to be spent.
+    /// What was expected to be spent: the lower end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimated_usd: Option<NanoUsd>,
+    /// The upper end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimated_max_usd: Option<NanoUsd>,
     /// Answers and prices are made up.
     pub simulated: bool,
     /// What its file came to.
@@ -248,9 +251,16 @@ impl Status {
             lost_calls: (!at_work).then(|| spent.calls.saturating_sub(totals.asked)),
             spent,
             estimated_usd: sheet.settings.estimate_usd,
+            // One that was made before there were ranges has one amount.
+            estimated_max_usd: sheet.settings.estimate_max_usd.or(sheet.settings.estimate_usd),
             simulated: inner.llm.is_simulated(&sheet.settings.model.profile, &sheet.settings.model.model),
             exported: sheet.exported,
         })
+    }
+
+    /// What was expected to be spent.
+    pub fn estimated(&self) -> Option<CostRange> {
+        Some(CostRange { low: self.estimated_usd?, high: self.estimated_max_usd? })
     }
 
     /// Whether nothing more happens by itself: it has ended, or a person has to act.

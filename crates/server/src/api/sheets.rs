@@ -177,6 +177,7 @@ pub(super) async fn score_sheet(
         let estimate = estimate::estimate(scoring, &wanted.settings).await;
         let estimate = estimate.map_err(|error| wanted.problem(error))?;
         wanted.settings.estimate_usd = estimate.cost_usd;
+        wanted.settings.estimate_max_usd = estimate.cost_max_usd;
         wanted.settings.raw_estimate_usd = estimate.raw_cost_usd;
     }
     if max_cost.is_some() {
@@ -237,11 +238,21 @@ pub(super) struct EstimateOut {
     filled: u64,
     /// Input tokens, estimated from the bytes.
     input_tokens: u64,
-    /// Output tokens, assumed.
-    output_tokens_assumed: u64,
-    /// Expected, in dollars; absent without a price.
+    /// Output tokens, at least.
+    output_tokens: u64,
+    /// Output tokens, at most as expected.
+    output_tokens_max: u64,
+    /// What the estimate is based on: `schema`, or `sample` after an earlier sheet that was asked the same.
+    #[schema(value_type = String)]
+    basis: estimate::Basis,
+    /// Calls of an earlier sheet that was asked the same, whose cost makes it one amount; 0 for none.
+    measured_calls: u64,
+    /// Expected, in dollars: the lower end; absent without a price.
     #[schema(value_type = Option<f64>)]
     cost_usd: Option<NanoUsd>,
+    /// The upper end.
+    #[schema(value_type = Option<f64>)]
+    cost_max_usd: Option<NanoUsd>,
     /// Day of the price.
     price_as_of: Option<String>,
     /// It is self-hosted and costs nothing.
@@ -270,8 +281,12 @@ pub(super) async fn estimate_sheet(
         cells: estimate.cells,
         filled: estimate.filled,
         input_tokens: estimate.input_tokens,
-        output_tokens_assumed: estimate.output_tokens,
+        output_tokens: estimate.output_tokens,
+        output_tokens_max: estimate.output_tokens_max,
+        basis: estimate.basis,
+        measured_calls: estimate.measured_calls,
         cost_usd: estimate.cost_usd,
+        cost_max_usd: estimate.cost_max_usd,
         price_as_of: estimate.price_as_of,
         free: estimate.free,
         simulated: estimate.simulated,

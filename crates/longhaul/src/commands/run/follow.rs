@@ -94,7 +94,7 @@ fn facts(progress: &RunProgress, rate: f64) -> Vec<Fact> {
     let mut facts = vec![fact("rate", format!("{rate:.1}"), format!("{rate:.0} req/s"))];
     let tokens = spent.usage.total();
     facts.push(fact("tokens", tokens.to_string(), format!("{} tokens", crate::output::short_count(tokens))));
-    facts.push(Fact::cost(spent, progress.estimated_max_usd, progress.projected()));
+    facts.push(Fact::cost(spent, progress.estimated(), progress.projected()));
     for (name, count, text) in [
         ("throttled", spent.throttled, "429s"),
         ("cached", spent.cached, "cached"),

@@ -50,7 +50,7 @@ fn facts(scoring: &Scoring, status: &Status, rate: f64) -> Vec<Fact> {
     let mut facts = vec![fact("rate", format!("{rate:.1}"), format!("{rate:.0} units/s"))];
     let tokens = spent.usage.total();
     facts.push(fact("tokens", tokens.to_string(), format!("{} tokens", short_count(tokens))));
-    facts.push(Fact::cost(spent, status.estimated_usd, status.projected()));
+    facts.push(Fact::cost(spent, status.estimated(), status.projected()));
     for (name, count, text) in [
         ("throttled", spent.throttled, "429s"),
         ("cached", status.units.cached, "cached"),

@@ -18,6 +18,7 @@ use crate::app::App;
 use crate::args::SheetScoreArgs;
 use crate::commands::interrupts::Interrupts;
 use crate::commands::provider_outage::{never_reached, unreached};
+use crate::commands::run::estimate::about;
 use crate::commands::working::{self, Working};
 use crate::exit::{Code, Failure};
 use crate::output::{counted, grouped, plain};
@@ -53,8 +54,8 @@ pub(super) async fn run(app: &App, args: &SheetScoreArgs) -> Result<Code> {
         outputs::refuse_foreign(&queue, id.as_str(), &places).await?;
     }
     if known.as_ref().is_none_or(|sheet| !sheet.read_whole) {
-        let estimate = estimate::estimate(&scoring, &wanted).await?;
-        wanted.estimate_usd = estimate.cost_usd;
+        let estimate = estimate::estimate(&scoring, &wanted).await.map_err(unusable)?;
+        (wanted.estimate_usd, wanted.estimate_max_usd) = (estimate.cost_usd, estimate.cost_max_usd);
         wanted.raw_estimate_usd = estimate.raw_cost_usd;
         if args.dry_run {
             return describe(app, &id, &estimate, max_cost);
@@ -256,16 +257,12 @@ fn introduce(app: &App, id: &SheetId, estimate: &Estimate, max_cost: Option<Nano
 }
 
 fn words(estimate: &Estimate) -> String {
-    let cost = match estimate.cost_usd {
+    let cost = match estimate.cost() {
         _ if estimate.free => "free on this machine".to_owned(),
         Some(cost) if estimate.measured_calls > 0 => {
-            format!(
-                "about {}, by what {} cost before",
-                cost.short(),
-                counted(estimate.measured_calls, "call")
-            )
+            format!("about {cost}, by what {} cost before", counted(estimate.measured_calls, "call"))
         }
-        Some(cost) => format!("about {}", cost.short()),
+        Some(cost) => about(cost),
         None => "unpriced: no price is known for this model".to_owned(),
     };
     let simulated = if estimate.simulated { " (simulated)" } else { "" };

@@ -95,6 +95,7 @@ pub(super) async fn of(
         },
         tags: args.tags.clone(),
         estimate_usd: None,
+        estimate_max_usd: None,
         raw_estimate_usd: None,
     })
 }

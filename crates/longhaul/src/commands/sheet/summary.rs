@@ -149,5 +149,5 @@ fn fallback_text(status: &Status) -> String {
 }
 
 fn estimated(status: &Status) -> String {
-    status.estimated_usd.map_or_else(String::new, |cost| format!(" (estimated {})", cost.short()))
+    status.estimated().map_or_else(String::new, |cost| format!(" (estimated {cost})"))
 }

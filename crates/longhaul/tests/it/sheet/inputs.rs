@@ -127,7 +127,7 @@ fn a_dry_run_asks_nobody_and_keeps_nothing() {
     write_table(&desk, 50, 12);
     let args = [&super::SCORE[..], &["--dry-run", "--max-cost", "2"]].concat();
     let ran = desk.ok(&args);
-    for words in ["600 cells in 100 requests", "50 rows", "about $", "stops before $2.00"] {
+    for words in ["600 cells in 100 requests", "50 rows; $", " to $", "stops before $2.00"] {
         assert!(ran.stdout.contains(words), "{words}: {ran:?}");
     }
     assert!(ran.stderr.contains("nothing was sent"), "{ran:?}");

@@ -55,8 +55,10 @@ fn the_estimate_is_a_range_that_holds_what_a_sheet_costs() {
         write_table(&desk, ROWS, CATEGORIES);
         desk.ok(&[&SCORE[..], more].concat());
         let status = status(&desk);
-        let [estimated, spent] = [&status["estimated_usd"], &status["spent"]["cost_usd"]].map(nanos);
-        assert!(estimated.abs_diff(spent) * 10 <= spent, "{more:?}: {estimated} instead of {spent}");
+        let spent = nanos(&status["spent"]["cost_usd"]);
+        let [low, high] = [&status["estimated_usd"], &status["estimated_max_usd"]].map(nanos);
+        assert!((low..=high).contains(&spent), "{more:?}: {spent} is not between {low} and {high}");
+        assert!(low < high && high < 4 * low, "{more:?}: {low} to {high} says little");
     }
 }
 
@@ -71,6 +73,7 @@ fn after_a_sample_the_estimate_is_within_a_tenth_in_every_mode() {
         score(&["--sample", "20"]);
         score(&["--out", "scored.csv"]);
         let status = status(&desk);
+        assert_eq!(status["estimated_usd"], status["estimated_max_usd"], "{mode:?}: one amount");
         let [estimated, spent] = [&status["estimated_usd"], &status["spent"]["cost_usd"]].map(nanos);
         eprintln!("{mode:?}: {estimated} estimated, {spent} spent");
         assert!(estimated.abs_diff(spent) * 10 <= spent, "{mode:?}: {estimated} instead of {spent}");

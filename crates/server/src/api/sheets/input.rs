@@ -44,7 +44,7 @@ pub(in crate::api) struct SheetIn {
     sheet: Option<String>,
     /// A Google sheet instead of a file. Its scores are written to it as they come.
     google: Option<GoogleIn>,
-    /// Where in the table what stands; by default that of the document, with categories in the heads of their columns.
+    /// Where in the table what stands; by default the fixed layout, with categories in the heads of their columns.
     layout: Option<LayoutIn>,
     /// What the texts are judged by, in the layout `columns`.
     categories: Vec<CategoryIn>,
@@ -178,6 +178,7 @@ impl Wanted {
             cache: asked.cache,
             tags: asked.tags,
             estimate_usd: None,
+            estimate_max_usd: None,
             raw_estimate_usd: None,
         };
         let wanted = Self { settings, file };
