@@ -93,7 +93,7 @@ impl RetryPolicy {
         self
     }
 
-    /// The formula to the millisecond, as the documents have it.
+    /// The formula to the millisecond.
     pub fn without_jitter(mut self) -> Self {
         self.jitter = false;
         self

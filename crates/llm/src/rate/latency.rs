@@ -7,14 +7,14 @@ use tokio::time::Instant;
 
 use super::concurrency::Sample;
 
-/// Calls that should be waiting: so many, and a share of the limit for the noise in the figures.
+/// Calls that should be waiting: this number, and a share of the limit for the noise in the figures.
 const WAITING: f64 = 2.0;
 const WAITING_SHARE: f64 = 0.1;
 /// The new limit goes half the way: what one round says is noisy.
 const STEP: f64 = 0.5;
 /// Below this many answers a mean says little.
 const ROUND_ANSWERS_MIN: f64 = 8.0;
-/// Every so many rounds one is run at a share of the limit, to see what the engine does without load today.
+/// One round in this many is run at a share of the limit, to see what the engine does without load today.
 const PROBE_ROUNDS: u32 = 40;
 const PROBE_SHARE: f64 = 0.5;
 /// Sooner if the limit has fallen to a share of its highest: is there more load, or a slower model?

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::Meter;
 use super::choice::Choice;
-use super::refusals::{Kind, Refused};
+use super::refusals::{Kind, Refused, Unexplained};
 
 #[cfg(test)]
 mod tests;
@@ -32,8 +32,8 @@ const TRY_GROWTH_FAR: f64 = 1.05;
 const TRY_GROWTH_PER_CALL: f64 = 1.06;
 /// The first tries after a limit was met grow by this a second, each further one by its root: it may have been none.
 const TRY_GROWTH_FIRST: f64 = 1.4;
-/// Nothing is tried for so long after the limit was met, and for so many times the pause that it cost. For half of that if it was
-/// met once less than `MET_MAX` times in a row, for a quarter if twice less, and so on.
+/// After the limit was met, nothing is tried for this time plus this multiple of the pause that it cost. The time is halved for each
+/// time by which the limit was met less than `MET_MAX` times in a row.
 const REST_S: f64 = 16.5;
 const REST_PAUSES: f64 = 10.0;
 const MET_MAX: i32 = 5;
@@ -57,7 +57,7 @@ const FIRST_PER_S_BY_PAUSE_MAX: f64 = 50.0;
 const FIRST_SHORT: f64 = 0.5;
 /// Fewer calls than this between two refusals say little. Some at the old pace are put to them, more if that was measured,
 /// and the next refusal measures from the same mark.
-const MEASURE_CALLS_MIN: f64 = 8.0;
+pub(super) const MEASURE_CALLS_MIN: f64 = 8.0;
 const PRIOR_CALLS: f64 = 2.0;
 const PRIOR_CALLS_MEASURED: f64 = 8.0;
 /// A try that gets so far beyond the limit has met another one.
@@ -81,12 +81,7 @@ const USUAL_CALLS: f64 = 100.0;
 /// If more than this share is refused below the limit, a single refusal says nothing of a try. If it did, 10,000 answers with a
 /// fifth refused at random would take 227 s (bound 75 s).
 const USUAL_MIN: f64 = 0.015;
-/// A limit refuses nothing at a pace below what it let through before. So many that are refused all the same, each after enough
-/// calls to measure, are not a limit's. After fewer calls each, limits of tokens look like that too. Each call makes up for a
-/// bit of one: limits do change now and then. Without, 10,000 answers with a fifth refused at random would take days.
-const UNEXPLAINED_MAX: f64 = 4.0;
-const UNEXPLAINED_PER_CALL: f64 = 0.01;
-/// They lower the pace to no less than this share of what it was when the limit was met. If it has become lower than that,
+/// Single refusals lower the pace to no less than this share of what it was when the limit was met. If it has become lower than that,
 /// most calls are refused. At 0, 10,000 answers with a fifth refused at random take 88 s (bound 75 s), and
 /// 2,000 prompts with a tenth refused up to 48 minutes.
 const LOWERED_MIN: f64 = 0.5;
@@ -130,37 +125,6 @@ pub(super) struct Pace {
     met_per_s: f64,
     /// Single refusals lower the pace to no less than this.
     least_per_s: f64,
-}
-
-/// Refusals that a limit does not explain.
-#[derive(Debug, Default)]
-struct Unexplained {
-    /// How many, less what was let through since.
-    weight: f64,
-    refusals: f64,
-    calls: f64,
-}
-
-impl Unexplained {
-    /// Records a refusal that came after this number of calls. Answers the share of calls refused like that if there are too many.
-    fn refused(&mut self, calls: f64) -> Option<f64> {
-        self.weight = (self.weight - UNEXPLAINED_PER_CALL * calls).max(0.0);
-        // That is how a pace looks that is far too high.
-        if calls < MEASURE_CALLS_MIN {
-            return None;
-        }
-        if self.weight == 0.0 {
-            *self = Self::default();
-        }
-        self.weight += 1.0;
-        self.refusals += 1.0;
-        self.calls += calls;
-        if self.weight < UNEXPLAINED_MAX {
-            return None;
-        }
-        let all = std::mem::take(self);
-        Some(all.refusals / (all.calls + all.refusals))
-    }
 }
 
 /// How much had been sent and not refused by a moment, by meter.

@@ -51,7 +51,7 @@ pub(super) struct Charge {
 }
 
 impl Charge {
-    /// One request of so many tokens.
+    /// One request of this many tokens.
     pub(super) fn call(input: u64, output: u64) -> Self {
         Self { requests: 1.0, input: input as f64, output: output as f64 }
     }

@@ -6,6 +6,8 @@ use std::collections::VecDeque;
 
 use tokio::time::Instant;
 
+use super::pace::MEASURE_CALLS_MIN;
+
 /// If this many of this many consecutive calls are refused, a limit was reached. If a tenth of all calls is refused at random, this
 /// happens about once in 10,000 calls; five of ten would be eight times as often, and the runs of `tests/random.rs`
 /// with a tenth refused would take up to ten times as long.
@@ -13,6 +15,12 @@ const TOGETHER: Run = Run { refused: 6.0, of: 10, per_usual: 10.0 };
 /// This many of this many show that more is sent than is let through. Fewer cost refused calls but no time; ten of a hundred
 /// happen at random, and a run of 400 prompts took 45 s instead of 8.
 const OFTEN: Run = Run { refused: 30.0, of: 100, per_usual: 100.0 };
+
+/// A limit refuses nothing at a pace below what it let through before. This many refusals at such a pace, each after enough
+/// calls to measure, do not come from a limit. After fewer calls each, limits of tokens look like that too. Each call makes up for a
+/// part of a refusal: limits do change now and then. Without, 10,000 answers with a fifth refused at random would take days.
+const UNEXPLAINED_MAX: f64 = 4.0;
+const UNEXPLAINED_PER_CALL: f64 = 0.01;
 
 #[derive(Debug, Clone, Copy)]
 struct Run {
@@ -76,6 +84,37 @@ impl Refusals {
         let refused = (run.refused + run.per_usual * usual).ceil() as usize;
         let runs = self.last.iter().zip(self.last.iter().skip(refused - 1));
         runs.rev().find(|(first, last)| last.number - first.number < run.of).map(|(first, _)| *first)
+    }
+}
+
+/// Refusals that a limit does not explain.
+#[derive(Debug, Default)]
+pub(super) struct Unexplained {
+    /// How many, less what was let through since.
+    weight: f64,
+    refusals: f64,
+    calls: f64,
+}
+
+impl Unexplained {
+    /// Records a refusal that came after this number of calls. Answers the share of calls refused like that if there are too many.
+    pub(super) fn refused(&mut self, calls: f64) -> Option<f64> {
+        self.weight = (self.weight - UNEXPLAINED_PER_CALL * calls).max(0.0);
+        // That is how a pace looks that is far too high.
+        if calls < MEASURE_CALLS_MIN {
+            return None;
+        }
+        if self.weight == 0.0 {
+            *self = Self::default();
+        }
+        self.weight += 1.0;
+        self.refusals += 1.0;
+        self.calls += calls;
+        if self.weight < UNEXPLAINED_MAX {
+            return None;
+        }
+        let all = std::mem::take(self);
+        Some(all.refusals / (all.calls + all.refusals))
     }
 }
 

@@ -55,7 +55,7 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// The layout of the document: text in C, categories from D, heads in rows 2 to 4, texts from row 5.
+    /// The fixed layout: text in C, categories from D, heads in rows 2 to 4, texts from row 5.
     pub const fn sheet() -> Self {
         Self::Sheet {
             text_column: 3,

@@ -23,7 +23,7 @@ impl Traffic {
         Self { pace, refusals, calls: 0, now, per_s, level: 0.0, burst, refused: 0 }
     }
 
-    /// Runs for so many seconds; how many calls were let through.
+    /// Runs for this many seconds; answers how many calls were let through.
     fn run(&mut self, seconds: f64) -> f64 {
         let (end, sent) = (self.now.at + Duration::from_secs_f64(seconds), self.now.sent[0]);
         while self.now.at < end {
