@@ -203,6 +203,16 @@ impl Job {
             options: self.options.clone(),
         }
     }
+
+    /// When its state last changed. A store keeps `moved_at` for a job that waits; of others, their run or their end tells.
+    pub fn last_change(&self, moved_at: Option<Timestamp>) -> Timestamp {
+        let changed_at = match self.state {
+            State::Blocked | State::Scheduled | State::Ready | State::Parked => moved_at,
+            State::Running => self.started_at,
+            State::Succeeded | State::Failed | State::Cancelled => self.finished_at,
+        };
+        changed_at.unwrap_or(self.created_at)
+    }
 }
 
 /// A stored job with everything known of it.

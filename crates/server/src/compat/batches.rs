@@ -11,9 +11,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::files::{answers_name, errors_name};
-use super::reading::{id_of, idempotency_key, is_repeated, list_page, name_of, page_size, window};
+use super::reading::{id_of, list_page, name_of, new_batch, page_size, window};
 use super::{OpenAiError, test_objects};
-use crate::batches::{self, Batch, BatchPayload, Form, NewBatch, Newer};
+use crate::batches::{self, Batch, BatchPayload, Form, Newer};
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 use crate::problem::Problem;
@@ -71,15 +71,10 @@ async fn create(
         window: new.completion_window,
         expires_at: now + length,
         metadata: new.metadata,
-        owner: caller.name,
+        owner: caller.name.clone(),
     };
-    let new = NewBatch {
-        payload,
-        idempotency_key: idempotency_key(&headers),
-        is_repeated: is_repeated(&headers),
-        trace: caller.trace,
-    };
-    Ok(Json(batch_json(&ctx, &batches::create(&ctx, new).await?).await?))
+    let created = batches::create(&ctx, new_batch(payload, &caller, &headers)).await?;
+    Ok(Json(batch_json(&ctx, &created).await?))
 }
 
 fn check_metadata(metadata: Option<&Map<String, Value>>) -> Result<(), Problem> {

@@ -19,11 +19,11 @@ use serde::de::{DeserializeSeed, Deserializer as _, IgnoredAny, MapAccess, SeqAc
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::reading::{id_of, idempotency_key, is_repeated, name_of, page_size, text_stream};
+use super::reading::{id_of, name_of, new_batch, page_size, text_stream};
 use super::{AnthropicError, test_objects};
 use crate::batches::input::{LINE_BYTES_MAX, Reading};
 use crate::batches::output::{self, Which};
-use crate::batches::{self, Batch, BatchPayload, Form, NewBatch, Newer};
+use crate::batches::{self, Batch, BatchPayload, Form, Newer};
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 use crate::private_file;
@@ -72,15 +72,9 @@ async fn create(
         window: "24h".to_owned(),
         expires_at: now + WINDOW,
         metadata: None,
-        owner: caller.name,
+        owner: caller.name.clone(),
     };
-    let new = NewBatch {
-        payload,
-        idempotency_key: idempotency_key(&headers),
-        is_repeated: is_repeated(&headers),
-        trace: caller.trace,
-    };
-    let created = batches::create(&ctx, new).await;
+    let created = batches::create(&ctx, new_batch(payload, &caller, &headers)).await;
     // The same call may have created it before, with a file of its own.
     if created.as_ref().is_ok_and(|batch| batch.payload.input_file != input_file) || created.is_err() {
         ctx.shelf.delete(&input_file).await.map_err(Problem::unavailable)?;

@@ -10,6 +10,8 @@ use futures_util::{Stream, StreamExt as _};
 use longhaul_queue::JobId;
 use serde_json::Value;
 
+use crate::batches::{BatchPayload, NewBatch};
+use crate::guard::Caller;
 use crate::problem::Problem;
 
 /// Longest window of a batch.
@@ -44,14 +46,24 @@ pub(crate) fn window(text: &str) -> Result<Duration, Problem> {
     if window.is_zero() || window > WINDOW_MAX { Err(wrong()) } else { Ok(window) }
 }
 
+/// A batch as this call asks for it.
+pub(crate) fn new_batch(payload: BatchPayload, caller: &Caller, headers: &HeaderMap) -> NewBatch {
+    NewBatch {
+        payload,
+        idempotency_key: idempotency_key(headers),
+        is_repeated: is_repeated(headers),
+        trace: caller.trace,
+    }
+}
+
 /// The client's own name for a creation.
-pub(crate) fn idempotency_key(headers: &HeaderMap) -> Option<String> {
+fn idempotency_key(headers: &HeaderMap) -> Option<String> {
     let key = headers.get("idempotency-key")?.to_str().ok()?;
     (!key.is_empty()).then(|| key.to_owned())
 }
 
 /// Whether an SDK says that it has sent this request before.
-pub(crate) fn is_repeated(headers: &HeaderMap) -> bool {
+fn is_repeated(headers: &HeaderMap) -> bool {
     let count = headers.get("x-stainless-retry-count").and_then(|value| value.to_str().ok());
     count.and_then(|count| count.parse::<u32>().ok()).is_some_and(|count| count > 0)
 }

@@ -129,16 +129,6 @@ impl JobRow {
         })
     }
 
-    /// When its state last changed.
-    fn updated_at(&self) -> Timestamp {
-        let moved_at = match self.state {
-            State::Blocked | State::Scheduled | State::Ready | State::Parked => self.moved_at,
-            State::Running => self.started_at,
-            State::Succeeded | State::Failed | State::Cancelled => self.finished_at,
-        };
-        moved_at.unwrap_or(self.created_at)
-    }
-
     /// Whether it was not started in time. One that has run before is not bound to it any more.
     pub(super) fn is_expired(&self, now: Timestamp) -> bool {
         self.started_at.is_none() && self.expires_at.is_some_and(|expires_at| expires_at <= now)
@@ -175,12 +165,13 @@ impl JobRow {
     }
 
     pub(super) fn into_job(self) -> DbResult<Job> {
-        Ok(Job {
+        let moved_at = self.moved_at;
+        let job = Job {
             helper: self.has(flag::HELPER),
             park: if self.state == State::Parked { self.park()? } else { None },
             error: self.error()?,
             options: self.options()?,
-            updated_at: self.updated_at(),
+            updated_at: self.created_at,
             id: self.id,
             seq: self.seq,
             queue: self.queue,
@@ -199,7 +190,8 @@ impl JobRow {
             worker: self.worker.map(WorkerId::from),
             cancel_requested: self.cancel,
             waits_for: self.waits_for,
-        })
+        };
+        Ok(Job { updated_at: job.last_change(moved_at), ..job })
     }
 
     /// The claim of a job that has just become running.

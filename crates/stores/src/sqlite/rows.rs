@@ -116,16 +116,6 @@ impl JobRow {
         })
     }
 
-    /// When its state last changed.
-    fn updated_at(&self) -> Timestamp {
-        let moved_at = match self.state {
-            State::Blocked | State::Scheduled | State::Ready | State::Parked => self.moved_at,
-            State::Running => self.started_at,
-            State::Succeeded | State::Failed | State::Cancelled => self.finished_at,
-        };
-        moved_at.unwrap_or(self.created_at)
-    }
-
     /// Whether it was not started in time. One that has run before is not bound to it any more.
     pub(super) fn is_expired(&self, now: Timestamp) -> bool {
         self.started_at.is_none() && self.expires_at.is_some_and(|expires_at| expires_at <= now)
@@ -154,8 +144,8 @@ impl JobRow {
     pub(super) fn into_job(self, connection: &Connection, options: JobOptions) -> DbResult<Job> {
         let error = if self.has(flag::RESULT) { read_error(connection, self.seq)? } else { None };
         let park = if self.state == State::Parked { read_park(connection, self.seq)? } else { None };
-        let updated_at = self.updated_at();
-        Ok(Job {
+        let moved_at = self.moved_at;
+        let job = Job {
             helper: self.has(flag::HELPER),
             id: self.id,
             seq: self.seq,
@@ -166,7 +156,7 @@ impl JobRow {
             priority: self.priority,
             run_at: self.run_at,
             created_at: self.created_at,
-            updated_at,
+            updated_at: self.created_at,
             started_at: self.started_at,
             finished_at: self.finished_at,
             expires_at: self.expires_at,
@@ -179,7 +169,8 @@ impl JobRow {
             park,
             error,
             options,
-        })
+        };
+        Ok(Job { updated_at: job.last_change(moved_at), ..job })
     }
 
     /// The claim of a job that has just become running.
