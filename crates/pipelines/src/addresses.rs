@@ -57,6 +57,12 @@ fn is_private_v6(address: Ipv6Addr) -> bool {
 
 /// The addresses that a name leads to, when all of them are public.
 pub async fn public_addresses(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    if is_local_name(host) {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("{host} is a name of this machine"),
+        ));
+    }
     let addresses = all_addresses(host, port).await?;
     match addresses.iter().find(|address| is_private(address.ip())) {
         None => Ok(addresses),
@@ -65,6 +71,12 @@ pub async fn public_addresses(host: &str, port: u16) -> io::Result<Vec<SocketAdd
             format!("{host} leads to {}, an address of this machine or its network", private.ip()),
         )),
     }
+}
+
+/// Whether a name always means this machine (RFC 6761), whatever a resolver makes of it now.
+fn is_local_name(host: &str) -> bool {
+    let name = host.trim_end_matches('.').to_ascii_lowercase();
+    name == "localhost" || name.ends_with(".localhost")
 }
 
 /// The addresses that a name leads to.
@@ -137,8 +149,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_that_leads_here_is_refused() {
-        let error = public_addresses("localhost", 80).await.expect_err("loopback");
-        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        for name in ["localhost", "localhost.", "LOCALHOST", "foo.localhost", "foo.bar.LocalHost."] {
+            let error = public_addresses(name, 80).await.expect_err("loopback");
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{name}");
+        }
         assert!(public_addresses("[::1]", 80).await.is_err());
         assert_eq!(all_addresses("127.0.0.1", 80).await.expect("an address")[0].port(), 80);
     }

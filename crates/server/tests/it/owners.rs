@@ -136,7 +136,9 @@ async fn a_webhook_is_shown_without_its_password_and_refused_at_a_private_addres
         let body = json!({"url": url, "allow_private": allow_private});
         stage.send(Method::PUT, "/api/v1/webhooks/ops", Some(body)).await
     };
-    for url in ["http://127.0.0.1:9/", "http://localhost/", "http://[::127.0.0.1]/", "http://10.0.0.1/x"] {
+    let private = ["http://127.0.0.1:9/", "http://localhost/", "http://[::127.0.0.1]/", "http://10.0.0.1/x"];
+    let disguised = ["http://localhost./", "https://foo.localhost/x", "http://Foo.LocalHost.:9/"];
+    for url in private.into_iter().chain(disguised) {
         let (status, problem) = put(url, false).await;
         assert_eq!(
             (status, &problem["code"]),
