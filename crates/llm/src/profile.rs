@@ -208,7 +208,8 @@ impl Profile {
         self.batches.unwrap_or(self.is_at_the_service() || self.provider != ProviderKind::OpenAi)
     }
 
-    fn is_at_the_service(&self) -> bool {
+    /// Whether it leads to the maker's own service, not to a gateway or an engine that speaks its dialect.
+    pub fn is_at_the_service(&self) -> bool {
         self.base_url.trim_end_matches('/') == self.provider.base_url()
     }
 

@@ -156,6 +156,7 @@ impl Setup {
             model: setup.profile.model.clone(),
             usable: setup.profile.is_usable(),
             local: setup.free,
+            slashes: !setup.profile.is_at_the_service(),
         };
         Catalog { profiles: self.profiles.iter().map(profile).collect(), default_profile: self.chosen().ok() }
     }

@@ -33,7 +33,21 @@ pub struct CatalogProfile {
     pub usable: bool,
     /// Whether it is an engine of one's own, which has models of any maker: a maker's prefix does not lead to it.
     pub local: bool,
+    /// Whether names of its models may have slashes, `vendor/model`: those of gateways and self-hosted engines do, those of a
+    /// maker's own service do not.
+    pub slashes: bool,
 }
+
+impl CatalogProfile {
+    /// Whether a model of this profile can be called so.
+    fn can_have(&self, model: &str) -> bool {
+        let in_folder = GEMINI_FOLDERS.iter().any(|folder| model.starts_with(folder));
+        self.slashes || !model.contains('/') || (self.dialect == "gemini" && in_folder)
+    }
+}
+
+/// How names begin that Gemini's own service has slashes in.
+const GEMINI_FOLDERS: [&str; 2] = ["models/", "tunedModels/"];
 
 /// A model of a profile.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
@@ -70,7 +84,7 @@ impl Catalog {
             if let Some(profile) = self.profiles.iter().find(|known| known.name == profile) {
                 return chosen(profile, model);
             }
-            // Self-hosted engines have models of any maker, `org/model`: only a likely typo is refused.
+            // Gateways and engines have models of any maker, `org/model`: there only a likely typo is refused.
             if let Some(meant) = self.misspelt(profile) {
                 let detail = format!("there is no profile {profile:?}; did you mean {meant}/{model}?");
                 return Err(Problem::new(StatusCode::NOT_FOUND, "model_not_found", detail).at("model"));
@@ -83,14 +97,18 @@ impl Catalog {
         let maker = MAKERS.iter().find(|(prefix, _)| name.starts_with(prefix));
         if let Some((_, dialect)) = maker {
             // The profile of the maker's own name goes before others that speak its dialect, such as a proxy.
-            let own = usable.clone().find(|profile| profile.name == *dialect);
-            let speaks = |profile: &&CatalogProfile| profile.dialect == *dialect && !profile.local;
+            let own = usable.clone().find(|profile| profile.name == *dialect && profile.can_have(name));
+            let speaks = |profile: &&CatalogProfile| {
+                profile.dialect == *dialect && !profile.local && profile.can_have(name)
+            };
             if let Some(profile) = own.or_else(|| usable.find(speaks)) {
                 return chosen(profile, name);
             }
         }
-        match &self.default_profile {
-            Some(profile) => Ok(Chosen { profile: profile.clone(), model: name.to_owned() }),
+        let default =
+            self.profiles.iter().find(|profile| Some(&profile.name) == self.default_profile.as_ref());
+        match default.filter(|profile| profile.can_have(name)) {
+            Some(profile) => chosen(profile, name),
             None => Err(self.unknown(name)),
         }
     }
@@ -164,6 +182,7 @@ mod tests {
             model: None,
             usable,
             local: name == "ollama",
+            slashes: name == "ollama",
         }
     }
 
@@ -198,6 +217,17 @@ mod tests {
         }
         let problem = catalog.choose(Some("ollma"), "qwen3").expect_err("a slip of the pen");
         assert!(problem.detail.contains("did you mean ollama?"), "{problem}");
+        let hosted = Catalog { default_profile: Some("openai".to_owned()), ..catalog.clone() };
+        for name in ["nobody/knows", "gpt-5/x", "sim-small/x", "models/gemini-3"] {
+            let problem = hosted.resolve(name).expect_err("no profile, and no service has such names");
+            assert_eq!((problem.status, problem.code), (StatusCode::NOT_FOUND, "model_not_found"), "{name}");
+            assert!(problem.detail.contains("mine, openai, sim"), "{problem}");
+        }
+        let mut folders = hosted.clone();
+        folders.profiles.push(profile("gemini", "gemini", true));
+        folders.default_profile = Some("gemini".to_owned());
+        assert_eq!(folders.resolve("models/gemini-3").expect("a name").profile, "gemini");
+        assert!(folders.resolve("nobody/knows").is_err());
         let bare = Catalog { default_profile: None, ..catalog };
         let problem = bare.resolve("claude-sonnet-5").expect_err("no key, no default");
         assert_eq!((problem.status, problem.code), (StatusCode::NOT_FOUND, "model_not_found"));

@@ -98,6 +98,7 @@ impl Stage {
             model: profile.model.clone(),
             usable: true,
             local: false,
+            slashes: !profile.is_at_the_service(),
         });
         let catalog = Catalog { profiles: profiles.collect(), default_profile: Some("sim".to_owned()) };
         let shelf = Shelf::open(folder.path().join("files")).expect("a shelf");
