@@ -121,6 +121,9 @@ impl JobSpec {
     /// The job; fields that it leaves open come from `defaults`.
     pub(crate) fn into_job(self, defaults: &NewJob, refs: &Refs, now: Timestamp) -> Result<NewJob, String> {
         own_names::check_kind(&self.kind).map_err(|error| format!("`kind`: {error}"))?;
+        if let Some(queue) = &self.queue {
+            own_names::check_queue(queue).map_err(|error| format!("`queue`: {error}"))?;
+        }
         if let Some(process) = &self.process {
             own_names::check_process(process.as_str()).map_err(|error| format!("`process`: {error}"))?;
         }

@@ -1,6 +1,6 @@
 //! Kinds, queues, processes and ids of the program itself. Its jobs carry what only the program may write: a message that is signed with a
 //! webhook's secret, a request that is paid for. So no client may enqueue or claim them, whatever its token allows. Every
-//! entry point that takes a kind from outside checks it here.
+//! entry point that takes such a name from outside checks it here.
 
 use longhaul_pipelines::bulk::run::RUN_PREFIX;
 use longhaul_pipelines::scoring::sheet::SHEET_PREFIX;
@@ -75,12 +75,12 @@ pub fn check_id(id: JobId) -> Result<()> {
     )))
 }
 
-/// Refuses a queue whose jobs are of reserved kinds.
-pub(crate) fn check_queue(queue: &str) -> Result<()> {
+/// Refuses a queue of the program. A foreign job there would be run by nobody, and stand in the way of a run's pauses and limits.
+pub fn check_queue(queue: &str) -> Result<()> {
     if !is_own_queue(queue) {
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "the queue {queue:?} is reserved: its jobs are run by longhaul work and longhaul up only"
+        "the queue {queue:?} is reserved: names like this belong to Longhaul's own jobs, which longhaul work and longhaul up run"
     )))
 }

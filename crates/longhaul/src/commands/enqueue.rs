@@ -77,6 +77,7 @@ async fn job_of(app: &App, queue: &Queue, kind: &str, payload: Json, flags: &Job
     let now = app.now();
     let own = |error: longhaul_queue::Error| Failure::new(Code::Usage, error.to_string());
     own_names::check_kind(kind).map_err(own)?;
+    flags.queue.as_deref().map_or(Ok(()), own_names::check_queue).map_err(own)?;
     flags.process.as_deref().map_or(Ok(()), own_names::check_process).map_err(own)?;
     flags.id.map_or(Ok(()), own_names::check_id).map_err(own)?;
     let usage = |option: &str, problem: String| Failure::new(Code::Usage, format!("{option}: {problem}"));

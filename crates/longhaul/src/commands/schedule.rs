@@ -73,7 +73,9 @@ struct Added<'a> {
 
 async fn add(app: &App, queue: &Queue, args: &ScheduleAddArgs) -> Result<Code> {
     check_name("schedule", &args.name)?;
-    own_names::check_kind(&args.kind).map_err(|error| Failure::new(Code::Usage, error.to_string()))?;
+    let own = |error: longhaul_queue::Error| Failure::new(Code::Usage, error.to_string());
+    own_names::check_kind(&args.kind).map_err(own)?;
+    args.queue.as_deref().map_or(Ok(()), own_names::check_queue).map_err(own)?;
     let timezone = args.tz.clone().unwrap_or_else(system_zone);
     let next_runs = next_runs(&args.cron, &timezone, app.now())?;
     let mut job = NewJob::new(&args.kind, app.json_argument(args.payload.as_deref())?);

@@ -24,7 +24,7 @@ fn a_plain_worker_runs_no_kind_of_demo_or_verify() {
 }
 
 #[test]
-fn a_kind_of_the_program_is_refused_by_every_command_that_enqueues() {
+fn a_kind_or_queue_of_the_program_is_refused_by_every_command_that_enqueues() {
     let place = Place::new();
     let journal = place.path("journal");
     let payload = format!(r#"{{"journal":{:?},"seconds":1}}"#, journal.display());
@@ -37,6 +37,16 @@ fn a_kind_of_the_program_is_refused_by_every_command_that_enqueues() {
     }
     for queue in ["webhooks", "batches", "run-1"] {
         place.run(&["work", "--drain", "--queue", queue, "--exec", "true"]).fails(2, &["Longhaul's own"]);
+    }
+    for queue in ["webhooks", "batches", "run-1", "sheet-1"] {
+        let words = ["queue", "is reserved"];
+        place.run(&["enqueue", "echo", "1", "--queue", queue]).fails(2, &words);
+        place
+            .run(&["schedule", "add", "s", "--cron", "0 * * * *", "--kind", "echo", "--queue", queue])
+            .fails(2, &words);
+        place
+            .feed(&["enqueue", "-"], &format!("{{\"kind\":\"echo\",\"queue\":\"{queue}\"}}\n"))
+            .fails(2, &words);
     }
     let job = place.exec("1", r#"echo '{"longhaul":"enqueue","job":{"kind":"webhook.deliver"}}'; echo 1"#);
     assert!(job["error"]["text"].as_str().is_some_and(|text| text.contains("is reserved")), "{job}");

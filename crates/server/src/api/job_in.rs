@@ -231,6 +231,8 @@ fn new_job(
     now: Timestamp,
 ) -> Result<NewJob, Problem> {
     own_names::check_kind(&job.kind).map_err(|error| wrong(index, "kind", error.to_string()))?;
+    let queue = job.queue.unwrap_or_else(|| DEFAULT_QUEUE.to_owned());
+    own_names::check_queue(&queue).map_err(|error| wrong(index, "queue", error.to_string()))?;
     if let Some(process) = &job.process_id {
         own_names::check_process(process).map_err(|error| wrong(index, "process_id", error.to_string()))?;
     }
@@ -255,7 +257,7 @@ fn new_job(
     }
     Ok(NewJob {
         id,
-        queue: job.queue.unwrap_or_else(|| DEFAULT_QUEUE.to_owned()),
+        queue,
         kind: job.kind,
         payload: job.payload,
         process_id: job.process_id.map(Into::into),

@@ -42,6 +42,7 @@ pub(super) async fn enqueue(ctx: &Ctx, asked: EnqueueArguments) -> Result<Value,
         asked.id.map(|id| id.parse::<JobId>().map_err(|error| Problem::from(error).at("id"))).transpose()?;
     job.id.map_or(Ok(()), own_names::check_id).map_err(|error| Problem::from(error).at("id"))?;
     if let Some(queue) = asked.queue {
+        own_names::check_queue(&queue).map_err(|error| Problem::from(error).at("queue"))?;
         job.queue = queue;
     }
     if let Some(process) = &asked.process {

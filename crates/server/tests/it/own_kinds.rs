@@ -71,7 +71,7 @@ async fn a_kind_of_the_program_is_refused_wherever_jobs_come_in() {
 
 /// A foreign job in the process of a run would keep it from ending, and one with the id of a request from being stored.
 #[tokio::test]
-async fn nobody_gets_into_the_process_of_a_run_or_takes_the_ids_of_its_requests() {
+async fn nobody_gets_into_the_process_or_queue_of_a_run_or_takes_the_ids_of_its_requests() {
     let options = ServerOptions { mcp_allow_write: true, ..ServerOptions::default() };
     let stage = Stage::with(options, SimOptions::default()).await;
     let (run, id) = ("run-b718fb38f983", "e09df33f-635f-8077-a2ac-000000000000");
@@ -86,6 +86,16 @@ async fn nobody_gets_into_the_process_of_a_run_or_takes_the_ids_of_its_requests(
         let (_, answer) = stage.post("/mcp", &call).await;
         assert!(answer["result"]["isError"] == true && answer.to_string().contains("reserved"), "{answer}");
     }
+    for queue in ["webhooks", "batches", run, "run-1", "sheet-1"] {
+        let job = json!({"kind": "a", "queue": queue});
+        refused(&stage.post("/api/v1/jobs", &job).await);
+        let params = json!({"name": "enqueue_job", "arguments": job});
+        let call = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params});
+        let (_, answer) = stage.post("/mcp", &call).await;
+        assert!(answer["result"]["isError"] == true && answer.to_string().contains("reserved"), "{answer}");
+        let schedule = json!({"cron": "0 8 * * *", "job": job});
+        refused(&stage.send(Method::PUT, "/api/v1/schedules/s", Some(schedule)).await);
+    }
     let schedule = json!({"cron": "0 8 * * *", "job": {"kind": "a", "process_id": run}});
     refused(&stage.send(Method::PUT, "/api/v1/schedules/s", Some(schedule)).await);
     // A name of one's own that begins alike is fine.
@@ -96,13 +106,15 @@ async fn nobody_gets_into_the_process_of_a_run_or_takes_the_ids_of_its_requests(
 }
 
 #[tokio::test]
-async fn a_follow_up_of_a_remote_worker_cannot_be_of_a_kind_of_the_program() {
+async fn a_follow_up_of_a_remote_worker_cannot_be_of_a_kind_or_queue_of_the_program() {
     let stage = Stage::new().await;
     stage.ctx.queue().enqueue(NewJob::new("a", Json::null())).await.expect("stored");
     let (_, claims) = stage.post("/api/v1/work/claim", &json!({"queues": ["default"]})).await;
     let lease = &claims["jobs"][0]["lease"];
-    let item = json!({"lease": lease, "outcome": {"done": 1}, "follow_ups": [{"kind": FORGED}]});
-    refused(&stage.post("/api/v1/work/settle", &json!({"items": [item]})).await);
+    for follow_up in [json!({"kind": FORGED}), json!({"kind": "a", "queue": "run-b718fb38f983"})] {
+        let item = json!({"lease": lease, "outcome": {"done": 1}, "follow_ups": [follow_up]});
+        refused(&stage.post("/api/v1/work/settle", &json!({"items": [item]})).await);
+    }
     let listed = stage.get("/api/v1/jobs").await;
     assert_eq!(listed["items"].as_array().map(Vec::len), Some(1), "{listed}");
     assert_eq!(listed["items"][0]["state"], "running", "the lease still holds");
