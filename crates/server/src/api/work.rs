@@ -1,8 +1,10 @@
 //! Workers in any language: claim, extend, save, settle. Every write carries the lease with its fence, and a stale one changes
 //! nothing and is told so. What the end of a run means for its job is judged by the queue ([`longhaul_queue::remote`]).
 
+use std::collections::HashMap;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::Json as Answer;
 use axum::extract::State as Shared;
 use axum::http::StatusCode;
@@ -11,7 +13,7 @@ use longhaul_queue::limits::{CLAIM_MAX, LOG_LINE_BYTES_MAX, LOG_LINES_MAX, check
 use longhaul_queue::remote::{self, Ended};
 use longhaul_queue::state::Event;
 use longhaul_queue::store::{ClaimRequest, ExtendRequest, Renewal, Save};
-use longhaul_queue::{Claimed, Job, Lease, WorkerId};
+use longhaul_queue::{Claimed, Error, Job, JobId, Lease};
 use tokio::sync::oneshot;
 
 use super::ApiResult;
@@ -19,14 +21,17 @@ use super::extract::ApiJson;
 use super::fleet::Hello;
 use super::jobs::unfit;
 use crate::ctx::Ctx;
+use crate::guard::Caller;
 use crate::own_names;
 use crate::problem::Problem;
 use crate::wait::Wait;
 
 mod forms;
+mod holder;
 mod settle;
 
 use forms::{ClaimIn, ClaimedOut, Claims, ExtendIn, RenewalOut, Renewals, SaveIn, Saved};
+use holder::{holds, worker_of};
 pub(super) use settle::{__path_settle_work, settle_work};
 
 /// Bounds of a lease. A shorter one is lost to a busy moment, a longer one keeps a dead worker's job waiting.
@@ -41,6 +46,7 @@ const NAMES_MAX: usize = 1_000;
 #[utoipa::path(post, path = "/api/v1/work/claim", tag = "work", request_body = ClaimIn, responses((status = 200, body = Claims)))]
 pub(super) async fn claim_work(
     Shared(ctx): Shared<Ctx>,
+    Extension(caller): Extension<Caller>,
     ApiJson(asked): ApiJson<ClaimIn>,
 ) -> ApiResult<Answer<Claims>> {
     let lease_for = lease_time(asked.lease_seconds)?;
@@ -68,13 +74,8 @@ pub(super) async fn claim_work(
     if let Some(host) = &asked.host {
         check_name("host", host).map_err(|error| wrong("host", error))?;
     }
-    let worker = match asked.worker {
-        Some(worker) => {
-            check_name("worker", &worker).map_err(|error| wrong("worker", error))?;
-            WorkerId::from(worker)
-        }
-        None => WorkerId::new(format!("http-{:016x}", fastrand::u64(..))),
-    };
+    let name = asked.worker.unwrap_or_else(|| format!("http-{:016x}", fastrand::u64(..)));
+    let worker = worker_of(&caller, &name)?;
     let wait = asked.wait_seconds.map(|seconds| seconds_of("wait_seconds", seconds)).transpose()?;
     let hello = Hello {
         worker: worker.clone(),
@@ -150,33 +151,57 @@ async fn give_back(ctx: &Ctx, claimed: Vec<Claimed>) {
 #[utoipa::path(post, path = "/api/v1/work/extend", tag = "work", request_body = ExtendIn, responses((status = 200, body = Renewals)))]
 pub(super) async fn extend_work(
     Shared(ctx): Shared<Ctx>,
+    Extension(caller): Extension<Caller>,
     ApiJson(asked): ApiJson<ExtendIn>,
 ) -> ApiResult<Answer<Renewals>> {
     let lease_for = lease_time(asked.lease_seconds)?;
     check_count("leases", asked.leases.len())?;
     let leases: Vec<Lease> = asked.leases.into_iter().map(Lease::from).collect();
-    end_overlong(&ctx, &leases).await?;
+    let jobs = jobs_of(&ctx, leases.iter()).await?;
+    let is_held = |lease: &Lease| jobs.get(&lease.job_id).is_some_and(|job| holds(&caller, job, lease));
+    let held: Vec<Lease> = leases.iter().filter(|lease| is_held(lease)).cloned().collect();
+    let mut replies =
+        if held.is_empty() { Vec::new() } else { renew(&ctx, &jobs, held, lease_for).await? }.into_iter();
+    let reply = |lease: &Lease| {
+        let renewed = if is_held(lease) { replies.next() } else { None };
+        RenewalOut::new(lease, renewed.unwrap_or(Renewal::Lost))
+    };
+    Ok(Answer(Renewals { leases: leases.iter().map(reply).collect() }))
+}
+
+/// Renews leases that are their sender's.
+async fn renew(
+    ctx: &Ctx,
+    jobs: &HashMap<JobId, Job>,
+    leases: Vec<Lease>,
+    lease_for: Duration,
+) -> Result<Vec<Renewal>, Problem> {
+    end_overlong(ctx, jobs, &leases).await?;
     let now = ctx.queue().clock().now();
-    let replies =
-        ctx.queue().store().extend(ExtendRequest { leases: leases.clone(), lease_for, now }).await?;
+    let worker = leases.first().map(|lease| lease.worker.clone());
+    let replies = ctx.queue().store().extend(ExtendRequest { leases, lease_for, now }).await?;
     let held = replies.iter().filter(|reply| matches!(reply, Renewal::Extended { .. })).count();
-    if let Some(lease) = leases.first() {
-        ctx.fleet.renews(&ctx, &lease.worker, held).await;
+    if let Some(worker) = worker {
+        ctx.fleet.renews(ctx, &worker, held).await;
     }
-    let leases = leases.iter().zip(replies).map(|(lease, reply)| RenewalOut::new(lease, reply)).collect();
-    Ok(Answer(Renewals { leases }))
+    Ok(replies)
+}
+
+/// The jobs that leases are about, none of which is the program's own.
+async fn jobs_of(ctx: &Ctx, leases: impl Iterator<Item = &Lease>) -> Result<HashMap<JobId, Job>, Problem> {
+    let details = ctx.queue().store().get(leases.map(|lease| lease.job_id).collect()).await?;
+    refuse_own(details.iter().map(|detail| &detail.job))?;
+    Ok(details.into_iter().map(|detail| (detail.job.id, detail.job)).collect())
 }
 
 /// Ends runs that are past their limit, as the executor does with its own: a worker that hangs must not keep a job for ever.
-async fn end_overlong(ctx: &Ctx, leases: &[Lease]) -> Result<(), Problem> {
+async fn end_overlong(ctx: &Ctx, jobs: &HashMap<JobId, Job>, leases: &[Lease]) -> Result<(), Problem> {
     let (limits, now) = (ctx.queue().limits(), ctx.queue().clock().now());
-    let details = ctx.queue().store().get(leases.iter().map(|lease| lease.job_id).collect()).await?;
-    refuse_own(details.iter().map(|detail| &detail.job))?;
-    let items = details.iter().filter_map(|detail| {
-        let lease = leases.iter().find(|lease| lease.job_id == detail.job.id)?.clone();
-        let event = remote::over_its_time(&detail.job, now)?;
-        let ended = Ended { lease, event, follow_ups: Vec::new(), usage: None };
-        remote::settle(&detail.job, ended, &limits, now, fastrand::f64()).ok()
+    let items = leases.iter().filter_map(|lease| {
+        let job = jobs.get(&lease.job_id)?;
+        let event = remote::over_its_time(job, now)?;
+        let ended = Ended { lease: lease.clone(), event, follow_ups: Vec::new(), usage: None };
+        remote::settle(job, ended, &limits, now, fastrand::f64()).ok()
     });
     let items: Vec<_> = items.collect();
     if !items.is_empty() {
@@ -189,6 +214,7 @@ async fn end_overlong(ctx: &Ctx, leases: &[Lease]) -> Result<(), Problem> {
 #[utoipa::path(post, path = "/api/v1/work/save", tag = "work", request_body = SaveIn, responses((status = 200, body = Saved), (status = 410, description = "The lease is lost: stop working on the job")))]
 pub(super) async fn save_work(
     Shared(ctx): Shared<Ctx>,
+    Extension(caller): Extension<Caller>,
     ApiJson(asked): ApiJson<SaveIn>,
 ) -> ApiResult<Answer<Saved>> {
     let now = ctx.queue().clock().now();
@@ -212,8 +238,10 @@ pub(super) async fn save_work(
         log: asked.log.into_iter().map(line).collect(),
     };
     let lease = Lease::from(asked.lease);
-    let detail = ctx.queue().store().get(vec![lease.job_id]).await?.pop();
-    refuse_own(detail.iter().map(|detail| &detail.job))?;
+    let jobs = jobs_of(&ctx, std::iter::once(&lease)).await?;
+    if !jobs.get(&lease.job_id).is_some_and(|job| holds(&caller, job, &lease)) {
+        return Err(Error::LostLease(lease.job_id).into());
+    }
     ctx.queue().store().save(lease, save, now).await?;
     Ok(Answer(Saved { saved: true }))
 }

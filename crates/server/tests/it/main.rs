@@ -17,6 +17,7 @@ mod fuzz;
 mod guarded;
 mod hostile;
 mod mcp;
+mod lease_owners;
 mod metrics;
 mod own_kinds;
 mod owners;

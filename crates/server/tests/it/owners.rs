@@ -10,21 +10,21 @@ use crate::stage::{Stage, json_of};
 
 const LINE: &str = r#"{"custom_id":"1","method":"POST","url":"/v1/chat/completions","body":{"model":"sim-small","messages":[{"role":"user","content":"Hello"}]}}"#;
 
-async fn guarded() -> Stage {
+pub(crate) async fn guarded() -> Stage {
     let options = ServerOptions { token_required: true, ..ServerOptions::default() };
     Stage::with(options, SimOptions::default()).await
 }
 
-async fn sent(request: RequestBuilder, token: &str) -> (StatusCode, Value) {
+pub(crate) async fn sent(request: RequestBuilder, token: &str) -> (StatusCode, Value) {
     let response = request.bearer_auth(token).send().await.expect("an answer");
     (response.status(), serde_json::from_str(&response.text().await.expect("a body")).unwrap_or_default())
 }
 
-fn with(request: RequestBuilder, body: &Value) -> RequestBuilder {
+pub(crate) fn with(request: RequestBuilder, body: &Value) -> RequestBuilder {
     request.header("content-type", "application/json").body(body.to_string())
 }
 
-async fn upload(stage: &Stage, token: &str) -> String {
+pub(crate) async fn upload(stage: &Stage, token: &str) -> String {
     let part = Part::bytes(LINE.as_bytes().to_vec()).file_name("in.jsonl");
     let form = Form::new().text("purpose", "batch").part("file", part);
     let (status, file) = sent(stage.request(Method::POST, "/v1/files").multipart(form), token).await;

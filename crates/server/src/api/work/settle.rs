@@ -1,22 +1,22 @@
 //! The ends of runs, as workers tell them.
 
-use std::collections::HashMap;
-
+use axum::Extension;
 use axum::Json as Answer;
 use axum::extract::State as Shared;
 use longhaul_queue::remote::{self, Ended};
 use longhaul_queue::state::{Event, JobError, OnTimeout, Outcome, Park, Reason};
 use longhaul_queue::store::{SettleItem, Settled};
-use longhaul_queue::{Job, JobId, Json, Lease, State, Timestamp};
+use longhaul_queue::{JobId, Json, State, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::forms::LeaseForm;
-use super::{check_count, refuse_own, seconds_of, wrong};
+use super::{check_count, holds, jobs_of, seconds_of, wrong};
 use crate::api::ApiResult;
 use crate::api::extract::ApiJson;
 use crate::api::job_in::{JobIn, new_jobs};
 use crate::ctx::Ctx;
+use crate::guard::Caller;
 use crate::problem::Problem;
 
 /// Ends of runs.
@@ -201,6 +201,7 @@ impl SettledOut {
 #[utoipa::path(post, path = "/api/v1/work/settle", tag = "work", request_body = SettleIn, responses((status = 200, body = Settlements)))]
 pub(in crate::api) async fn settle_work(
     Shared(ctx): Shared<Ctx>,
+    Extension(caller): Extension<Caller>,
     ApiJson(asked): ApiJson<SettleIn>,
 ) -> ApiResult<Answer<Settlements>> {
     check_count("items", asked.items.len())?;
@@ -218,15 +219,13 @@ pub(in crate::api) async fn settle_work(
         let follow_ups = new_jobs(follow_ups, now, |_| None)?;
         ends.push(Ended { lease: lease.into(), event: outcome.event()?, follow_ups, usage });
     }
-    let details = ctx.queue().store().get(ends.iter().map(|end| end.lease.job_id).collect()).await?;
-    refuse_own(details.iter().map(|detail| &detail.job))?;
-    let jobs: HashMap<JobId, Job> = details.into_iter().map(|detail| (detail.job.id, detail.job)).collect();
+    let jobs = jobs_of(&ctx, ends.iter().map(|end| &end.lease)).await?;
     let mut settled = Vec::with_capacity(ends.len());
     let mut items: Vec<(usize, SettleItem)> = Vec::with_capacity(ends.len());
     for (index, end) in ends.into_iter().enumerate() {
         let lease = end.lease.clone();
         settled.push((lease.clone(), Settled::LostLease));
-        let Some(job) = jobs.get(&lease.job_id).filter(|job| holds(job, &lease)) else { continue };
+        let Some(job) = jobs.get(&lease.job_id).filter(|job| holds(&caller, job, &lease)) else { continue };
         match remote::settle(job, end, &ctx.queue().limits(), now, fastrand::f64()) {
             Ok(item) => items.push((index, item)),
             Err(error) => settled[index].1 = Settled::Refused(error),
@@ -243,9 +242,4 @@ pub(in crate::api) async fn settle_work(
     }
     let items = settled.into_iter().map(|(lease, result)| SettledOut::new(lease.job_id, result)).collect();
     Ok(Answer(Settlements { items }))
-}
-
-/// Whether the job is this holder's, as far as was read: the store asks again when it writes.
-fn holds(job: &Job, lease: &Lease) -> bool {
-    job.state == State::Running && job.fence == lease.fence
 }
