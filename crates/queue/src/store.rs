@@ -29,7 +29,7 @@ pub use admin::{
     Firing, LedgerRow, Missed, ProcessInfo, QueueChange, QueueInfo, QueueSettings, Schedule, WorkerInfo,
 };
 pub use field::Field;
-pub use filter::{Candidate, Filter, IdRange, Sieve};
+pub use filter::{Candidate, Filter, IdRange, NameForm, Sieve};
 pub use pieces::{EdgePiece, ExportPage, JobPiece, Piece, QueuePiece, UniquePiece};
 pub use requests::{
     CancelReply, ClaimRequest, Count, Deleted, Enqueued, ExtendRequest, How, LEASE_PREFIX, ListRequest, Page,

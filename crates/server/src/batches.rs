@@ -20,11 +20,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
+use crate::compat::name_of;
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 use crate::problem::Problem;
 use crate::tokens::Scope;
 
+pub(crate) mod access;
 pub mod input;
 mod life;
 pub mod output;
@@ -167,9 +169,12 @@ enum Told {
     Cancel,
 }
 
+/// Names of the runs of batches begin so; the id of the batch follows, without dashes.
+const BATCH_RUN_PREFIX: &str = "run-b";
+
 /// The run of a batch.
 pub fn run_of(id: JobId) -> RunId {
-    RunId::named(format!("run-b{}", id.to_string().replace('-', "")))
+    RunId::named(name_of(id, BATCH_RUN_PREFIX))
 }
 
 /// What a parked batch waits for.

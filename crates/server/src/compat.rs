@@ -24,7 +24,7 @@ mod sse;
 mod stored;
 pub(crate) mod test_objects;
 
-pub(crate) use reading::name_of;
+pub(crate) use reading::{id_of, name_of};
 
 /// The routes.
 pub(crate) fn routes() -> Router<Ctx> {

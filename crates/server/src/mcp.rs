@@ -30,31 +30,33 @@ mod tools;
 pub(crate) use http::routes;
 pub use stdio::serve;
 
-/// What a caller may do beside looking.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Who calls, and what they may do beside looking.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
     /// Hand in jobs and runs.
     pub enqueue: bool,
     /// Cancel and retry.
     pub admin: bool,
+    /// Whose batches may be seen.
+    caller: Caller,
 }
 
 impl Access {
     /// Looking only.
-    pub const READ: Self = Self { enqueue: false, admin: false };
+    pub const READ: Self = Self { enqueue: false, admin: false, caller: Caller::LOCAL };
     /// Everything.
-    pub const WRITE: Self = Self { enqueue: true, admin: true };
+    pub const WRITE: Self = Self { enqueue: true, admin: true, caller: Caller::LOCAL };
 
     /// Over HTTP: by the scopes of the token; on loopback, where there is none, by the server's options.
     fn of(ctx: &Ctx, caller: &Caller) -> Self {
         if !ctx.options.token_required {
             return if ctx.options.mcp_allow_write { Self::WRITE } else { Self::READ };
         }
-        Self { enqueue: caller.may(Scope::Enqueue), admin: caller.may(Scope::Admin) }
+        Self { enqueue: caller.may(Scope::Enqueue), admin: caller.may(Scope::Admin), caller: caller.clone() }
     }
 
     /// Whether this scope is among it. Tools never claim jobs.
-    fn allows(self, scope: Scope) -> bool {
+    fn allows(&self, scope: Scope) -> bool {
         match scope {
             Scope::Read => true,
             Scope::Enqueue => self.enqueue,

@@ -36,6 +36,24 @@ pub struct Filter {
     pub fields: Vec<Field>,
     /// Look at texts and fields as they are shown to one who may not see secrets ([`crate::redact`]): what is hidden is not found.
     pub hide_secrets: bool,
+    /// Queues whose jobs are left out: who asks may not know of them.
+    pub hidden_queues: Vec<NameForm>,
+}
+
+/// Names that begin alike and are of the same length.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NameForm {
+    /// How they begin.
+    pub prefix: String,
+    /// How long they are.
+    pub bytes: usize,
+}
+
+impl NameForm {
+    /// Whether a name is one of them.
+    pub fn fits(&self, name: &str) -> bool {
+        name.len() == self.bytes && name.starts_with(&self.prefix)
+    }
 }
 
 impl Filter {
@@ -51,8 +69,14 @@ impl Filter {
             search,
             fields,
             hide_secrets: _,
+            hidden_queues,
         } = self;
-        process_id.is_none() && tag.is_none() && id_prefix.is_none() && search.is_empty() && fields.is_empty()
+        process_id.is_none()
+            && tag.is_none()
+            && id_prefix.is_none()
+            && search.is_empty()
+            && fields.is_empty()
+            && hidden_queues.is_empty()
     }
 
     /// Both filters at once. `Invalid` when they ask for two values where a job has one.
@@ -79,6 +103,7 @@ impl Filter {
             search: [self.search, other.search].concat(),
             fields: [self.fields, other.fields].concat(),
             hide_secrets: self.hide_secrets || other.hide_secrets,
+            hidden_queues: [self.hidden_queues, other.hidden_queues].concat(),
         })
     }
 
@@ -181,6 +206,7 @@ impl Sieve<'_> {
             && wants(filter.kind.as_deref(), Some(job.kind))
             && wants(filter.process_id.as_ref().map(ProcessId::as_str), job.process)
             && self.ids.is_none_or(|range| range.is_some_and(|range| range.contains(job.id)))
+            && !filter.hidden_queues.iter().any(|hidden| hidden.fits(job.queue))
     }
 
     /// Whether anything beside the row and the tag is asked for.

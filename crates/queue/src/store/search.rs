@@ -249,6 +249,7 @@ mod tests {
             search: vec!["not found".to_owned(), "state:failed".to_owned()],
             fields: vec![Field { path: "queue".to_owned(), value: "4 2".to_owned() }],
             hide_secrets: false,
+            hidden_queues: Vec::new(),
         };
         for filter in [filter, Filter::default(), texts(&["0198c5a2-7d1e-7000-8000-00000000002a"])] {
             assert_eq!(Filter::parse(&filter.to_string()), Ok(filter.clone()), "{filter}");

@@ -278,6 +278,7 @@ macro_rules! conformance_list {
                 a_search_looks_into_payload_title_error_and_id,
                 a_search_finds_all_of_its_texts,
                 what_is_hidden_is_found_by_those_only_who_may_see_it,
+                jobs_of_hidden_queues_are_neither_listed_nor_found,
                 a_search_takes_fields_of_the_payload,
                 a_list_goes_page_by_page_both_ways,
                 a_walk_from_page_to_page_meets_every_job_once,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use axum::Extension;
 use axum::Json as Answer;
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -17,6 +18,7 @@ use futures_util::stream;
 use longhaul_llm::sse::SseEvent;
 use longhaul_queue::events::{Change, Event};
 use longhaul_queue::job::Progress;
+use longhaul_queue::store::NameForm;
 use longhaul_queue::{JobId, Queue, State, Timestamp};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -25,7 +27,9 @@ use utoipa::{IntoParams, ToSchema};
 use super::ApiResult;
 use super::extract::ApiQuery;
 use super::page::limit;
+use crate::batches::access;
 use crate::ctx::Ctx;
+use crate::guard::Caller;
 use crate::problem::Problem;
 
 /// Streams at once; each holds a connection.
@@ -72,12 +76,13 @@ impl Wanted {
 
     /// The part of an event that is wanted. Changes that are only counted cannot be told apart: whoever wants some of them is
     /// told that there were more.
-    fn part_of(&self, mut event: EventOut) -> Option<EventOut> {
-        if self.is_everything() {
+    fn part_of(&self, mut event: EventOut, hidden: &[NameForm]) -> Option<EventOut> {
+        if self.is_everything() && hidden.is_empty() {
             return Some(event);
         }
         event.changes.retain(|change| {
-            self.process.as_ref().is_none_or(|wanted| change.process_id.as_ref() == Some(wanted))
+            !hidden.iter().any(|queues| queues.fits(&change.queue))
+                && self.process.as_ref().is_none_or(|wanted| change.process_id.as_ref() == Some(wanted))
                 && self.queue.as_deref().is_none_or(|wanted| change.queue == wanted)
                 && self.kind.as_deref().is_none_or(|wanted| change.kind == wanted)
         });
@@ -161,13 +166,17 @@ struct EventsOut {
         content((EventOut = "text/event-stream"), (EventsOut = "application/json")))))]
 pub(super) async fn stream_events(
     Shared(ctx): Shared<Ctx>,
+    Extension(caller): Extension<Caller>,
     headers: HeaderMap,
     ApiQuery(wanted): ApiQuery<Wanted>,
 ) -> ApiResult<Response> {
     let last = headers.get("last-event-id").and_then(|value| value.to_str().ok());
     let after = last.and_then(|last| last.parse().ok()).or(wanted.after);
+    let hidden = access::hidden_queues(&ctx, &caller, wanted.process.as_deref()).await?;
     if wants_page(&headers) {
-        return Ok(Answer(page(&ctx, &wanted, after).await?).into_response());
+        let page = ctx.queue().events(after, limit(wanted.limit)?).await?;
+        let events = page.events.into_iter().filter_map(|event| wanted.part_of(event.into(), &hidden));
+        return Ok(Answer(EventsOut { events: events.collect(), resync: page.resync }).into_response());
     }
     let place = Place::take(&ctx)?;
     let reader = Reader {
@@ -175,6 +184,7 @@ pub(super) async fn stream_events(
         changes: ctx.queue().changes(),
         draining: ctx.draining.subscribe(),
         wanted,
+        hidden,
         after,
         ready: VecDeque::new(),
         _place: place,
@@ -193,13 +203,6 @@ pub(super) async fn stream_events(
 fn wants_page(headers: &HeaderMap) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
     accept.is_some_and(|accept| accept.trim() == "application/json")
-}
-
-/// What is there now after an event, or the newest.
-async fn page(ctx: &Ctx, wanted: &Wanted, after: Option<u64>) -> Result<EventsOut, Problem> {
-    let page = ctx.queue().events(after, limit(wanted.limit)?).await?;
-    let events = page.events.into_iter().filter_map(|event| wanted.part_of(event.into())).collect();
-    Ok(EventsOut { events, resync: page.resync })
 }
 
 /// One of the streams that may be open.
@@ -231,6 +234,8 @@ struct Reader {
     changes: watch::Receiver<u64>,
     draining: watch::Receiver<bool>,
     wanted: Wanted,
+    /// Queues that it is told nothing of.
+    hidden: Vec<NameForm>,
     /// The newest event that was read; `None` before the first look of one who has read nothing.
     after: Option<u64>,
     ready: VecDeque<String>,
@@ -284,7 +289,7 @@ impl Reader {
         }
         for event in page.events {
             let id = event.id;
-            let Some(event) = self.wanted.part_of(event.into()) else { continue };
+            let Some(event) = self.wanted.part_of(event.into(), &self.hidden) else { continue };
             let Ok(data) = serde_json::to_string(&event) else { continue };
             self.ready.push_back(format!("id: {id}\n{}", SseEvent::named("change", data).to_text()));
         }

@@ -7,7 +7,7 @@ use axum::Json as Answer;
 use axum::extract::{Path, State as Shared};
 use axum::http::StatusCode;
 use longhaul_queue::store::{Enqueued, Filter, How, ListRequest};
-use longhaul_queue::{Job, JobId, NewJob, State, Timestamp};
+use longhaul_queue::{Job, JobId, NewJob, ProcessId, State, Timestamp};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
@@ -17,10 +17,12 @@ use super::idempotency::{Key, Keyed};
 use super::job_in::{JobIn, new_jobs, wrong};
 use super::job_out::{EnqueuedOut, ExplanationOut, JobDetailOut, JobOut};
 use super::page::{Listed, cursor_of, limit, seq_of};
+use crate::batches::access;
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 use crate::problem::Problem;
 use crate::redact;
+use crate::tokens::Scope;
 use crate::wait::{Wait, duration};
 use crate::webhooks;
 
@@ -91,8 +93,11 @@ pub(super) async fn list_jobs(
         ..Filter::default()
     };
     let hide = given.hide_secrets;
+    let mut filter = searched(given, query.search.as_deref())?;
+    let process = filter.process_id.as_ref().map(ProcessId::as_str);
+    filter.hidden_queues = access::hidden_queues(&ctx, &caller, process).await?;
     let request = ListRequest {
-        filter: searched(given, query.search.as_deref())?,
+        filter,
         newest_first: query.order.unwrap_or_default() == Order::Newest,
         cursor: seq_of(query.cursor.as_deref())?,
         limit: limit(query.limit)?,
@@ -144,11 +149,12 @@ pub(super) async fn enqueue_jobs(
     }
     let now = ctx.queue().clock().now();
     // A job that needs no look at the store before: most of them, so the rest is kept apart.
-    let is_plain = key.is_none() && jobs.iter().all(|job| job.webhook.is_none());
+    let has_parents = |job: &JobIn| !job.depends_on.is_empty() && !caller.may(Scope::Admin);
+    let is_plain = key.is_none() && !jobs.iter().any(|job| job.webhook.is_some() || has_parents(job));
     let enqueued = if is_plain {
         ctx.queue().enqueue_many(new_jobs(jobs, now, |_| None)?).await.map_err(unfit)?
     } else {
-        Box::pin(enqueue_after_a_look(&ctx, key, jobs, now)).await?
+        Box::pin(enqueue_after_a_look(&ctx, &caller, key, jobs)).await?
     };
     let new = enqueued.iter().any(|job| job.how != How::Duplicate);
     let status = if new { StatusCode::CREATED } else { StatusCode::OK };
@@ -164,13 +170,14 @@ fn submitted(body: &Body) -> Result<Vec<JobIn>, Problem> {
     Ok(if body.has("jobs") { body.read::<ManyJobs>()?.jobs } else { vec![body.read()?] })
 }
 
-/// Jobs whose ids follow from a key, or whose ends are told.
+/// Jobs whose ids follow from a key, whose ends are told, or whose parents the caller may not see.
 async fn enqueue_after_a_look(
     ctx: &Ctx,
+    caller: &Caller,
     key: Option<Key>,
     jobs: Vec<JobIn>,
-    now: Timestamp,
 ) -> Result<Vec<Enqueued>, Problem> {
+    let now = ctx.queue().clock().now();
     if let (Some(_), Some(index)) = (&key, jobs.iter().position(|job| job.delay_ms.is_some())) {
         // Sent again later it would mean another time, and so another job.
         let text = "delay_ms counts from now, which a repeated call changes: send run_at".to_owned();
@@ -184,6 +191,7 @@ async fn enqueue_after_a_look(
         None => fresh(&index),
     })?;
     let own = jobs.len();
+    access::check_parents(ctx, caller, &jobs).await?;
     if let Some(key) = &key {
         key.check(ctx.queue(), &jobs).await?;
     }
@@ -281,6 +289,7 @@ pub(super) async fn show_job(
     let mut wait = Wait::new(&ctx, duration("wait", query.wait.as_deref())?);
     loop {
         let detail = ctx.queue().get(id).await?;
+        access::check_job(&ctx, &caller, &detail).await?;
         if detail.job.state.is_terminal() || !wait.again().await {
             let hide = redact::hides_from(&caller);
             return Ok(Answer(if hide { redact::detail(detail) } else { detail }.into()));
@@ -295,7 +304,9 @@ pub(super) async fn explain_job(
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
 ) -> ApiResult<Answer<ExplanationOut>> {
-    let explained = ctx.queue().explain(job_id(&id)?).await?;
+    let id = job_id(&id)?;
+    access::check_id(&ctx, &caller, id).await?;
+    let explained = ctx.queue().explain(id).await?;
     let hide = redact::hides_from(&caller);
     Ok(Answer(if hide { redact::explanation(explained) } else { explained }.into()))
 }

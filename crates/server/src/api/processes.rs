@@ -24,6 +24,7 @@ use super::counts::Counts;
 use super::extract::{ApiJson, ApiQuery};
 use super::page::{Listed, PageQuery, cursor_of, limit, seq_of};
 use super::verbs::conflict;
+use crate::batches::access;
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 use crate::problem::Problem;
@@ -77,11 +78,13 @@ fn has_ended(info: &ProcessInfo) -> bool {
 #[utoipa::path(get, path = "/api/v1/processes", tag = "processes", params(PageQuery), responses((status = 200, body = Listed<ProcessOut>)))]
 pub(super) async fn list_processes(
     Shared(ctx): Shared<Ctx>,
+    Extension(caller): Extension<Caller>,
     ApiQuery(query): ApiQuery<PageQuery>,
 ) -> ApiResult<Answer<Listed<ProcessOut>>> {
     let limit = limit(query.limit)?;
-    let list = ctx.queue().store().processes(query.cursor.map(ProcessId::from), limit).await?;
+    let mut list = ctx.queue().store().processes(query.cursor.map(ProcessId::from), limit).await?;
     let next = (list.len() == limit).then(|| list.last().map(|last| last.id.as_str().to_owned())).flatten();
+    list.retain(|info| !access::is_unlisted(&caller, info.id.as_str()));
     Ok(Answer(Listed { items: list.into_iter().map(Into::into).collect(), next, partial: false }))
 }
 
@@ -89,9 +92,11 @@ pub(super) async fn list_processes(
 #[utoipa::path(get, path = "/api/v1/processes/{id}", tag = "processes", params(("id" = String, Path), super::jobs::WaitQuery), responses((status = 200, body = ProcessOut)))]
 pub(super) async fn show_process(
     Shared(ctx): Shared<Ctx>,
+    Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     ApiQuery(query): ApiQuery<super::jobs::WaitQuery>,
 ) -> ApiResult<Answer<ProcessOut>> {
+    access::check_process(&ctx, &caller, &id).await?;
     Ok(Answer(ended(&ctx, &id.into(), query.wait.as_deref()).await?.into()))
 }
 
@@ -238,6 +243,7 @@ pub(super) async fn process_results(
         return Err(Problem::new(StatusCode::FORBIDDEN, "scope_missing", text).at("secrets").into());
     }
     let hide = !query.secrets && redact::hides_from(&caller);
+    access::check_process(&ctx, &caller, id.as_str()).await?;
     let info = ended(&ctx, &id, query.wait.as_deref()).await?;
     let after = seq_of(query.cursor.as_deref())?.unwrap_or(0);
     if wants_lines(&headers) {

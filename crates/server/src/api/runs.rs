@@ -18,6 +18,7 @@ use super::ApiResult;
 use super::extract::{ApiJson, ApiQuery};
 use super::page::{Listed, PageQuery, cursor_of, limit, seq_of};
 use super::processes::Number;
+use crate::batches::access;
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 use crate::problem::Problem;
@@ -90,10 +91,20 @@ async fn find(ctx: &Ctx, name: &str) -> Result<Run, Problem> {
     Ok(Run::get(ctx.queue(), &RunId::named(name)).await?)
 }
 
+/// The same, if the caller may see it.
+async fn find_seen(ctx: &Ctx, caller: &Caller, name: &str) -> Result<Run, Problem> {
+    let run = find(ctx, name).await?;
+    match access::may_see_process(ctx, caller, run.id.as_str()).await? {
+        true => Ok(run),
+        false => Err(bulk::Error::NoRun(run.id.to_string()).into()),
+    }
+}
+
 /// Lists runs, newest first.
 #[utoipa::path(get, path = "/api/v1/runs", tag = "runs", params(PageQuery), responses((status = 200, body = Listed<RunOut>)))]
 pub(super) async fn list_runs(
     Shared(ctx): Shared<Ctx>,
+    Extension(caller): Extension<Caller>,
     ApiQuery(query): ApiQuery<PageQuery>,
 ) -> ApiResult<Answer<Listed<RunOut>>> {
     let limit = limit(query.limit)?.min(RUNS_MAX);
@@ -101,6 +112,9 @@ pub(super) async fn list_runs(
     let mut items = Vec::with_capacity(page.items.len());
     for job in page.items {
         let Some(process) = &job.process_id else { continue };
+        if access::is_unlisted(&caller, process.as_str()) {
+            continue;
+        }
         // One that was consumed between two reads is not there any more.
         if let Some(run) = Run::find(ctx.queue(), &RunId::named(process.as_str())).await? {
             items.push(RunOut::new(&ctx, run).await?);
@@ -111,8 +125,12 @@ pub(super) async fn list_runs(
 
 /// Shows a run with its settings, progress, money and provider batches.
 #[utoipa::path(get, path = "/api/v1/runs/{id}", tag = "runs", params(("id" = String, Path)), responses((status = 200, body = RunOut)))]
-pub(super) async fn show_run(Shared(ctx): Shared<Ctx>, Path(id): Path<String>) -> ApiResult<Answer<RunOut>> {
-    let run = find(&ctx, &id).await?;
+pub(super) async fn show_run(
+    Shared(ctx): Shared<Ctx>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> ApiResult<Answer<RunOut>> {
+    let run = find_seen(&ctx, &caller, &id).await?;
     // What a killed process left under way may have been billed, and is part of what a run cost.
     let now = ctx.queue().clock().now().as_millis();
     ctx.llm().ledger().abandon_dead(now).await.map_err(longhaul_llm::Error::from)?;

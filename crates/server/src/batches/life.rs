@@ -23,7 +23,7 @@ use crate::problem::Problem;
 use crate::webhooks;
 
 /// The kind of the job that wakes a batch when its run has ended.
-const WAKE_KIND: &str = "api.batch.ended";
+pub(super) const WAKE_KIND: &str = "api.batch.ended";
 /// How long to wait for a batch that is not parked right now.
 const WAKE_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Requests read ahead while others are stored.

@@ -84,9 +84,9 @@ pub(super) struct EditArguments {
 }
 
 /// `edit_job`.
-pub(super) async fn edit(ctx: &Ctx, asked: EditArguments) -> Result<Value, Problem> {
+pub(super) async fn edit(ctx: &Ctx, caller: &Caller, asked: EditArguments) -> Result<Value, Problem> {
     let EditArguments { id, priority, title, payload } = asked;
-    let Target::Job(detail) = Target::find(ctx, &id).await? else {
+    let Target::Job(detail) = Target::find(ctx, caller, &id).await? else {
         return Err(Problem::invalid(format!("{id} is not a job, and only jobs can be edited")).at("id"));
     };
     own_names::check_change(&detail.job)?;
@@ -101,9 +101,9 @@ pub(super) struct CancelArguments {
 }
 
 /// `cancel_job`.
-pub(super) async fn cancel(ctx: &Ctx, asked: CancelArguments) -> Result<Value, Problem> {
-    match Target::find(ctx, &asked.id).await? {
-        Target::Job(detail) => cancel_one(ctx, *detail).await,
+pub(super) async fn cancel(ctx: &Ctx, caller: &Caller, asked: CancelArguments) -> Result<Value, Problem> {
+    match Target::find(ctx, caller, &asked.id).await? {
+        Target::Job(detail) => cancel_one(ctx, caller, *detail).await,
         Target::Run(run) => {
             let cancelled = manage::cancel(&ctx.bulk, &run.id).await?;
             Ok(json!({
@@ -120,13 +120,13 @@ pub(super) async fn cancel(ctx: &Ctx, asked: CancelArguments) -> Result<Value, P
     }
 }
 
-async fn cancel_one(ctx: &Ctx, detail: JobDetail) -> Result<Value, Problem> {
+async fn cancel_one(ctx: &Ctx, caller: &Caller, detail: JobDetail) -> Result<Value, Problem> {
     let job = &detail.job;
     refuse_batch(job)?;
     if job.kind == batches::KIND {
         // It stands for a run, and has to end that first.
         let form = detail.payload.to::<BatchPayload>()?.form;
-        let batch = batches::cancel(ctx, &Caller::default(), job.id, form).await?;
+        let batch = batches::cancel(ctx, caller, job.id, form).await?;
         return Ok(json!({ "id": job.id, "change": batch.state }));
     }
     let (change, note) = match ctx.queue().cancel(job.id).await? {
@@ -162,8 +162,8 @@ pub(super) struct RetryArguments {
 }
 
 /// `retry_job`.
-pub(super) async fn retry(ctx: &Ctx, asked: RetryArguments) -> Result<Value, Problem> {
-    match Target::find(ctx, &asked.id).await? {
+pub(super) async fn retry(ctx: &Ctx, caller: &Caller, asked: RetryArguments) -> Result<Value, Problem> {
+    match Target::find(ctx, caller, &asked.id).await? {
         Target::Job(detail) => {
             let state = ctx.queue().retry(detail.job.id, !asked.from_start).await?;
             Ok(json!({ "id": detail.job.id, "state": state }))

@@ -58,7 +58,7 @@ async fn receive(
 
 async fn answer(ctx: &Ctx, caller: &Caller, headers: &HeaderMap, request: &Request) -> Response {
     let answered = match check_headers(headers, request) {
-        Ok(()) => rpc::answer(ctx, Access::of(ctx, caller), request).await,
+        Ok(()) => rpc::answer(ctx, &Access::of(ctx, caller), request).await,
         Err(error) => Err(error),
     };
     match answered {

@@ -11,7 +11,9 @@ use serde_json::{Value, json};
 use super::schemas::{PAGE_DEFAULT, PAGE_MAX, WAIT_DEFAULT_S, WAIT_MAX_S};
 use super::show;
 use super::target::Target;
+use crate::batches::access;
 use crate::ctx::Ctx;
+use crate::guard::Caller;
 use crate::problem::Problem;
 use crate::wait::Wait;
 
@@ -30,7 +32,7 @@ pub(super) struct ListArguments {
 }
 
 /// `list_jobs`.
-pub(super) async fn list(ctx: &Ctx, asked: ListArguments) -> Result<Value, Problem> {
+pub(super) async fn list(ctx: &Ctx, caller: &Caller, asked: ListArguments) -> Result<Value, Problem> {
     let given = Filter {
         states: asked.states,
         queue: asked.queue,
@@ -40,10 +42,12 @@ pub(super) async fn list(ctx: &Ctx, asked: ListArguments) -> Result<Value, Probl
         hide_secrets: true,
         ..Filter::default()
     };
-    let filter = match &asked.search {
+    let mut filter = match &asked.search {
         Some(text) => given.and(Filter::parse(text)?)?,
         None => given,
     };
+    let process = filter.process_id.as_ref().map(ProcessId::as_str);
+    filter.hidden_queues = access::hidden_queues(ctx, caller, process).await?;
     let request = ListRequest {
         filter,
         newest_first: !asked.oldest_first,
@@ -66,8 +70,8 @@ pub(super) struct GetArguments {
 }
 
 /// `get_job`.
-pub(super) async fn get(ctx: &Ctx, asked: GetArguments) -> Result<Value, Problem> {
-    match Target::find(ctx, &asked.id).await? {
+pub(super) async fn get(ctx: &Ctx, caller: &Caller, asked: GetArguments) -> Result<Value, Problem> {
+    match Target::find(ctx, caller, &asked.id).await? {
         Target::Job(detail) => {
             let explained = ctx.queue().explain(detail.job.id).await?;
             Ok(show::detail(*detail, &explained))
@@ -85,11 +89,11 @@ pub(super) struct WaitArguments {
 }
 
 /// `wait_job`.
-pub(super) async fn wait(ctx: &Ctx, asked: WaitArguments) -> Result<Value, Problem> {
+pub(super) async fn wait(ctx: &Ctx, caller: &Caller, asked: WaitArguments) -> Result<Value, Problem> {
     let seconds = asked.timeout_seconds.unwrap_or(WAIT_DEFAULT_S).min(WAIT_MAX_S);
     // Before the first look, so that no change falls in between.
     let mut wait = Wait::new(ctx, Some(Duration::from_secs(seconds)));
-    let mut seen = match Target::find(ctx, &asked.id).await? {
+    let mut seen = match Target::find(ctx, caller, &asked.id).await? {
         Target::Job(detail) => Waited::Job(Box::new(detail.job)),
         Target::Run(run) => Waited::Run(run),
         Target::Process(process) => Waited::Process(process),

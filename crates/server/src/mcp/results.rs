@@ -14,6 +14,7 @@ use super::schemas::{PAGE_DEFAULT, PAGE_MAX};
 use super::show::{self, Clipped};
 use super::target::Target;
 use crate::ctx::Ctx;
+use crate::guard::Caller;
 use crate::problem::Problem;
 use crate::redact;
 
@@ -51,8 +52,8 @@ enum Part {
 }
 
 /// Runs the tool.
-pub(super) async fn get(ctx: &Ctx, asked: Arguments) -> Result<Value, Problem> {
-    match Target::find(ctx, &asked.id).await? {
+pub(super) async fn get(ctx: &Ctx, caller: &Caller, asked: Arguments) -> Result<Value, Problem> {
+    match Target::find(ctx, caller, &asked.id).await? {
         Target::Job(detail) => of_job(&redact::detail(*detail), &asked),
         Target::Run(run) => of_many(ctx, &run.id.process(), &asked).await,
         Target::Process(process) => of_many(ctx, &process, &asked).await,

@@ -180,7 +180,7 @@ impl Request {
 }
 
 /// Answers a request: the result, or why there is none.
-pub(super) async fn answer(ctx: &Ctx, access: Access, request: &Request) -> Result<Value, RpcError> {
+pub(super) async fn answer(ctx: &Ctx, access: &Access, request: &Request) -> Result<Value, RpcError> {
     request.check_version()?;
     let modern = request.is_modern();
     let mut result = match request.method.as_str() {
@@ -247,7 +247,7 @@ fn instructions(ctx: &Ctx) -> String {
     )
 }
 
-fn list(access: Access, params: &Map<String, Value>) -> Result<Value, RpcError> {
+fn list(access: &Access, params: &Map<String, Value>) -> Result<Value, RpcError> {
     // There is one page.
     if params.get("cursor").is_some_and(|cursor| !cursor.is_null()) {
         return Err(RpcError::new(RpcError::INVALID_PARAMS, "params.cursor is none that this server gave"));
@@ -257,7 +257,7 @@ fn list(access: Access, params: &Map<String, Value>) -> Result<Value, RpcError> 
     Ok(json!({ "tools": tools }))
 }
 
-async fn call(ctx: &Ctx, access: Access, request: &Request) -> Result<Value, RpcError> {
+async fn call(ctx: &Ctx, access: &Access, request: &Request) -> Result<Value, RpcError> {
     let Some(name) = request.tool() else {
         return Err(RpcError::new(RpcError::INVALID_PARAMS, "params.name is missing: the tool to call"));
     };

@@ -94,9 +94,10 @@ impl Serving {
         }
         let id = request.id.to_string();
         let only_looks = request.tool().and_then(Tool::named).is_none_or(|tool| tool.needs() == Scope::Read);
-        let (ctx, access, answers, name) = (self.ctx.clone(), self.access, self.answers.clone(), id.clone());
+        let (ctx, access, answers, name) =
+            (self.ctx.clone(), self.access.clone(), self.answers.clone(), id.clone());
         let call = self.calls.spawn(async move {
-            let answer = match rpc::answer(&ctx, access, &request).await {
+            let answer = match rpc::answer(&ctx, &access, &request).await {
                 Ok(result) => json!({ "jsonrpc": "2.0", "id": request.id, "result": result }),
                 Err(error) => error.answer(&request.id),
             };

@@ -3,7 +3,9 @@
 use longhaul_pipelines::bulk::{Run, RunId, run};
 use longhaul_queue::{JobDetail, JobId, ProcessId};
 
+use crate::batches::access;
 use crate::ctx::Ctx;
+use crate::guard::Caller;
 use crate::problem::Problem;
 
 /// Something that was stored.
@@ -17,11 +19,21 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// Finds what is called so.
-    pub(super) async fn find(ctx: &Ctx, name: &str) -> Result<Self, Problem> {
+    /// Finds what is called so, if the caller may see it.
+    pub(super) async fn find(ctx: &Ctx, caller: &Caller, name: &str) -> Result<Self, Problem> {
         if let Ok(id) = name.parse::<JobId>() {
             let detail = ctx.queue().get(id).await.map_err(|error| Problem::from(error).at("id"))?;
+            access::check_job(ctx, caller, &detail).await.map_err(|problem| problem.at("id"))?;
             return Self::of(ctx, detail).await;
+        }
+        let missing = || {
+            Problem::not_found(format!(
+                "there is no job, run or process {name:?}: it was never stored, or is deleted; list_jobs shows what there is"
+            ))
+            .at("id")
+        };
+        if !access::may_see_process(ctx, caller, name).await? {
+            return Err(missing());
         }
         if let Some(run) = Run::find(ctx.queue(), &RunId::named(name)).await? {
             return Ok(Self::Run(Box::new(run)));
@@ -29,10 +41,7 @@ impl Target {
         let process = ProcessId::from(name);
         match ctx.queue().store().process(process.clone()).await? {
             Some(_) => Ok(Self::Process(process)),
-            None => Err(Problem::not_found(format!(
-                "there is no job, run or process {name:?}: it was never stored, or is deleted; list_jobs shows what there is"
-            ))
-            .at("id")),
+            None => Err(missing()),
         }
     }
 

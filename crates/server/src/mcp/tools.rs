@@ -120,26 +120,26 @@ impl Tool {
 }
 
 /// Calls a tool.
-pub(super) async fn call(ctx: &Ctx, access: Access, tool: Tool, arguments: Value) -> Result<Value, Problem> {
+pub(super) async fn call(ctx: &Ctx, access: &Access, tool: Tool, arguments: Value) -> Result<Value, Problem> {
     if !access.allows(tool.needs()) {
         return Err(refused(tool));
     }
     refuse_unknown(tool, &arguments)?;
     tool.compiled()?.check(&arguments).map_err(|complaint| wrong(tool, &complaint))?;
     match tool {
-        Tool::ListJobs => jobs::list(ctx, read(tool, arguments)?).await,
-        Tool::GetJob => jobs::get(ctx, read(tool, arguments)?).await,
-        Tool::WaitJob => jobs::wait(ctx, read(tool, arguments)?).await,
-        Tool::GetResults => results::get(ctx, read(tool, arguments)?).await,
+        Tool::ListJobs => jobs::list(ctx, &access.caller, read(tool, arguments)?).await,
+        Tool::GetJob => jobs::get(ctx, &access.caller, read(tool, arguments)?).await,
+        Tool::WaitJob => jobs::wait(ctx, &access.caller, read(tool, arguments)?).await,
+        Tool::GetResults => results::get(ctx, &access.caller, read(tool, arguments)?).await,
         Tool::QueueStats => reports::queues(ctx, read(tool, arguments)?).await,
         Tool::ListJobKinds => reports::kinds(ctx, read(tool, arguments)?).await,
         Tool::CostReport => reports::costs(ctx, read(tool, arguments)?).await,
         Tool::EstimateCost => ask::estimate(ctx, read(tool, arguments)?).await,
         Tool::EnqueueJob => change::enqueue(ctx, read(tool, arguments)?).await,
         Tool::SubmitBatch => ask::submit(ctx, read(tool, arguments)?).await,
-        Tool::EditJob => change::edit(ctx, read(tool, arguments)?).await,
-        Tool::CancelJob => change::cancel(ctx, read(tool, arguments)?).await,
-        Tool::RetryJob => change::retry(ctx, read(tool, arguments)?).await,
+        Tool::EditJob => change::edit(ctx, &access.caller, read(tool, arguments)?).await,
+        Tool::CancelJob => change::cancel(ctx, &access.caller, read(tool, arguments)?).await,
+        Tool::RetryJob => change::retry(ctx, &access.caller, read(tool, arguments)?).await,
     }
 }
 

@@ -3,7 +3,7 @@
 
 use longhaul_queue::State;
 use longhaul_queue::job::ProcessId;
-use longhaul_queue::store::{Filter, IdRange, Sieve};
+use longhaul_queue::store::{Filter, IdRange, NameForm, Sieve};
 use tokio_postgres::types::ToSql;
 
 use super::error::DbResult;
@@ -189,6 +189,10 @@ impl Walk {
         if let Some(Some(range)) = sieve.ids() {
             let (first, last) = (self.param(uuid(range.first)), self.param(uuid(range.last)));
             all.push(format!("id BETWEEN {first} AND {last}"));
+        }
+        for NameForm { prefix, bytes } in &filter.hidden_queues {
+            let (prefix, bytes) = (self.param(prefix.clone()), self.param(stored_limit(*bytes)));
+            all.push(format!("NOT (starts_with(queue, {prefix}) AND octet_length(queue) = {bytes}::bigint)"));
         }
         all.join(" AND ")
     }

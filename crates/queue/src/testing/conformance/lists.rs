@@ -2,7 +2,7 @@
 
 use crate::job::{JobOptions, NewJob};
 use crate::state::{OnTimeout, State};
-use crate::store::{Field, Filter, ListRequest};
+use crate::store::{Field, Filter, ListRequest, NameForm};
 use crate::testing::Bench;
 use crate::testing::bench::{done, give_up, id, job, json, park, park_until, secs};
 
@@ -157,6 +157,26 @@ pub(super) async fn what_is_hidden_is_found_by_those_only_who_may_see_it(bench: 
     for text in ["ann", "user:ann", "password"] {
         assert_eq!(found(text, true).await, [1], "{text}");
     }
+}
+
+pub(super) async fn jobs_of_hidden_queues_are_neither_listed_nor_found(bench: &Bench) {
+    let secret = |number: u64, queue: &str| NewJob {
+        payload: json(r#"{"n":"secret"}"#),
+        ..job(number).queue(queue).process("p").tag("red")
+    };
+    bench
+        .add([secret(1, "run-%b12"), secret(2, "run-%b1"), secret(3, "run-%c12"), secret(4, "run-xb12")])
+        .await;
+    let hidden = NameForm { prefix: "run-%b".to_owned(), bytes: "run-%b12".len() };
+    for text in ["", "secret", "n:secret", "tag:red", "process:p", "state:ready"] {
+        let filter = Filter::parse(text).expect("a search");
+        assert_eq!(listed(bench, filter.clone()).await, [1, 2, 3, 4], "{text}");
+        let hidden_queues = vec![hidden.clone()];
+        assert_eq!(listed(bench, Filter { hidden_queues, ..filter }).await, [2, 3, 4], "{text}");
+    }
+    let named =
+        Filter { queue: Some("run-%b12".to_owned()), hidden_queues: vec![hidden], ..Filter::default() };
+    assert_eq!(listed(bench, named).await, [] as [i64; 0]);
 }
 
 pub(super) async fn a_search_finds_all_of_its_texts(bench: &Bench) {

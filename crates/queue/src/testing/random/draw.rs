@@ -6,7 +6,7 @@ use crate::job::{
     UniquePolicy, Window,
 };
 use crate::state::{Event, JobError, OnTimeout, Outcome, Park, Policy, Reason, State, settle};
-use crate::store::{Field, Filter, SettleItem, Signal};
+use crate::store::{Field, Filter, NameForm, SettleItem, Signal};
 use crate::testing::bench::{days, id, json, secs};
 
 impl Run<'_> {
@@ -85,6 +85,7 @@ impl Run<'_> {
         let digits = self.rng.usize(1..33);
         let prefix = self.draw_id().to_string().replace('-', "")[..digits].to_owned();
         let field = Field { path: "n".to_owned(), value: number.clone() };
+        let hidden = NameForm { prefix: "b".to_owned(), bytes: 1 };
         Filter {
             states: (0..states).map(|_| *self.pick(&State::ALL)).collect(),
             queue: self.maybe(20).then(|| (*self.pick(&["a", "b", "c"])).to_owned()),
@@ -95,6 +96,7 @@ impl Run<'_> {
             search: if self.maybe(20) { vec![number] } else { Vec::new() },
             fields: if self.maybe(10) { vec![field] } else { Vec::new() },
             hide_secrets: self.maybe(10),
+            hidden_queues: if self.maybe(10) { vec![hidden] } else { Vec::new() },
         }
     }
 

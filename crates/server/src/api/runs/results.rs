@@ -1,5 +1,6 @@
 //! The answers of a run, in the order of its requests.
 
+use axum::Extension;
 use axum::Json as Answer;
 use axum::body::Body as Streamed;
 use axum::extract::{Path, State as Shared};
@@ -21,6 +22,7 @@ use crate::api::extract::ApiQuery;
 use crate::api::page::{Listed, PageQuery, cursor_of, limit, seq_of};
 use crate::api::processes::{JSONL, wants_lines};
 use crate::ctx::Ctx;
+use crate::guard::Caller;
 use crate::problem::Problem;
 
 /// An answer.
@@ -52,11 +54,12 @@ pub(in crate::api) struct RunResultOut {
 )]
 pub(in crate::api) async fn run_results(
     Shared(ctx): Shared<Ctx>,
+    Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     headers: HeaderMap,
     ApiQuery(query): ApiQuery<PageQuery>,
 ) -> ApiResult<Response> {
-    let run = super::find(&ctx, &id).await?.id;
+    let run = super::find_seen(&ctx, &caller, &id).await?.id;
     let after = seq_of(query.cursor.as_deref())?.unwrap_or(0);
     if wants_lines(&headers) {
         return Ok(lines(ctx, run, after));

@@ -15,6 +15,7 @@ use super::{check_count, holds, jobs_of, seconds_of, wrong};
 use crate::api::ApiResult;
 use crate::api::extract::ApiJson;
 use crate::api::job_in::{JobIn, new_jobs};
+use crate::batches::access;
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 use crate::problem::Problem;
@@ -217,6 +218,7 @@ pub(in crate::api) async fn settle_work(
             );
         }
         let follow_ups = new_jobs(follow_ups, now, |_| None)?;
+        access::check_parents(&ctx, &caller, &follow_ups).await?;
         ends.push(Ended { lease: lease.into(), event: outcome.event()?, follow_ups, usage });
     }
     let jobs = jobs_of(&ctx, ends.iter().map(|end| &end.lease)).await?;

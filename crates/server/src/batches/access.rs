@@ -1,0 +1,116 @@
+//! Who may see what stands behind a batch. It belongs to the token that created it, and so do its job, its run, the run's jobs and
+//! their results, whichever API asks for them. To everybody else but an admin they are not there.
+
+use std::collections::HashSet;
+
+use longhaul_queue::limits::PAGE_MAX;
+use longhaul_queue::store::NameForm;
+use longhaul_queue::{JobDetail, JobId, NewJob};
+
+use super::{BATCH_RUN_PREFIX, BatchPayload, KIND, QUEUE, life};
+use crate::compat::id_of;
+use crate::ctx::Ctx;
+use crate::guard::Caller;
+use crate::problem::Problem;
+use crate::tokens::Scope;
+
+/// Bytes of the name of a batch's run: the digits of an id after the prefix.
+const RUN_BYTES: usize = BATCH_RUN_PREFIX.len() + 32;
+
+/// The queues that lists and events leave out for a caller: those of batches, unless it may see everything or asks for the run of a
+/// batch of its own. Whose a job is stands in the batch, not in the job's row, so a list cannot tell its own from others'.
+pub(crate) async fn hidden_queues(
+    ctx: &Ctx,
+    caller: &Caller,
+    process: Option<&str>,
+) -> Result<Vec<NameForm>, Problem> {
+    let asks_for_its_own = match process {
+        Some(process) if batch_of_run(process).is_some() => may_see_process(ctx, caller, process).await?,
+        _ => false,
+    };
+    if asks_for_its_own || caller.may(Scope::Admin) {
+        return Ok(Vec::new());
+    }
+    let form = |prefix: &str, bytes: usize| NameForm { prefix: prefix.to_owned(), bytes };
+    Ok(vec![form(QUEUE, QUEUE.len()), form(BATCH_RUN_PREFIX, RUN_BYTES)])
+}
+
+/// Whether lists of runs and processes leave one out for a caller, by the same rule.
+pub(crate) fn is_unlisted(caller: &Caller, process: &str) -> bool {
+    batch_of_run(process).is_some() && !caller.may(Scope::Admin)
+}
+
+/// Refuses a job behind somebody else's batch, as if it were not there.
+pub(crate) async fn check_job(ctx: &Ctx, caller: &Caller, detail: &JobDetail) -> Result<(), Problem> {
+    match may_see_job(ctx, caller, detail).await? {
+        true => Ok(()),
+        false => Err(Problem::not_found(format!("there is no job {}", detail.job.id))),
+    }
+}
+
+/// The same for a job that has not been read.
+pub(crate) async fn check_id(ctx: &Ctx, caller: &Caller, id: JobId) -> Result<(), Problem> {
+    if caller.may(Scope::Admin) {
+        return Ok(());
+    }
+    match ctx.queue().store().get(vec![id]).await?.pop() {
+        Some(detail) => check_job(ctx, caller, &detail).await,
+        None => Ok(()),
+    }
+}
+
+/// Refuses jobs that wait for one behind somebody else's batch: who runs them is given its answer.
+pub(crate) async fn check_parents(ctx: &Ctx, caller: &Caller, jobs: &[NewJob]) -> Result<(), Problem> {
+    if caller.may(Scope::Admin) {
+        return Ok(());
+    }
+    let own: HashSet<JobId> = jobs.iter().filter_map(|job| job.id).collect();
+    let parents = jobs.iter().flat_map(|job| &job.depends_on).map(|parent| parent.job_id);
+    let parents: Vec<JobId> = parents.filter(|id| !own.contains(id)).collect();
+    for page in parents.chunks(PAGE_MAX) {
+        for detail in ctx.queue().store().get(page.to_vec()).await? {
+            check_job(ctx, caller, &detail).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Refuses the process of somebody else's batch, as if it were not there.
+pub(crate) async fn check_process(ctx: &Ctx, caller: &Caller, process: &str) -> Result<(), Problem> {
+    match may_see_process(ctx, caller, process).await? {
+        true => Ok(()),
+        false => Err(Problem::not_found(format!(
+            "there is no process {process}: it has no jobs, or all are consumed"
+        ))),
+    }
+}
+
+/// Whether a caller may see a job.
+pub(crate) async fn may_see_job(ctx: &Ctx, caller: &Caller, detail: &JobDetail) -> Result<bool, Problem> {
+    let batch = match detail.job.kind.as_str() {
+        KIND => return Ok(caller.owns(detail.payload.to::<BatchPayload>()?.owner.as_deref())),
+        life::WAKE_KIND => Some(detail.payload.to()?),
+        _ => batch_of_run(&detail.job.queue),
+    };
+    may_see(ctx, caller, batch).await
+}
+
+/// Whether a caller may see a process, which may be the run of a batch.
+pub(crate) async fn may_see_process(ctx: &Ctx, caller: &Caller, process: &str) -> Result<bool, Problem> {
+    may_see(ctx, caller, batch_of_run(process)).await
+}
+
+/// Whether a caller may see what stands behind a batch. Of one that is gone nobody knows whose it was.
+async fn may_see(ctx: &Ctx, caller: &Caller, batch: Option<JobId>) -> Result<bool, Problem> {
+    let Some(batch) = batch.filter(|_| !caller.may(Scope::Admin)) else { return Ok(true) };
+    let Some(detail) = ctx.queue().store().get(vec![batch]).await?.pop() else { return Ok(false) };
+    if detail.job.kind != KIND {
+        return Ok(false);
+    }
+    Ok(caller.owns(detail.payload.to::<BatchPayload>()?.owner.as_deref()))
+}
+
+/// The batch whose run is called so.
+fn batch_of_run(run: &str) -> Option<JobId> {
+    id_of(run, BATCH_RUN_PREFIX)
+}
