@@ -133,6 +133,9 @@ pub(crate) fn message_id(now: Timestamp) -> String {
     format!("msg_{}", JobId::generate(now, fastrand::u128(..)).to_string().replace('-', ""))
 }
 
+/// The longest name of an endpoint. Its deliveries carry it in a tag and, beside the name of a run, in a unique key, which are names too.
+pub(crate) const NAME_BYTES_MAX: usize = 100;
+
 /// The label by which the deliveries of an endpoint are listed.
 pub(crate) fn tag_of(endpoint: &str) -> String {
     format!("webhook.{endpoint}")

@@ -23,7 +23,9 @@ use super::jobs::unfit;
 use super::page::{Listed, PageQuery, cursor_of, limit, seq_of};
 use crate::ctx::Ctx;
 use crate::problem::Problem;
-use crate::webhooks::{self, Delivery, Endpoint, Endpoints, KIND, Wish, message_id, new_job, tag_of};
+use crate::webhooks::{
+    self, Delivery, Endpoint, Endpoints, KIND, NAME_BYTES_MAX, Wish, message_id, new_job, tag_of,
+};
 
 /// For a name to be looked up when a webhook is kept.
 const LOOKUP_WAIT: Duration = Duration::from_secs(5);
@@ -117,6 +119,10 @@ pub(super) async fn put_webhook(
 ) -> ApiResult<Answer<WebhookOut>> {
     let WebhookIn { url, events, allow_private } = wanted;
     check_name("name", &name).map_err(unfit)?;
+    if name.len() > NAME_BYTES_MAX {
+        let text = format!("name has {} bytes, at most {NAME_BYTES_MAX} are possible", name.len());
+        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", text).at("name").into());
+    }
     let parsed = reqwest::Url::parse(&url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
     let Some(parsed) = parsed else {
         let text = format!("url is {:?}: expected an address that begins with https://", shown_url(&url));

@@ -206,3 +206,19 @@ async fn the_log_names_an_event_as_the_message_does_and_a_resent_one_is_the_same
     );
     worker.drain().await;
 }
+
+#[tokio::test]
+async fn the_longest_name_of_a_webhook_leaves_room_for_its_deliveries() {
+    let stage = Stage::new().await;
+    let put = async |name: &str| {
+        let hook = json!({"url": "http://127.0.0.1:9/", "allow_private": true});
+        stage.send(Method::PUT, &format!("/api/v1/webhooks/{name}"), Some(hook)).await
+    };
+    let (longest, longer) = ("w".repeat(100), "w".repeat(101));
+    assert_eq!(put(&longest).await.0, StatusCode::OK);
+    let (status, told) = stage.post(&format!("/api/v1/webhooks/{longest}/test"), &json!({})).await;
+    assert!(status.is_success(), "{told}");
+    let (status, problem) = put(&longer).await;
+    assert_eq!((status, &problem["field"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("name")), "{problem}");
+    stage.stop().await;
+}
