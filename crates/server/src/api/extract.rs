@@ -44,6 +44,9 @@ impl Body {
     pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         let is_empty = self.0.trim_ascii().is_empty();
         let text: &[u8] = if is_empty { b"null" } else { &self.0 };
+        if self.is_list() {
+            return Err(unfit("the body is a list: send a JSON object", "."));
+        }
         let mut reader = serde_json::Deserializer::from_slice(text);
         let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
             let path = error.path().to_string();
@@ -70,8 +73,16 @@ impl Body {
         Ok(value)
     }
 
+    /// Whether it is a list. Where an object is expected, its values in a list without names would be taken too.
+    fn is_list(&self) -> bool {
+        self.0.trim_ascii_start().starts_with(b"[")
+    }
+
     /// Reads it as `T` if nothing is wrong with it. What is wrong is told by [`Body::read`], which costs more.
     pub(super) fn read_well<T: DeserializeOwned>(&self) -> Option<T> {
+        if self.is_list() {
+            return None;
+        }
         let value = serde_json::from_slice(&self.0).ok()?;
         legible::check(&self.0).ok()?;
         Some(value)

@@ -175,3 +175,15 @@ async fn schedules_are_kept_fired_and_removed() {
     }
     stage.stop().await;
 }
+
+#[tokio::test]
+async fn a_list_is_not_taken_for_the_fields_of_an_object() {
+    let stage = Stage::new().await;
+    for (method, path) in [(Method::PATCH, "/api/v1/queues/q"), (Method::POST, "/api/v1/jobs")] {
+        let (status, problem) = stage.send(method, path, Some(json!([true, 1]))).await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{path}: {problem}");
+        assert!(problem["detail"].as_str().is_some_and(|text| text.contains("is a list")), "{problem}");
+    }
+    assert_eq!(stage.send(Method::GET, "/api/v1/queues/q", None).await.0, StatusCode::NOT_FOUND);
+    stage.stop().await;
+}
