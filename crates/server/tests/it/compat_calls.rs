@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use longhaul_llm::profile::{Profile, ProviderKind};
 use longhaul_llm::sim::{Faults, Latency, SimOptions};
 use longhaul_llm::{Class, Error, Scope, Totals};
 use longhaul_server::ServerOptions;
@@ -195,4 +196,31 @@ async fn a_body_that_is_too_long_is_refused_in_the_form_of_its_api() {
         assert_eq!(json_of(refused).await["error"]["type"], kind);
     }
     stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_model_of_a_profile_that_does_not_exist_is_not_found_in_the_form_of_its_api() {
+    let stage = Stage::new().await;
+    let asked =
+        json!({ "model": "nope/x", "messages": [{ "role": "user", "content": "hi" }], "max_tokens": 9 });
+    for (path, place, kind) in [
+        ("/v1/messages", "/error/type", "not_found_error"),
+        ("/v1/chat/completions", "/error/code", "model_not_found"),
+    ] {
+        let (status, refused) = stage.post(path, &asked).await;
+        assert_eq!(status, StatusCode::NOT_FOUND, "{refused}");
+        assert_eq!(refused.pointer(place), Some(&json!(kind)), "{refused}");
+        assert!(
+            refused["error"]["message"].as_str().is_some_and(|text| text.contains("profiles sim")),
+            "{refused}"
+        );
+    }
+    let mut gateway = Profile::new("gateway", ProviderKind::OpenAi);
+    gateway.base_url = "http://127.0.0.1:9/v1".to_owned();
+    let beside = Stage::beside(ServerOptions::default(), SimOptions::default(), vec![gateway]).await;
+    let (_, refused) =
+        beside.post("/v1/chat/completions", &json!({ "model": "gateway/vendor/x", "messages": [] })).await;
+    assert_ne!(refused["error"]["code"], "model_not_found", "{refused}");
+    stage.stop().await;
+    beside.stop().await;
 }
