@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::problem::Problem;
 
 /// Longest name of a model. Calls are booked by it, and a longer one failed there, as if the provider could not be reached.
-const MODEL_BYTES_MAX: usize = 256;
+pub(crate) const MODEL_BYTES_MAX: usize = 256;
 
 /// Letters in which a name differs that was probably meant; more would take a maker's name for a profile's.
 const SLIP_LETTERS_MAX: usize = 1;

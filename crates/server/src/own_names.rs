@@ -13,7 +13,7 @@ const DIGEST_CHARS: usize = 12;
 /// The version of UUIDs whose content is their maker's business.
 const DERIVED_VERSION: u8 = 8;
 /// Prefixes of the kinds that the program registers for itself.
-const KIND_PREFIXES: [&str; 6] = ["api.", "demo.", "llm.", "score.", "verify.", "webhook."];
+pub(crate) const KIND_PREFIXES: [&str; 6] = ["api.", "demo.", "llm.", "score.", "verify.", "webhook."];
 
 /// Whether a kind is reserved for the program.
 pub fn is_own_kind(kind: &str) -> bool {
