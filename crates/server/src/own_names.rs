@@ -6,6 +6,7 @@ use longhaul_pipelines::bulk::run::RUN_PREFIX;
 use longhaul_pipelines::scoring::sheet::SHEET_PREFIX;
 use longhaul_queue::{Error, Job, JobId, Result};
 
+use crate::batches::access;
 use crate::{batches, webhooks};
 
 /// Hex digits in the name of a run or a sheet, after its prefix.
@@ -50,13 +51,13 @@ pub fn check_change(job: &Job) -> Result<()> {
     )))
 }
 
-/// Refuses the process of a run or a sheet: a foreign job among theirs would keep it from ending, and stand among its answers.
+/// Refuses the process of a run, a batch's too, or of a sheet: a foreign job among theirs would keep it from ending, and stand among its answers.
 pub fn check_process(process: &str) -> Result<()> {
     let rest = process.strip_prefix(RUN_PREFIX).or_else(|| process.strip_prefix(SHEET_PREFIX));
     let is_digest = |rest: &str| {
         rest.len() == DIGEST_CHARS && rest.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
     };
-    if !rest.is_some_and(is_digest) {
+    if !rest.is_some_and(is_digest) && !access::is_run(process) {
         return Ok(());
     }
     Err(Error::invalid(format!(

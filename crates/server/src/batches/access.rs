@@ -25,7 +25,7 @@ pub(crate) async fn hidden_queues(
     process: Option<&str>,
 ) -> Result<Vec<NameForm>, Problem> {
     let asks_for_its_own = match process {
-        Some(process) if batch_of_run(process).is_some() => may_see_process(ctx, caller, process).await?,
+        Some(process) if is_run(process) => may_see_process(ctx, caller, process).await?,
         _ => false,
     };
     if asks_for_its_own || caller.may(Scope::Admin) {
@@ -37,7 +37,7 @@ pub(crate) async fn hidden_queues(
 
 /// Whether lists of runs and processes leave one out for a caller, by the same rule.
 pub(crate) fn is_unlisted(caller: &Caller, process: &str) -> bool {
-    batch_of_run(process).is_some() && !caller.may(Scope::Admin)
+    is_run(process) && !caller.may(Scope::Admin)
 }
 
 /// Refuses a job behind somebody else's batch, as if it were not there.
@@ -108,6 +108,11 @@ async fn may_see(ctx: &Ctx, caller: &Caller, batch: Option<JobId>) -> Result<boo
         return Ok(false);
     }
     Ok(caller.owns(detail.payload.to::<BatchPayload>()?.owner.as_deref()))
+}
+
+/// Whether the run of a batch is called so.
+pub(crate) fn is_run(process: &str) -> bool {
+    batch_of_run(process).is_some()
 }
 
 /// The batch whose run is called so.

@@ -75,7 +75,9 @@ async fn nobody_gets_into_the_process_or_queue_of_a_run_or_takes_the_ids_of_its_
     let options = ServerOptions { mcp_allow_write: true, ..ServerOptions::default() };
     let stage = Stage::with(options, SimOptions::default()).await;
     let (run, id) = ("run-b718fb38f983", "e09df33f-635f-8077-a2ac-000000000000");
+    let batch = "run-b01a1e54b1c9779adb6db1b0802ac194b";
     for (job, by_mcp) in [
+        (json!({"kind": "a", "process_id": batch}), json!({"kind": "a", "process": batch})),
         (json!({"kind": "a", "process_id": run}), json!({"kind": "a", "process": run})),
         (json!({"kind": "a", "process_id": "sheet-b718fb38f983"}), json!({"kind": "a", "process": run})),
         (json!({"kind": "a", "id": id}), json!({"kind": "a", "id": id})),

@@ -215,7 +215,13 @@ fn fields() -> Vec<(&'static str, &'static str, Value)> {
         ("SheetIn", "categories", json!({ "maxItems": CATEGORIES_MAX })),
         ("NewJob", "kind", foreign_kind()),
         ("NewJob", "queue", foreign_queue()),
-        ("NewJob", "process_id", foreign_name(&format!("({RUN_PREFIX}|{SHEET_PREFIX})[0-9a-f]{{12}}$"))),
+        (
+            "NewJob",
+            "process_id",
+            foreign_name(&format!(
+                "(({RUN_PREFIX}|{SHEET_PREFIX})[0-9a-f]{{12}}|{RUN_PREFIX}b[0-9a-f]{{32}})$"
+            )),
+        ),
     ];
     let named: [(&'static str, &[&'static str]); 8] = [
         ("NewJob", &["after_process"]),
