@@ -203,15 +203,7 @@ fn fields() -> Vec<(&'static str, &'static str, Value)> {
         ),
         ("ResumeIn", "max_cost_usd", dollars()),
         ("ResumeSheetIn", "max_cost_usd", dollars()),
-        ("RunIn", "max_cost_usd", dollars()),
-        ("SheetIn", "max_cost_usd", dollars()),
         ("RunIn", "temperature", json!({ "minimum": 0 })),
-        ("RunIn", "tags", tags()),
-        ("SheetIn", "tags", tags()),
-        ("RunIn", "model", model()),
-        ("RunIn", "fallback_model", model()),
-        ("SheetIn", "model", model()),
-        ("SheetIn", "fallback_model", model()),
         ("SheetIn", "categories", json!({ "maxItems": CATEGORIES_MAX })),
         ("NewJob", "kind", foreign_kind()),
         ("NewJob", "queue", foreign_queue()),
@@ -223,6 +215,10 @@ fn fields() -> Vec<(&'static str, &'static str, Value)> {
             )),
         ),
     ];
+    for schema in ["RunIn", "SheetIn"] {
+        fields.extend([(schema, "model", model()), (schema, "fallback_model", model())]);
+        fields.extend([(schema, "tags", tags()), (schema, "max_cost_usd", dollars())]);
+    }
     let named: [(&'static str, &[&'static str]); 8] = [
         ("NewJob", &["after_process"]),
         ("SignalIn", &["key"]),
