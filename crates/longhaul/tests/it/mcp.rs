@@ -149,7 +149,7 @@ fn a_client_that_may_write_hands_in_cancels_and_retries() {
     let place = Place::new();
     let mut client = Client::start(&place, &["--allow-write"]);
     client.initialize("2025-11-25");
-    assert_eq!(names(&client.ask("tools/list", &json!({}))).len(), 12);
+    assert_eq!(names(&client.ask("tools/list", &json!({}))).len(), 13);
 
     let job =
         client.done("enqueue_job", &json!({"kind": "fail", "payload": {}, "max_attempts": 1, "title": "t"}));
