@@ -139,6 +139,9 @@ impl App {
         let (text, source) = if argument == "-" {
             (read_bounded(stdin().lock(), "stdin", self.limits()?)?, "stdin")
         } else if let Some(path) = argument.strip_prefix('@') {
+            if std::path::Path::new(path).is_dir() {
+                return Err(Failure::new(Code::Usage, format!("{path} is a folder, not a file")).into());
+            }
             let file = std::fs::File::open(path).map_err(|error| texts::unreadable(path, &error))?;
             (read_bounded(file, path, self.limits()?)?, path)
         } else {

@@ -98,10 +98,19 @@ async fn until_end(app: &App, command: &Command) -> Result<Code> {
         // What works has its own way to end.
         return run(app, command).await;
     }
-    tokio::select! {
+    // A command that reads stdin blocks this task, so another one sees to its end.
+    let watching = tokio::spawn(async {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            tokio::time::sleep(SHUTDOWN_MAX).await;
+            std::process::exit(Code::Interrupted as i32);
+        }
+    });
+    let ended = tokio::select! {
         ended = run(app, command) => ended,
         _ = tokio::signal::ctrl_c() => Ok(Code::Interrupted),
-    }
+    };
+    watching.abort();
+    ended
 }
 
 async fn run(app: &App, command: &Command) -> Result<Code> {

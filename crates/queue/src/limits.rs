@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::job::{JobChange, NewJob};
 use crate::json::Json;
+use crate::redact;
 use crate::retry::{Backoff, RETRY_LIST_MAX, RetryPolicy};
 
 /// Payload, data and result: largest size by default.
@@ -136,12 +137,19 @@ impl Limits {
     /// Refuses a change that breaks a bound or changes nothing.
     pub fn check_change(&self, change: &JobChange) -> Result<()> {
         if change.is_empty() {
-            return Err(Error::invalid("nothing is to be changed: give a priority, a title or a payload"));
+            return Err(Error::invalid("nothing to change: give a priority, a title or a payload"));
         }
         if let Some(title) = change.title.as_deref().filter(|title| !title.is_empty()) {
             check_name("title", title)?;
         }
-        change.payload.as_ref().map_or(Ok(()), |payload| self.check_value("payload", payload))
+        let Some(payload) = &change.payload else { return Ok(()) };
+        if redact::is_redacted(payload) {
+            return Err(Error::invalid(format!(
+                "payload has {:?} in place of a secret, which would be lost: put the secret itself there",
+                redact::REDACTED
+            )));
+        }
+        self.check_value("payload", payload)
     }
 }
 

@@ -38,6 +38,13 @@ pub fn json(value: &Json) -> Json {
     }
 }
 
+/// Whether a value was read where its secrets are hidden: who writes it back would lose them.
+pub fn is_redacted(value: &Json) -> bool {
+    let text = value.as_str();
+    hidden_values(text)
+        .is_some_and(|hidden| hidden.iter().any(|(from, to)| &text[*from..*to] == REDACTED_JSON))
+}
+
 /// JSON without its secrets. A text that is not JSON is hidden as a whole.
 pub fn json_text(text: &str) -> Cow<'_, str> {
     match hidden_values(text) {

@@ -34,7 +34,7 @@ pub(crate) enum JobsCommand {
     /// Changes priority, title or payload of a job that neither runs nor has succeeded.
     ///
     /// A payload that a run has worked with can be changed once the job has failed or was cancelled, and the next run begins without a
-    /// checkpoint.
+    /// checkpoint. Jobs of runs, sheets and batches stay as they were submitted.
     #[command(
         after_help = "Examples:\n  longhaul jobs edit 0198c5a2-7d1e --priority -10\n  longhaul jobs edit 0198c5a2-7d1e --payload @fixed.json --retry"
     )]

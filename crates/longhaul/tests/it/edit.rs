@@ -14,6 +14,7 @@ fn a_failed_job_is_edited_and_runs_again() {
     assert_eq!((&place.show(&id)["state"], &place.show(&id)["data"]["at"]), (&json!("failed"), &json!(5)));
     place.run(&["jobs", "edit", &id]).fails(2, &["--priority", "--title", "--payload"]);
     place.run(&["jobs", "edit", &id, "--payload", "{"]).fails(2, &["JSON"]);
+    place.run(&["jobs", "edit", &id, "--payload", "@."]).fails(2, &["is a folder"]);
     place.ok(&["jobs", "edit", &id, "--payload", r#"{"n":2}"#, "--title", "second try", "--retry"]);
     let edited = place.show(&id);
     assert_eq!((&edited["state"], &edited["data"]), (&json!("ready"), &json!(null)), "{edited}");

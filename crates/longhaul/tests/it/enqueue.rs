@@ -1,6 +1,9 @@
 //! One job from arguments, many from lines.
 
+use std::process::{Command, Stdio};
+
 use crate::place::Place;
+use crate::workers::until;
 
 #[test]
 fn options_reach_the_job() {
@@ -132,4 +135,23 @@ fn a_delayed_job_waits_and_explain_says_so() {
     assert_eq!(explanation["state"], "scheduled");
     assert!(explanation["until"].is_i64());
     place.run(&["enqueue", "echo", "--at", "tomorrow"]).fails(2, &["--at", "tomorrow"]);
+}
+
+#[test]
+fn ctrl_c_ends_a_command_that_reads_stdin() {
+    let place = Place::new();
+    for args in [&["enqueue", "-"][..], &["enqueue", "x", "-"]] {
+        let mut reading = place.command(args).stdin(Stdio::piped()).spawn().expect("running longhaul");
+        let _stdin = reading.stdin.take();
+        let pid = reading.id().to_string();
+        // Until then the signal would end it without a word.
+        until("it catches signals", || {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("a mask");
+            u64::from_str_radix(caught.trim(), 16).expect("a mask") & 2 != 0
+        });
+        assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill").success());
+        let ended = reading.wait_with_output().expect("waiting for longhaul");
+        assert_eq!(ended.status.code(), Some(130), "{args:?}: {ended:?}");
+    }
 }

@@ -12,8 +12,10 @@ use serde_json::{Value, json};
 
 use super::schemas::{DAYS_DEFAULT, DAYS_MAX};
 use super::show;
+use crate::batches::access;
 use crate::costs::{CostLine, Costs};
 use crate::ctx::Ctx;
+use crate::guard::Caller;
 use crate::problem::Problem;
 
 /// Queues, workers, and lines of a report that are shown. Every run has a queue of its own, so there may be many.
@@ -154,7 +156,12 @@ pub(super) struct CostArguments {
 }
 
 /// `cost_report`.
-pub(super) async fn costs(ctx: &Ctx, asked: CostArguments) -> Result<Value, Problem> {
+pub(super) async fn costs(ctx: &Ctx, caller: &Caller, asked: CostArguments) -> Result<Value, Problem> {
+    if let Some(run) = &asked.run
+        && !access::may_see_process(ctx, caller, run).await?
+    {
+        return Err(Problem::not_found(format!("there is no run {run:?}")).at("run"));
+    }
     match (asked.run, asked.tag, asked.days) {
         (Some(run), None, None) => sums(ctx, &Scope::run(&run), json!({ "run": run })).await,
         (None, Some(tag), None) => sums(ctx, &Scope::tag(&tag), json!({ "tag": tag })).await,

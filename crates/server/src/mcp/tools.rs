@@ -133,7 +133,7 @@ pub(super) async fn call(ctx: &Ctx, access: &Access, tool: Tool, arguments: Valu
         Tool::GetResults => results::get(ctx, &access.caller, read(tool, arguments)?).await,
         Tool::QueueStats => reports::queues(ctx, read(tool, arguments)?).await,
         Tool::ListJobKinds => reports::kinds(ctx, read(tool, arguments)?).await,
-        Tool::CostReport => reports::costs(ctx, read(tool, arguments)?).await,
+        Tool::CostReport => reports::costs(ctx, &access.caller, read(tool, arguments)?).await,
         Tool::EstimateCost => ask::estimate(ctx, read(tool, arguments)?).await,
         Tool::EnqueueJob => change::enqueue(ctx, read(tool, arguments)?).await,
         Tool::SubmitBatch => ask::submit(ctx, read(tool, arguments)?).await,

@@ -248,13 +248,15 @@ async fn a_job_is_changed_in_what_is_named() {
     assert_eq!((&shown["priority"], &shown["payload"]), (&json!(-3), &Value::Null));
     assert_eq!(shown["options"]["title"], "old");
     for (body, text) in [
-        (json!({}), "nothing is to be changed"),
+        (json!({}), "nothing to change"),
         (json!({"queue": "b"}), "queue"),
         (json!({"title": "x".repeat(2_000)}), "title"),
         (json!({"priority": "high"}), "priority"),
+        (json!({"payload": {"n": 2, "api_key": "[redacted]"}}), "in place of a secret"),
     ] {
         let (status, problem) = edit(body).await;
         assert_eq!(status, 422, "{problem}");
+        assert_ne!(problem["code"], "wrong_state", "{problem}");
         assert!(problem.to_string().contains(text), "{problem}");
     }
     stage.stop().await;

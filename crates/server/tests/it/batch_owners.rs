@@ -75,6 +75,7 @@ async fn jobs_runs_and_answers_behind_a_batch_are_its_owners_and_an_admins_only(
         ("wait_job", json!({"id": id})),
         ("get_results", json!({"id": request, "part": "payload"})),
         ("get_results", json!({"id": run})),
+        ("cost_report", json!({"run": run})),
     ] {
         let refused = tool(&stage, &bob, name, arguments.clone()).await;
         assert!(refused["isError"] == true && !refused.to_string().contains(PROMPT), "{refused}");
