@@ -304,9 +304,15 @@ impl Pace {
             self.spare += 1.0;
             self.choice.iter_mut().for_each(Choice::changed);
         }
+        let is_doubtful = is_alone && !self.is_confirmed();
         self.met = if raised || self.trial.is_none() { 1 } else { self.met.saturating_add(1) };
         let pause = self.pause(&refusal, is_alone, nobody);
+        // A single refusal of a try may be one more that no limit explains.
+        let unexplained = std::mem::take(&mut self.unexplained);
         self.rest(Refusal { pause, ..refusal });
+        if is_doubtful {
+            self.unexplained = unexplained;
+        }
         self.paid_at += RESERVE;
         (!is_alone).then_some(pause)
     }
@@ -337,6 +343,10 @@ impl Pace {
             self.least_per_s *= LOWERED_MIN;
         }
         if let Some(share) = self.unexplained.refused(calls) {
+            if self.usual < USUAL_MIN {
+                // Perhaps there is no limit: the next try is made at once.
+                (self.clean_s, self.spare) = (self.rest_s, self.spare.max(1.0));
+            }
             (self.per_s, self.usual) = (self.met_per_s, self.usual.max(share));
         } else if self.usual < USUAL_MIN {
             self.clean_s = 0.0;
