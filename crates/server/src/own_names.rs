@@ -65,7 +65,7 @@ pub fn check_process(process: &str) -> Result<()> {
     )))
 }
 
-/// Refuses an id of the form in which the program derives its own. Whoever knows a run's prompts could take the ids of its
+/// Refuses an id of the form in which the program derives its own. Anyone who knows a run's prompts could take the ids of its
 /// requests before it does, and the run could never be stored.
 pub fn check_id(id: JobId) -> Result<()> {
     if id.as_bytes()[6] >> 4 != DERIVED_VERSION {

@@ -118,7 +118,7 @@ async fn a_stream_that_breaks_ends_with_an_error_and_not_with_the_end() {
         let request = stage.request(Method::POST, path).body(asked.to_string());
         let response = request.send().await.expect("an answer");
         if response.status() != StatusCode::OK {
-            // It broke before the first piece; or so many did in a row that this is an outage.
+            // It broke before the first piece; or enough calls in a row did for this to be an outage.
             let expected = [StatusCode::BAD_GATEWAY, StatusCode::SERVICE_UNAVAILABLE];
             assert!(expected.contains(&response.status()), "{}", response.status());
             continue;

@@ -1,4 +1,4 @@
-//! A lease is of the token that claimed: what a lease says can be read by everybody, and is no key to the job.
+//! A lease belongs to the token that claimed the job: everybody can read what a lease says, so that alone does not open the job.
 
 use longhaul_queue::{JobId, Json, NewJob};
 use longhaul_server::Scope;

@@ -29,7 +29,7 @@ fn refused(answer: &(StatusCode, Value)) {
 async fn every_kind_that_the_program_registers_is_reserved() {
     let stage = Stage::new().await;
     let working = stage.work().await;
-    // A sign of life is no change of a job, so nothing tells of it.
+    // A heartbeat changes no job, so there is no event to wait for.
     let looking = async {
         loop {
             let list = stage.get("/api/v1/workers").await;
@@ -100,7 +100,7 @@ async fn nobody_gets_into_the_process_or_queue_of_a_run_or_takes_the_ids_of_its_
     }
     let schedule = json!({"cron": "0 8 * * *", "job": {"kind": "a", "process_id": run}});
     refused(&stage.send(Method::PUT, "/api/v1/schedules/s", Some(schedule)).await);
-    // A name of one's own that begins alike is fine.
+    // A name that only begins the same way is fine.
     let (status, answer) =
         stage.post("/api/v1/jobs", &json!({"kind": "a", "process_id": "run-nightly"})).await;
     assert_eq!(status, StatusCode::CREATED, "{answer}");

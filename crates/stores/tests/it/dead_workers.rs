@@ -87,7 +87,7 @@ async fn a_worker_whose_process_is_dead_is_not_listed_any_more() {
     assert_eq!(listed().await, ["w1", "w2"]);
     stage.bench(&first).start(1).await;
     drop(first);
-    // A child that another test starts has all locks of this process until it becomes a program of its own, and nothing tells of that.
+    // A process that another test starts shares the locks of this one between its fork and its exec, and there is no event for that.
     let gone = async {
         while listed().await != ["w2"] {
             tokio::time::sleep(LOOK_EVERY).await;

@@ -250,7 +250,7 @@ fn a_workbook_is_read_and_written_as_any_other_table() {
     let lines: Vec<&str> = table.lines().collect();
     assert_eq!(lines[0], "id,text,n,label,n_2,error,answer,error_2");
     assert!(lines[1].starts_with("7,\"one, two\",0.5,"), "{table}");
-    assert!(lines[2].starts_with("8,'=1+1,,"), "a text of a workbook is no formula: {table}");
+    assert!(lines[2].starts_with("8,'=1+1,,"), "text in a workbook is not a formula: {table}");
     // What the store has of it goes into a workbook too.
     desk.ok(&["runs", "results", &id, "--out", "stored.xlsx"]);
     assert!(std::fs::read(desk.place.path("stored.xlsx")).expect("a file").starts_with(b"PK"));

@@ -160,7 +160,7 @@ fn the_bar_fits_a_terminal_of_80_columns() {
     }
 }
 
-/// Whoever follows the simulator's log sees each call when it was made, not when the simulator ends.
+/// The simulator's log has each call as soon as it was made, not only when the simulator ends.
 #[test]
 fn the_log_of_the_simulator_has_each_call_at_once() {
     let log = tempfile::NamedTempFile::new().expect("a file");

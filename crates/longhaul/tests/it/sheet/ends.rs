@@ -94,7 +94,7 @@ fn retry_touches_exactly_what_failed() {
         let ran = desk.run(&[&SCORE[..], &["--fill-rounds", fill_rounds]].concat());
         ran.fails(3, &["longhaul sheet status", "longhaul sheet retry"]);
         assert!(ran.stdout.contains("6 of 206 units are blank"), "{ran:?}");
-        assert!(ran.stdout.contains("units     200 of 206 answered"), "a blank is no answer: {ran:?}");
+        assert!(ran.stdout.contains("units     200 of 206 answered"), "a blank is not an answer: {ran:?}");
         assert!(!ran.stderr.contains("job_id"), "no log among what people read: {ran:?}");
         let failed = status(&desk);
         assert_eq!(

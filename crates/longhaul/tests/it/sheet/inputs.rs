@@ -41,7 +41,7 @@ fn a_workbook_that_unpacks_without_bound_is_refused_in_little_memory() {
             "{ran:?}"
         );
     }
-    // The same memory is enough for what is no bomb.
+    // The same memory is enough for an ordinary file.
     let ran = run_in_little_memory(&desk, &[&["sheet", "score", "table.csv"], &score[..]].concat());
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert_eq!(sim.count("executed"), 3);

@@ -50,7 +50,7 @@ impl Found {
 
 impl Tables {
     /// Answers that are known and still good, by their key and their number of cells. One that cannot be read or has another
-    /// shape is no answer.
+    /// shape does not count.
     pub async fn cached(&self, keys: Vec<(CacheKey, usize)>, now: Timestamp) -> Result<Found> {
         let good_since = now.as_millis() - i64::try_from(CACHE_TTL.as_millis()).unwrap_or(i64::MAX);
         self.read(move |connection| {

@@ -215,7 +215,7 @@ function carry_out(jobs, inserted)
       index[#index + 1] = r[ID]
       index[#index + 1] = r.key
     elseif r.how == REPLACED then
-      -- Whoever gets the new payload keeps his options.
+      -- The job that gets the new payload keeps its options.
       local held = job(r.seq)
       set_body(held, payload(r), options(held))
     elseif r.how == DEBOUNCED then
