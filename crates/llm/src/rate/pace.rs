@@ -307,11 +307,10 @@ impl Pace {
         let is_doubtful = is_alone && !self.is_confirmed();
         self.met = if raised || self.trial.is_none() { 1 } else { self.met.saturating_add(1) };
         let pause = self.pause(&refusal, is_alone, nobody);
-        // A single refusal of a try may be one more that no limit explains.
-        let unexplained = std::mem::take(&mut self.unexplained);
         self.rest(Refusal { pause, ..refusal });
-        if is_doubtful {
-            self.unexplained = unexplained;
+        // A single refusal of a try may be one more that no limit explains.
+        if !is_doubtful {
+            self.unexplained = Unexplained::default();
         }
         self.paid_at += RESERVE;
         (!is_alone).then_some(pause)
@@ -423,7 +422,6 @@ impl Pace {
         self.spare = (self.spare - 1.0).max(SPARE_MIN);
         self.trial = None;
         self.clean_s = 0.0;
-        self.unexplained = Unexplained::default();
         self.met_at(self.per_s);
         self.rest_s = rest_s(refusal.pause, self.met);
         self.refused_at = now;
