@@ -205,12 +205,15 @@ pub(super) fn edit(tx: &mut Tx<'_>, id: JobId, change: JobChange) -> DbResult<St
     change.check(id, row.state, row.started_at.is_some())?;
     let priority = change.priority.unwrap_or(row.priority);
     tx.run("UPDATE lh_jobs SET priority = ?2 WHERE seq = ?1", (row.seq, priority))?;
-    let body = Body::read(tx.connection(), &row)?;
-    let options = change.of_options(body.options);
     if change.payload.is_some() {
         forget_data(tx, &row)?;
     }
-    Body { options, payload: change.payload.unwrap_or(body.payload) }.write(tx, row.seq)?;
+    // A large payload is not written again for a priority.
+    if change.title.is_some() || change.payload.is_some() {
+        let body = Body::read(tx.connection(), &row)?;
+        let options = change.of_options(body.options);
+        Body { options, payload: change.payload.unwrap_or(body.payload) }.write(tx, row.seq)?;
+    }
     tx.touch();
     Ok(row.state)
 }
