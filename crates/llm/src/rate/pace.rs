@@ -151,7 +151,7 @@ pub(super) struct Refusal {
 impl Pace {
     /// The pace after a limit was met for the first time, and how long nobody is sent. `recent` is some while before it, and so
     /// many requests a second at least are thought to be allowed.
-    pub(super) fn new(refusal: Refusal, recent: Mark, told_per_s: f64) -> (Self, Duration) {
+    pub(super) fn new(refusal: Refusal, recent: Mark, told_per_s: f64, usual: f64) -> (Self, Duration) {
         let sent = refusal.now.sent[0] - recent.sent[0];
         let measured = FIRST_SHARE * sent / seconds(recent.at, refusal.now.at).max(0.1);
         let (meter, per_s) = match refusal.told {
@@ -163,6 +163,7 @@ impl Pace {
             }
         };
         let mut pace = Self::known(meter, per_s, refusal.now);
+        pace.usual = usual;
         pace.choice = pace.choice.filter(|_| refusal.told.is_none());
         pace.mark = pace.emptied(refusal);
         let pause = pace.pause(&refusal, false, sent < 1.0);
@@ -304,14 +305,10 @@ impl Pace {
             self.spare += 1.0;
             self.choice.iter_mut().for_each(Choice::changed);
         }
-        let is_doubtful = is_alone && !self.is_confirmed();
         self.met = if raised || self.trial.is_none() { 1 } else { self.met.saturating_add(1) };
         let pause = self.pause(&refusal, is_alone, nobody);
         self.rest(Refusal { pause, ..refusal });
-        // A single refusal of a try may be one more that no limit explains.
-        if !is_doubtful {
-            self.unexplained = Unexplained::default();
-        }
+        self.unexplained = Unexplained::default();
         self.paid_at += RESERVE;
         (!is_alone).then_some(pause)
     }

@@ -287,7 +287,9 @@ impl Quota {
             let kind = self.refusals.refused(refused, pace.usual());
             return pace.refuse(refusal, kind);
         }
-        match self.refusals.refused(refused, 0.0) {
+        // Nothing was ever met, so these were none of a limit.
+        let usual = self.refusals.share(self.sent[Meter::Requests as usize]);
+        match self.refusals.refused(refused, usual) {
             Kind::Alone if refusal.told.is_none() => None,
             Kind::Often(since) if refusal.told.is_none() => {
                 self.paces.push(Pace::let_through(since, refusal.now));
@@ -298,7 +300,7 @@ impl Quota {
                 let far = refusal.now.at.saturating_duration_since(newer.at) >= RECENT_MIN / 2;
                 // Whoever tells how many requests there may be would hardly refuse far fewer by a limit that is not told.
                 let told = self.told()[Meter::Requests as usize].map_or(0.0, |limit| limit as f64 / 60.0);
-                let (pace, pause) = Pace::new(refusal, if far { newer } else { older }, told);
+                let (pace, pause) = Pace::new(refusal, if far { newer } else { older }, told, usual);
                 self.paces.push(pace);
                 Some(pause)
             }

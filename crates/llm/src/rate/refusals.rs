@@ -16,6 +16,9 @@ const TOGETHER: Run = Run { refused: 6.0, of: 10, per_usual: 10.0 };
 /// happen at random, and a run of 400 prompts took 45 s instead of 8.
 const OFTEN: Run = Run { refused: 30.0, of: 100, per_usual: 100.0 };
 
+/// Fewer calls than this say little of the share that is refused.
+const SHARE_CALLS_MIN: f64 = 100.0;
+
 /// A limit refuses nothing at a pace below what it let through before. This many refusals at such a pace, each after enough
 /// calls to measure, do not come from a limit. After fewer calls each, limits of tokens look like that too. Each call makes up for a
 /// part of a refusal: limits do change now and then. Without, 10,000 answers with a fifth refused at random would take days.
@@ -57,6 +60,8 @@ pub(super) enum Kind {
 pub(super) struct Refusals {
     /// By number.
     last: VecDeque<Refused>,
+    /// How many there were in all.
+    all: f64,
 }
 
 impl Refusals {
@@ -64,6 +69,7 @@ impl Refusals {
     pub(super) fn refused(&mut self, call: Refused, usual: f64) -> Kind {
         let index = self.last.partition_point(|other| other.number < call.number);
         self.last.insert(index, call);
+        self.all += 1.0;
         let kind = if self.first_of(TOGETHER, usual).is_some() {
             Kind::Together
         } else {
@@ -77,6 +83,11 @@ impl Refusals {
             self.last.pop_front();
         }
         kind
+    }
+
+    /// The share of all calls so far that was refused, without the last few: those may be a limit's, and fewer calls say little.
+    pub(super) fn share(&self, calls: f64) -> f64 {
+        (self.all - TOGETHER.refused).max(0.0) / calls.max(SHARE_CALLS_MIN)
     }
 
     /// The first refusal of a run of them.
