@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use crate::error::{Error, Result};
 use crate::job::{JobId, NewJob, OnFailure};
 use crate::state::{Reason, State};
+use crate::store::refusals;
 
 /// What an edge asks of the child, given how its parent stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +57,7 @@ pub fn check(jobs: &[NewJob]) -> Result<()> {
     for (index, job) in jobs.iter().enumerate() {
         let Some(id) = job.id else { continue };
         if index_of.insert(id, index).is_some() {
-            return Err(Error::invalid(format!("id {id} is given twice in one submission")));
+            return Err(refusals::given_twice(id));
         }
     }
     for job in jobs {

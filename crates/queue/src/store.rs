@@ -22,6 +22,7 @@ mod admin;
 mod field;
 mod filter;
 mod pieces;
+pub mod refusals;
 mod requests;
 mod search;
 

@@ -15,6 +15,21 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(120);
 const RETRY_STORE_AFTER: Duration = Duration::from_secs(2);
 /// The wait when a provider is overloaded or cannot be reached, and has not said how long.
 const RETRY_PROVIDER_AFTER: Duration = Duration::from_secs(2);
+/// Fields by whose names the queue's refusals begin.
+const FIELDS: [&str; 12] = [
+    "kind",
+    "queue",
+    "payload",
+    "process_id",
+    "after_process",
+    "depends_on",
+    "tags",
+    "title",
+    "owner",
+    "trace",
+    "unique.key",
+    "max_attempts",
+];
 
 /// Why a request cannot be carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +55,17 @@ impl Problem {
     /// The request is wrong.
     pub fn invalid(detail: impl fmt::Display) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid", detail)
+    }
+
+    /// What the queue refuses could be read, and is not what it takes.
+    pub fn unfit(error: QueueError) -> Self {
+        match error {
+            QueueError::Invalid(text) => {
+                let field = text.split(' ').next().filter(|word| FIELDS.contains(word)).map(str::to_owned);
+                Self { field, ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", text) }
+            }
+            error => error.into(),
+        }
     }
 
     /// There is no such thing.

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::graph;
 use crate::job::{Job, JobId, NewJob, ProcessId, UniquePolicy, Window};
 use crate::state::{Spent, State};
-use crate::store::{Enqueued, How};
+use crate::store::{Enqueued, How, refusals};
 
 /// Jobs that may be stored, with what will become of each.
 pub(super) struct Plan {
@@ -41,7 +41,7 @@ impl Tables {
         let mut members = HashSet::with_capacity(jobs.len());
         for job in jobs {
             if let Some(id) = job.id.filter(|id| members.contains(id)) {
-                return Err(Error::invalid(format!("id {id} is given twice in one submission")));
+                return Err(refusals::given_twice(id));
             }
             let step = planner.step(&job)?;
             if step.how == How::Inserted {
@@ -62,21 +62,14 @@ impl Tables {
         for (job, step) in inserted() {
             let stored = |id: &JobId| ids.contains(id) || self.seq_of.contains_key(id);
             if let Some(unknown) = job.depends_on.iter().find(|dependency| !stored(&dependency.job_id)) {
-                let (id, parent) = (step.id, unknown.job_id);
-                return Err(Error::invalid(format!("job {id} depends on {parent}, which does not exist")));
+                return Err(refusals::no_parent(step.id, unknown.job_id));
             }
             let Some(process_id) = &job.after_process else { continue };
             if !processes.contains(process_id) && !self.processes.contains_key(process_id) {
-                let id = step.id;
-                return Err(Error::invalid(format!(
-                    "job {id} waits for process {process_id}, which does not exist"
-                )));
+                return Err(refusals::no_process(step.id, process_id));
             }
             if job.process_id.as_ref() == Some(process_id) && !job.helper {
-                let id = step.id;
-                return Err(Error::invalid(format!(
-                    "job {id} would wait for its own process {process_id}; make it a helper"
-                )));
+                return Err(refusals::own_process(step.id, process_id));
             }
         }
         Ok(())
@@ -171,7 +164,7 @@ impl Planner<'_> {
         };
         if let Some(row) = self.tables.row(id) {
             if !same_content(row, job) {
-                return Err(Error::invalid(format!("job {id} exists with other content")));
+                return Err(refusals::other_content(id));
             }
             return Ok(Step { id, seq: row.job.seq, how: How::Duplicate, gone: None });
         }

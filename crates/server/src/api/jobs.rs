@@ -149,10 +149,11 @@ pub(super) async fn enqueue_jobs(
     }
     let now = ctx.queue().clock().now();
     // A job that needs no look at the store before: most of them, so the rest is kept apart.
-    let has_parents = |job: &JobIn| !job.depends_on.is_empty() && !caller.may(Scope::Admin);
-    let is_plain = key.is_none() && !jobs.iter().any(|job| job.webhook.is_some() || has_parents(job));
-    let enqueued = if is_plain {
-        ctx.queue().enqueue_many(new_jobs(jobs, now, |_| None)?).await.map_err(unfit)?
+    let waits = |job: &JobIn| !job.depends_on.is_empty() || job.after_process.is_some();
+    let sees_all = caller.may(Scope::Admin);
+    let is_plain = |job: &JobIn| job.webhook.is_none() && (sees_all || !waits(job));
+    let enqueued = if key.is_none() && jobs.iter().all(is_plain) {
+        ctx.queue().enqueue_many(new_jobs(jobs, now, |_| None)?).await.map_err(Problem::unfit)?
     } else {
         Box::pin(enqueue_after_a_look(&ctx, &caller, key, jobs)).await?
     };
@@ -170,7 +171,7 @@ fn submitted(body: &Body) -> Result<Vec<JobIn>, Problem> {
     Ok(if body.has("jobs") { body.read::<ManyJobs>()?.jobs } else { vec![body.read()?] })
 }
 
-/// Jobs whose ids follow from a key, whose ends are told, or whose parents the caller may not see.
+/// Jobs whose ids follow from a key, whose ends are told, or that wait for what the caller may not see.
 async fn enqueue_after_a_look(
     ctx: &Ctx,
     caller: &Caller,
@@ -191,14 +192,14 @@ async fn enqueue_after_a_look(
         None => fresh(&index),
     })?;
     let own = jobs.len();
-    access::check_parents(ctx, caller, &jobs).await?;
+    access::check_awaited(ctx, caller, &jobs).await?;
     if let Some(key) = &key {
         key.check(ctx.queue(), &jobs).await?;
     }
     jobs.extend(deliveries(ctx, &jobs, &webhooks, now).await?);
     let mut enqueued = match (ctx.queue().enqueue_many(jobs).await, &key) {
         (Ok(enqueued), _) => enqueued,
-        (Err(error), None) => return Err(unfit(error)),
+        (Err(error), None) => return Err(Problem::unfit(error)),
         (Err(error), Some(key)) => return Err(key.explain(ctx.queue(), error).await),
     };
     enqueued.truncate(own);
@@ -240,33 +241,6 @@ async fn deliveries(
     let told = told.into_iter().filter(|(id, _)| is_new(*id));
     Ok(told.filter_map(|(id, name)| webhooks::after_job(id, name, now)).collect())
 }
-
-/// What the queue refuses could be read, and is not what it takes.
-pub(super) fn unfit(error: longhaul_queue::Error) -> Problem {
-    match error {
-        longhaul_queue::Error::Invalid(text) => {
-            let field = text.split(' ').next().filter(|word| FIELDS.contains(word)).map(str::to_owned);
-            Problem { field, ..Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", text) }
-        }
-        error => error.into(),
-    }
-}
-
-/// Fields by whose names the queue's refusals begin.
-const FIELDS: [&str; 12] = [
-    "kind",
-    "queue",
-    "payload",
-    "process_id",
-    "after_process",
-    "depends_on",
-    "tags",
-    "title",
-    "owner",
-    "trace",
-    "unique.key",
-    "max_attempts",
-];
 
 /// How long to wait.
 #[derive(Debug, Default, Deserialize, IntoParams)]

@@ -12,7 +12,6 @@ use utoipa::ToSchema;
 use super::ApiResult;
 use super::counts::Counts;
 use super::extract::{ApiJson, change};
-use super::jobs::unfit;
 use super::page::Listed;
 use crate::ctx::Ctx;
 use crate::problem::Problem;
@@ -125,7 +124,7 @@ pub(super) async fn resume_queue(
 
 async fn set(ctx: &Ctx, change: QueueChange) -> ApiResult<Answer<QueueOut>> {
     let name = change.name.clone();
-    ctx.queue().set_queue(change).await.map_err(unfit)?;
+    ctx.queue().set_queue(change).await.map_err(Problem::unfit)?;
     // One without jobs and with default settings is none.
     Ok(Answer(find(ctx, &name).await?.unwrap_or_else(|| QueueInfo::bare(name)).into()))
 }

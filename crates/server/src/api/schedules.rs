@@ -15,7 +15,6 @@ use super::ApiResult;
 use super::extract::ApiJson;
 use super::job_in::{JobIn, OptionsIn, new_jobs};
 use super::job_out::EnqueuedOut;
-use super::jobs::unfit;
 use super::page::Listed;
 use crate::ctx::Ctx;
 use crate::guard::Caller;
@@ -126,7 +125,7 @@ pub(super) async fn put_schedule(
     ApiJson(wanted): ApiJson<ScheduleIn>,
 ) -> ApiResult<Answer<ScheduleOut>> {
     let ScheduleIn { cron, timezone, missed, job } = wanted;
-    check_name("schedule", &name).map_err(unfit)?;
+    check_name("schedule", &name).map_err(Problem::unfit)?;
     let given = [
         ("id", job.id.is_some()),
         ("ref", job.r#ref.is_some()),
@@ -146,7 +145,7 @@ pub(super) async fn put_schedule(
     let next_at = next_after(&cron, &timezone, now).map_err(|error| unusable(error.to_string(), "cron"))?;
     let job = new_jobs(vec![job], now, |_| None)?.pop();
     let job = job.ok_or_else(|| Problem::internal("a schedule without a job"))?;
-    ctx.queue().limits().check_job(&job).map_err(unfit)?;
+    ctx.queue().limits().check_job(&job).map_err(Problem::unfit)?;
     let schedule = Schedule { name, cron, timezone, job, missed, next_at, last_at: None };
     ctx.queue().store().put_schedule(schedule.clone()).await?;
     Ok(Answer(ScheduleOut::new(schedule, false)))

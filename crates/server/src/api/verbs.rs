@@ -12,7 +12,6 @@ use utoipa::ToSchema;
 
 use super::ApiResult;
 use super::extract::{ApiJson, job_id};
-use super::jobs::unfit;
 use crate::ctx::Ctx;
 use crate::own_names;
 use crate::problem::Problem;
@@ -84,7 +83,7 @@ pub(super) async fn edit_job(
     own_names::check_change(&ctx.queue().get(id).await?.job).map_err(conflict)?;
     let ChangeIn { priority, title, payload } = change;
     let change = JobChange { priority, title, payload };
-    ctx.queue().limits().check_change(&change).map_err(unfit)?;
+    ctx.queue().limits().check_change(&change).map_err(Problem::unfit)?;
     let state = ctx.queue().edit(id, change).await.map_err(conflict)?;
     Ok(Answer(Changed { id, change: "edited", state: Some(state) }))
 }
@@ -218,7 +217,7 @@ pub(super) async fn send_signal(
         Told::Fail(text) => Signal::Fail(error(text)),
     };
     let Unparked { jobs, kept } = match (asked.key, asked.ids) {
-        (Some(key), None) => ctx.queue().unpark(&key, signal).await.map_err(unfit)?,
+        (Some(key), None) => ctx.queue().unpark(&key, signal).await.map_err(Problem::unfit)?,
         (None, Some(ids)) => ctx.queue().unpark_jobs(ids, signal).await.map_err(conflict)?,
         (None, None) | (Some(_), Some(_)) => {
             let text = "a signal has a key or ids";

@@ -19,7 +19,6 @@ use utoipa::ToSchema;
 
 use super::ApiResult;
 use super::extract::{ApiJson, ApiQuery, job_id};
-use super::jobs::unfit;
 use super::page::{Listed, PageQuery, cursor_of, limit, seq_of};
 use crate::ctx::Ctx;
 use crate::problem::Problem;
@@ -118,7 +117,7 @@ pub(super) async fn put_webhook(
     ApiJson(wanted): ApiJson<WebhookIn>,
 ) -> ApiResult<Answer<WebhookOut>> {
     let WebhookIn { url, events, allow_private } = wanted;
-    check_name("name", &name).map_err(unfit)?;
+    check_name("name", &name).map_err(Problem::unfit)?;
     if name.len() > NAME_BYTES_MAX {
         let text = format!("name has {} bytes, at most {NAME_BYTES_MAX} are possible", name.len());
         return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", text).at("name").into());

@@ -19,7 +19,6 @@ use tokio::sync::oneshot;
 use super::ApiResult;
 use super::extract::ApiJson;
 use super::fleet::Hello;
-use super::jobs::unfit;
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 use crate::own_names;
@@ -219,7 +218,7 @@ pub(super) async fn save_work(
 ) -> ApiResult<Answer<Saved>> {
     let now = ctx.queue().clock().now();
     if let Some(data) = &asked.data {
-        ctx.queue().limits().check_value("data", data).map_err(unfit)?;
+        ctx.queue().limits().check_value("data", data).map_err(Problem::unfit)?;
     }
     if asked.log.len() > LOG_LINES_MAX {
         return Err(

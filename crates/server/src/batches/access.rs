@@ -1,10 +1,10 @@
 //! Who may see what stands behind a batch. It belongs to the token that created it, and so do its job, its run, the run's jobs and
 //! their results, whichever API asks for them. To everybody else but an admin they are not there.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use longhaul_queue::limits::PAGE_MAX;
-use longhaul_queue::store::NameForm;
+use longhaul_queue::store::{NameForm, refusals};
 use longhaul_queue::{JobDetail, JobId, NewJob};
 
 use super::{BATCH_RUN_PREFIX, BatchPayload, KIND, QUEUE, life};
@@ -59,17 +59,32 @@ pub(crate) async fn check_id(ctx: &Ctx, caller: &Caller, id: JobId) -> Result<()
     }
 }
 
-/// Refuses jobs that wait for one behind somebody else's batch: who runs them is given its answer.
-pub(crate) async fn check_parents(ctx: &Ctx, caller: &Caller, jobs: &[NewJob]) -> Result<(), Problem> {
+/// Refuses jobs that wait for somebody else's batch or for a job behind it, as if these were not there: who runs them is given
+/// the answer.
+pub(crate) async fn check_awaited(ctx: &Ctx, caller: &Caller, jobs: &[NewJob]) -> Result<(), Problem> {
     if caller.may(Scope::Admin) {
         return Ok(());
     }
+    let id_of = |job: &NewJob| {
+        job.id.unwrap_or_else(|| JobId::generate(ctx.queue().clock().now(), fastrand::u128(..)))
+    };
+    for job in jobs {
+        if let Some(process) = &job.after_process
+            && !may_see_process(ctx, caller, process.as_str()).await?
+        {
+            return Err(Problem::unfit(refusals::no_process(id_of(job), process)));
+        }
+    }
     let own: HashSet<JobId> = jobs.iter().filter_map(|job| job.id).collect();
-    let parents = jobs.iter().flat_map(|job| &job.depends_on).map(|parent| parent.job_id);
-    let parents: Vec<JobId> = parents.filter(|id| !own.contains(id)).collect();
+    let waits = jobs.iter().flat_map(|job| job.depends_on.iter().map(move |parent| (parent.job_id, job)));
+    let waits: HashMap<JobId, &NewJob> = waits.filter(|(parent, _)| !own.contains(parent)).collect();
+    let parents: Vec<JobId> = waits.keys().copied().collect();
     for page in parents.chunks(PAGE_MAX) {
         for detail in ctx.queue().store().get(page.to_vec()).await? {
-            check_job(ctx, caller, &detail).await?;
+            if !may_see_job(ctx, caller, &detail).await? {
+                let parent = detail.job.id;
+                return Err(Problem::unfit(refusals::no_parent(id_of(waits[&parent]), parent)));
+            }
         }
     }
     Ok(())

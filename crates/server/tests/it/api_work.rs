@@ -225,20 +225,23 @@ async fn what_a_worker_gets_wrong_is_told_by_its_field() {
         ("save", json!({"lease": lease, "data": long}), ""),
         ("save", json!({"lease": lease, "progress": {"done": -1}}), "progress.done"),
         ("settle", json!({"items": [{"lease": lease, "outcome": {"explode": 1}}]}), "items[0].outcome"),
-        (
-            "settle",
-            json!({"items": [{"lease": lease, "outcome": {"continue": {"after_seconds": -1}}}]}),
-            "after_seconds",
-        ),
     ];
     for (path, body, field) in rows {
         let (status, problem) = stage.send(Method::POST, &format!("/api/v1/work/{path}"), Some(body)).await;
         assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{path} {field} {problem}");
         assert_eq!(problem["field"].as_str().unwrap_or_default(), field, "{problem}");
     }
-    let item = json!({"lease": lease, "outcome": {"done": 1}, "follow_ups": [{"kind": ""}]});
-    let refused = post(&stage, "settle", json!({"items": [item]})).await;
-    assert!(refused["items"][0]["refused"].as_str().expect("a reason").contains("kind"), "{refused}");
+    enqueue(&stage, job()).await;
+    let other = claim(&stage).await["lease"].clone();
+    for (item, reason) in [
+        (json!({"lease": lease, "outcome": {"done": 1}, "follow_ups": [{"kind": ""}]}), "kind"),
+        (json!({"lease": lease, "outcome": {"continue": {"after_seconds": -1}}}), "after_seconds is -1"),
+    ] {
+        let release = json!({"lease": other, "outcome": "release"});
+        let answer = post(&stage, "settle", json!({"items": [item, release]})).await;
+        assert!(answer["items"][0]["refused"].as_str().expect("a reason").contains(reason), "{answer}");
+        assert!(answer["items"][1]["refused"].is_null(), "the others end: {answer}");
+    }
     let settled = settle(&stage, &lease, json!({"done": long})).await;
     assert_eq!(
         settled["applied"], "failed",

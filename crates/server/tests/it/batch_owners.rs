@@ -1,5 +1,6 @@
 //! What stands behind a batch of an SDK (its job, its run, the run's jobs and answers) is as private as the batch.
 
+use longhaul_queue::JobId;
 use longhaul_server::Scope;
 use longhaul_server::batches::run_of;
 use reqwest::{Method, StatusCode};
@@ -12,7 +13,7 @@ use crate::stage::Stage;
 const PROMPT: &str = "Xylophone";
 
 /// A batch that has ended, made by a token with `enqueue`.
-async fn batch(stage: &Stage, token: &str) -> longhaul_queue::JobId {
+async fn batch(stage: &Stage, token: &str) -> JobId {
     let message = json!({"requests": [{"custom_id": "1", "params": {"model": "sim-small", "max_tokens": 9, "messages": [{"role": "user", "content": PROMPT}]}}]});
     let (_, created) = sent(with(stage.request(Method::POST, "/v1/messages/batches"), &message), token).await;
     let name = created["id"].as_str().expect("an id").to_owned();
@@ -132,19 +133,40 @@ async fn nobody_reads_a_foreign_answer_as_the_parent_of_a_job_of_theirs() {
     let stage = guarded().await;
     let token = |name: &str, scopes: &[Scope]| stage.ctx.tokens.add(name, scopes).expect("a token");
     let (ann, bob) = (token("ann", &[Scope::Enqueue]), token("bob", &[Scope::Enqueue, Scope::Work]));
-    let request = run_of(batch(&stage, &ann).await).request(0);
+    let run = run_of(batch(&stage, &ann).await);
+    let request = run.request(0);
     let job = json!({"kind": "a", "depends_on": [request]});
-    let enqueue = |token: String, job: Value| {
+    let post = |token: String, job: Value| {
         let request = with(stage.request(Method::POST, "/api/v1/jobs"), &job);
-        async move { sent(request, &token).await.0 }
+        async move { sent(request, &token).await }
     };
-    assert_eq!(enqueue(bob.clone(), job.clone()).await, StatusCode::NOT_FOUND);
+    let enqueue = |token: String, job: Value| {
+        let posted = post(token, job);
+        async move { posted.await.0 }
+    };
+    // It looks like one that does not exist.
+    for (foreign, missing) in [
+        (job.clone(), json!({"kind": "a", "depends_on": [JobId::from_bytes([7; 16])]})),
+        (json!({"kind": "a", "after_process": run.as_str()}), json!({"kind": "a", "after_process": "none"})),
+    ] {
+        let ((status, refused), (missing_status, missing)) =
+            (post(bob.clone(), foreign).await, post(bob.clone(), missing).await);
+        assert_eq!((status, missing_status), (StatusCode::UNPROCESSABLE_ENTITY, status), "{refused}");
+        let told = |answer: &Value| {
+            let detail = answer["detail"].as_str().expect("a detail").to_owned();
+            assert!(detail.ends_with(", which does not exist"), "{answer}");
+            (answer["code"].clone(), answer["field"].clone())
+        };
+        assert_eq!(told(&refused), told(&missing));
+    }
     assert_eq!(enqueue(ann, job.clone()).await, StatusCode::CREATED, "who owns it may wait for it");
     assert_eq!(enqueue(bob.clone(), json!({"kind": "b"})).await, StatusCode::CREATED);
     let claim = json!({"queues": ["default"], "kinds": ["b"]});
     let (_, claimed) = sent(with(stage.request(Method::POST, "/api/v1/work/claim"), &claim), &bob).await;
     let item = json!({"lease": claimed["jobs"][0]["lease"], "outcome": {"done": 1}, "follow_ups": [job]});
     let settle = with(stage.request(Method::POST, "/api/v1/work/settle"), &json!({"items": [item]}));
-    assert_eq!(sent(settle, &bob).await.0, StatusCode::NOT_FOUND);
+    let (_, settled) = sent(settle, &bob).await;
+    let refused = settled["items"][0]["refused"].as_str().unwrap_or_default();
+    assert!(refused.ends_with("which does not exist"), "{settled}");
     stage.stop().await;
 }

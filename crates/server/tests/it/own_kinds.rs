@@ -115,7 +115,10 @@ async fn a_follow_up_of_a_remote_worker_cannot_be_of_a_kind_or_queue_of_the_prog
     let lease = &claims["jobs"][0]["lease"];
     for follow_up in [json!({"kind": FORGED}), json!({"kind": "a", "queue": "run-b718fb38f983"})] {
         let item = json!({"lease": lease, "outcome": {"done": 1}, "follow_ups": [follow_up]});
-        refused(&stage.post("/api/v1/work/settle", &json!({"items": [item]})).await);
+        let (status, answer) = stage.post("/api/v1/work/settle", &json!({"items": [item]})).await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
+        let refused = answer["items"][0]["refused"].as_str().unwrap_or_default();
+        assert!(refused.starts_with("jobs[0].") && refused.contains("reserved"), "{answer}");
     }
     let listed = stage.get("/api/v1/jobs").await;
     assert_eq!(listed["items"].as_array().map(Vec::len), Some(1), "{listed}");

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use longhaul_queue::graph::{self as rules, Edge};
 use longhaul_queue::job::{Dependency, JobId, NewJob, ProcessId, Retention, UniquePolicy};
-use longhaul_queue::store::{Enqueued, How};
+use longhaul_queue::store::{Enqueued, How, refusals};
 use longhaul_queue::{Error, Json, State, Timestamp};
 
 use super::error::{DbError, DbResult};
@@ -40,7 +40,7 @@ pub(super) async fn insert(tx: &mut Tx<'_>, jobs: &[NewJob], now: Timestamp) -> 
     let mut enqueued = Vec::with_capacity(jobs.len());
     for (id, job) in ids.into_iter().zip(jobs) {
         if plan.members.contains_key(&id) {
-            return Err(Error::invalid(format!("id {id} is given twice in one submission")).into());
+            return Err(refusals::given_twice(id).into());
         }
         if let Some(row) = stored.get(&id) {
             enqueued.push(Enqueued { id, seq: row.seq, state: row.state, how: How::Duplicate });
@@ -110,7 +110,7 @@ async fn check_duplicates(tx: &Tx<'_>, jobs: &[NewJob], stored: &HashMap<JobId, 
             && options == job.options.with_trace_of(&options)
             && parents.get(&row.seq).map_or(&[][..], Vec::as_slice) == job.depends_on;
         if !same {
-            return Err(Error::invalid(format!("job {} exists with other content", row.id)).into());
+            return Err(refusals::other_content(row.id).into());
         }
     }
     Ok(())
@@ -293,17 +293,14 @@ impl<'j> Plan<'j> {
         let waits = |new: &&New<'_>| new.job.after_process.as_ref() == Some(process);
         let belongs = |new: &&New<'_>| new.job.process_id.as_ref() == Some(process);
         let done = process::is_done(tx, process.as_str()).await?;
-        let named = |text: &str| {
-            let id = self.new.iter().find(waits).map(|new| new.id.to_string()).unwrap_or_default();
-            Error::invalid(format!("job {id} {text}"))
-        };
-        if done.is_none() && !self.new.iter().any(|new| belongs(&new)) {
-            return Err(named(&format!("waits for process {process}, which does not exist")).into());
+        if done.is_none()
+            && !self.new.iter().any(|new| belongs(&new))
+            && let Some(first) = self.new.iter().find(waits)
+        {
+            return Err(refusals::no_process(first.id, process).into());
         }
         if let Some(own) = self.new.iter().filter(waits).find(|new| belongs(new) && !new.job.helper) {
-            let id = own.id;
-            let text = format!("job {id} would wait for its own process {process}; make it a helper");
-            return Err(Error::invalid(text).into());
+            return Err(refusals::own_process(own.id, process).into());
         }
         let joined = self.new.iter().any(|new| belongs(&new) && !new.job.helper);
         Ok(joined || done == Some(false))
@@ -407,9 +404,7 @@ fn new_edge<'j>(
         return Ok(open(*seq));
     }
     let Some(parent) = stored.get(&parent_id) else {
-        return Err(
-            Error::invalid(format!("job {child} depends on {parent_id}, which does not exist")).into()
-        );
+        return Err(refusals::no_parent(child, parent_id).into());
     };
     let ended = Some(parent.state).filter(|state| state.is_terminal());
     Ok(match rules::edge(parent.state, dependency.on_failure) {

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use longhaul_queue::job::{JobOptions, NewJob};
-use longhaul_queue::store::{Enqueued, Firing, How};
+use longhaul_queue::job::{JobOptions, NewJob, ProcessId};
+use longhaul_queue::store::{Enqueued, Firing, How, refusals};
 use longhaul_queue::{Error, Json, Result, Timestamp, graph};
 use redis::Value;
 
@@ -125,32 +125,20 @@ fn how(number: u8) -> Result<How> {
 
 /// Why a script refused jobs, in words.
 pub(super) fn refusal(head: &str, rest: &[Value]) -> Error {
-    let id = |index: usize| {
-        rest.get(index)
-            .and_then(|value| reply::bytes(value).ok())
-            .and_then(|bytes| Reader::new(bytes).id().ok())
-            .map_or_else(String::new, |id| id.to_string())
+    let bytes = |index: usize| rest.get(index).ok_or_else(|| corrupt("an answer")).and_then(reply::bytes);
+    let id = |index: usize| bytes(index).and_then(|bytes| Reader::new(bytes).id());
+    let process = |index: usize| bytes(index).and_then(text).map(ProcessId::from);
+    let refusal = || {
+        Ok(match head {
+            "twice" => refusals::given_twice(id(0)?),
+            "exists" => refusals::other_content(id(0)?),
+            "parent" => refusals::no_parent(id(0)?, id(1)?),
+            "process" => refusals::no_process(id(0)?, &process(1)?),
+            "own" => refusals::own_process(id(0)?, &process(1)?),
+            _ => corrupt("an answer"),
+        })
     };
-    let name = |index: usize| {
-        rest.get(index)
-            .and_then(|value| reply::bytes(value).ok())
-            .and_then(|bytes| text(bytes).ok())
-            .unwrap_or_default()
-    };
-    match head {
-        "twice" => Error::invalid(format!("id {} is given twice in one submission", id(0))),
-        "exists" => Error::invalid(format!("job {} exists with other content", id(0))),
-        "parent" => Error::invalid(format!("job {} depends on {}, which does not exist", id(0), id(1))),
-        "process" => {
-            Error::invalid(format!("job {} waits for process {}, which does not exist", id(0), name(1)))
-        }
-        "own" => Error::invalid(format!(
-            "job {} would wait for its own process {}; make it a helper",
-            id(0),
-            name(1)
-        )),
-        _ => corrupt("an answer"),
-    }
+    refusal().unwrap_or_else(|error: Error| error)
 }
 
 /// Enqueues a schedule's jobs if its time is still the expected one.

@@ -2,7 +2,7 @@
 
 use longhaul_queue::graph::{self as rules, Edge};
 use longhaul_queue::job::{Dependency, JobId, NewJob, ProcessId};
-use longhaul_queue::store::{Enqueued, How};
+use longhaul_queue::store::{Enqueued, How, refusals};
 use longhaul_queue::{Error, State, Timestamp};
 
 use super::error::{DbResult, corrupt};
@@ -68,11 +68,11 @@ fn duplicate(tx: &Tx<'_>, id: JobId, job: &NewJob, first_seq: i64) -> DbResult<E
         return Err(corrupt("a job's id", format!("{id} is taken by no job")));
     };
     if row.seq >= first_seq {
-        return Err(Error::invalid(format!("id {id} is given twice in one submission")).into());
+        return Err(refusals::given_twice(id).into());
     }
     let body = Body::read(tx.connection(), &row)?;
     if !same_content(tx, &row, &body, job)? {
-        return Err(Error::invalid(format!("job {id} exists with other content")).into());
+        return Err(refusals::other_content(id).into());
     }
     Ok(Enqueued { id, seq: row.seq, state: row.state, how: How::Duplicate })
 }
@@ -193,8 +193,7 @@ fn link(tx: &mut Tx<'_>, child: i64, job: &NewJob) -> DbResult<()> {
         let sql = "UPDATE lh_jobs SET flags = flags | ?2 WHERE id = ?1 RETURNING seq";
         let parent: Option<i64> = tx.one(sql, (parent_id.as_bytes(), flag::CHILDREN), |row| row.get(0))?;
         let Some(parent) = parent else {
-            let text = format!("job {id} depends on {parent_id}, which does not exist");
-            return Err(Error::invalid(text).into());
+            return Err(refusals::no_parent(id, parent_id).into());
         };
         tx.run(
             "INSERT INTO lh_edges (child, position, parent, parent_id, on_failure, satisfied) VALUES (?1, ?2, ?3, ?4, ?5, 0)",
@@ -203,12 +202,10 @@ fn link(tx: &mut Tx<'_>, child: i64, job: &NewJob) -> DbResult<()> {
     }
     if let Some(process) = &job.after_process {
         if job.process_id.as_ref() == Some(process) && !job.helper {
-            let text = format!("job {id} would wait for its own process {process}; make it a helper");
-            return Err(Error::invalid(text).into());
+            return Err(refusals::own_process(id, process).into());
         }
         if !process::wait_for(tx, child, process.as_str())? {
-            let text = format!("job {id} waits for process {process}, which does not exist");
-            return Err(Error::invalid(text).into());
+            return Err(refusals::no_process(id, process).into());
         }
     }
     let waits_for = job.depends_on.len() + usize::from(process::is_awaited_by(tx, child)?);

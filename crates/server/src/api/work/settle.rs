@@ -6,7 +6,7 @@ use axum::extract::State as Shared;
 use longhaul_queue::remote::{self, Ended};
 use longhaul_queue::state::{Event, JobError, OnTimeout, Outcome, Park, Reason};
 use longhaul_queue::store::{SettleItem, Settled};
-use longhaul_queue::{JobId, Json, State, Timestamp};
+use longhaul_queue::{JobId, Json, Lease, State, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -134,6 +134,21 @@ struct FailIn {
     error: String,
 }
 
+impl ItemIn {
+    async fn read(self, ctx: &Ctx, caller: &Caller, now: Timestamp) -> Result<Ended, Problem> {
+        let Self { lease, outcome, follow_ups, usage } = self;
+        if let Some(usage) = &usage {
+            ctx.queue().limits().check_value("usage", usage).map_err(|error| wrong("usage", error))?;
+        }
+        if follow_ups.iter().any(|job| job.webhook.is_some()) {
+            return Err(wrong("follow_ups", "webhook is for jobs that are handed in, not for follow-ups"));
+        }
+        let follow_ups = new_jobs(follow_ups, now, |_| None)?;
+        access::check_awaited(ctx, caller, &follow_ups).await?;
+        Ok(Ended { lease: lease.into(), event: outcome.event()?, follow_ups, usage })
+    }
+}
+
 impl OutcomeIn {
     fn event(self) -> Result<Event, Problem> {
         let after =
@@ -182,7 +197,7 @@ struct SettledOut {
     /// The lease was stale; nothing changed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     lost_lease: bool,
-    /// The follow-up jobs cannot be stored; nothing changed and the lease still holds.
+    /// The item cannot be read or its follow-up jobs not be stored; nothing changed and the lease still holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<String>,
 }
@@ -196,9 +211,18 @@ impl SettledOut {
             Settled::Refused(error) => Self { refused: Some(error.to_string()), ..base },
         }
     }
+
+    fn refused(job_id: JobId, problem: &Problem) -> Self {
+        let Problem { detail, field, .. } = problem;
+        let refused = match field {
+            Some(field) if !detail.starts_with(field) => format!("{field}: {detail}"),
+            _ => detail.clone(),
+        };
+        Self { job_id, applied: None, lost_lease: false, refused: Some(refused) }
+    }
 }
 
-/// Ends runs. Each item tells what became of it: its lease may be stale, or its follow-up jobs refused.
+/// Ends runs. Each item tells what became of it: its lease may be stale, or it or its follow-up jobs refused.
 #[utoipa::path(post, path = "/api/v1/work/settle", tag = "work", request_body = SettleIn, responses((status = 200, body = Settlements)))]
 pub(in crate::api) async fn settle_work(
     Shared(ctx): Shared<Ctx>,
@@ -207,41 +231,42 @@ pub(in crate::api) async fn settle_work(
 ) -> ApiResult<Answer<Settlements>> {
     check_count("items", asked.items.len())?;
     let now = ctx.queue().clock().now();
+    let mut settled = Vec::with_capacity(asked.items.len());
     let mut ends = Vec::with_capacity(asked.items.len());
-    for ItemIn { lease, outcome, follow_ups, usage } in asked.items {
-        if let Some(usage) = &usage {
-            ctx.queue().limits().check_value("usage", usage).map_err(|error| wrong("usage", error))?;
+    for (index, item) in asked.items.into_iter().enumerate() {
+        let lease: Lease = item.lease.clone().into();
+        match item.read(&ctx, &caller, now).await {
+            Ok(end) => {
+                settled.push(SettledOut::new(lease.job_id, Settled::LostLease));
+                ends.push((index, end));
+            }
+            // One that cannot be read does not keep the others from ending.
+            Err(problem) if problem.status.is_client_error() => {
+                settled.push(SettledOut::refused(lease.job_id, &problem));
+            }
+            Err(problem) => return Err(problem.into()),
         }
-        if follow_ups.iter().any(|job| job.webhook.is_some()) {
-            return Err(
-                wrong("follow_ups", "webhook is for jobs that are handed in, not for follow-ups").into()
-            );
-        }
-        let follow_ups = new_jobs(follow_ups, now, |_| None)?;
-        access::check_parents(&ctx, &caller, &follow_ups).await?;
-        ends.push(Ended { lease: lease.into(), event: outcome.event()?, follow_ups, usage });
     }
-    let jobs = jobs_of(&ctx, ends.iter().map(|end| &end.lease)).await?;
-    let mut settled = Vec::with_capacity(ends.len());
-    let mut items: Vec<(usize, SettleItem)> = Vec::with_capacity(ends.len());
-    for (index, end) in ends.into_iter().enumerate() {
+    let jobs = jobs_of(&ctx, ends.iter().map(|(_, end)| &end.lease)).await?;
+    let mut places: Vec<(usize, Lease)> = Vec::with_capacity(ends.len());
+    let mut items: Vec<SettleItem> = Vec::with_capacity(ends.len());
+    for (index, end) in ends {
         let lease = end.lease.clone();
-        settled.push((lease.clone(), Settled::LostLease));
         let Some(job) = jobs.get(&lease.job_id).filter(|job| holds(&caller, job, &lease)) else { continue };
         match remote::settle(job, end, &ctx.queue().limits(), now, fastrand::f64()) {
-            Ok(item) => items.push((index, item)),
-            Err(error) => settled[index].1 = Settled::Refused(error),
+            Ok(item) => {
+                places.push((index, lease));
+                items.push(item);
+            }
+            Err(error) => settled[index] = SettledOut::new(lease.job_id, Settled::Refused(error)),
         }
     }
-    let (places, items): (Vec<usize>, Vec<SettleItem>) = items.into_iter().unzip();
     let applied = if items.is_empty() { Vec::new() } else { ctx.queue().store().settle(items, now).await? };
-    for (place, reply) in places.into_iter().zip(applied) {
-        let (lease, result) = &mut settled[place];
+    for ((index, lease), reply) in places.into_iter().zip(applied) {
         if matches!(reply, Settled::Applied(_)) {
             ctx.fleet.holds(&lease.worker, -1);
         }
-        *result = reply;
+        settled[index] = SettledOut::new(lease.job_id, reply);
     }
-    let items = settled.into_iter().map(|(lease, result)| SettledOut::new(lease.job_id, result)).collect();
-    Ok(Answer(Settlements { items }))
+    Ok(Answer(Settlements { items: settled }))
 }
