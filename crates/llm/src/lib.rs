@@ -24,7 +24,6 @@ pub mod repair;
 pub mod route;
 pub mod schema;
 mod search;
-pub mod sim;
 pub mod sse;
 pub mod tokens;
 pub mod trace;

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use reqwest::header::HeaderValue;
 
 /// W3C's header.
-pub(crate) const TRACEPARENT: &str = "traceparent";
+pub const TRACEPARENT: &str = "traceparent";
 
 type Current = Box<dyn Fn() -> Option<String> + Send + Sync>;
 

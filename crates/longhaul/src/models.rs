@@ -11,9 +11,9 @@ use longhaul_llm::clock::SystemWallClock;
 use longhaul_llm::file::LlmFile;
 use longhaul_llm::price::{Prices, provider_of};
 use longhaul_llm::profile::{Profile, ProviderKind, Secret};
-use longhaul_llm::sim::{SimCore, SimProvider};
 use longhaul_llm::{Llm, LlmOptions, ProfileSetup, Provider, Scope};
 use longhaul_queue::Queue;
+use longhaul_sim::{SimCore, SimProvider};
 
 use longhaul_server::Catalog;
 use longhaul_server::catalog::CatalogProfile;

@@ -8,13 +8,13 @@ use longhaul_llm::cache::{Cache, CacheOptions};
 use longhaul_llm::clock::SystemWallClock;
 use longhaul_llm::price::Prices;
 use longhaul_llm::rate::RouteLimits;
-use longhaul_llm::sim::{SimCore, SimOptions, SimProvider};
 use longhaul_llm::{Llm, LlmFile, LlmOptions, Profile, ProfileSetup, Provider, ProviderKind};
 use longhaul_pipelines::bulk::request::RequestResult;
 use longhaul_pipelines::bulk::{Bulk, Mode, NewRequest, Progress, Run, RunId, RunSettings, Source};
 use longhaul_pipelines::bulk::{Submission, manage};
 use longhaul_queue::memory::MemoryStore;
 use longhaul_queue::{Queue, QueueShare, Shutdown, Worker, WorkerOptions};
+use longhaul_sim::{SimCore, SimOptions, SimProvider};
 
 const PROMPTS: [&str; 3] = ["Name a river.", "Name a mountain.", "Name a lake."];
 

@@ -4,4 +4,3 @@ mod child;
 mod clients;
 mod ledger;
 mod read_only;
-mod simulator;

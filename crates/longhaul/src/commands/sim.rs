@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result};
-use longhaul_llm::sim::{SimOptions, SimServer};
+use longhaul_sim::{SimOptions, SimServer};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::app::App;

@@ -6,7 +6,7 @@ use anyhow::Result;
 use longhaul_llm::ProfileSetup;
 use longhaul_llm::profile::{Profile, ProviderKind, ProxyChoice, Secret};
 use longhaul_llm::rate::{Engine, OutputCharge, RouteLimits};
-use longhaul_llm::sim::SimOptions;
+use longhaul_sim::SimOptions;
 
 use crate::config::{Origin, ProfileFields, environment, list};
 use crate::exit::{Code, Failure};

@@ -11,9 +11,9 @@ mod money;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
-use longhaul_llm::sim::{answer_key, request_key};
 use longhaul_pipelines::scoring::prompt;
 use longhaul_pipelines::scoring::tables::{StoredSheet, Tables};
+use longhaul_sim::{answer_key, request_key};
 use longhaul_stores::sqlite::{Db, SqliteOptions};
 use serde_json::{Value, json};
 

@@ -1,12 +1,12 @@
 //! Batches whose creation was not confirmed.
 
-use longhaul_llm::sim::{BatchOptions, SimOptions};
 use longhaul_llm::{Class, Error};
 use longhaul_pipelines::bulk::batch::BatchTold;
 use longhaul_pipelines::bulk::gate::{self, Held};
 use longhaul_pipelines::bulk::progress::Status;
 use longhaul_pipelines::bulk::{Mode, NewRequest, RunId, RunSettings, manage};
 use longhaul_queue::State;
+use longhaul_sim::{BatchOptions, SimOptions};
 
 use crate::double::{Halt, Point, Side};
 use crate::stage::{Stage, Started, prompts, settings};
@@ -157,7 +157,7 @@ async fn a_person_may_send_it_again() {
     let requests = prompts(5);
     let (run, settings, worker) = held(&stage, &requests).await;
     // The second creation is heard of.
-    let calm = longhaul_llm::sim::Faults { calm_after: Some(1), ..Default::default() };
+    let calm = longhaul_sim::Faults { calm_after: Some(1), ..Default::default() };
     stage.core.set_faults(calm);
     assert_eq!(manage::resolve(&stage.bulk, &run, BatchTold::Resubmit).await.unwrap(), 1);
     stage.ended(&run).await;

@@ -1,12 +1,12 @@
 //! What a single answer may be: from another model, known already, cut off, refused, of the wrong shape.
 
 use longhaul_llm::cache::CacheMode;
-use longhaul_llm::sim::{Faults, Latency, SimOptions};
 use longhaul_llm::types::{Dialect, Stop};
 use longhaul_pipelines::bulk::request::{RequestResult, compose, is_cut_off};
 use longhaul_pipelines::bulk::{Mode, NewRequest, RunId, RunSettings};
 use longhaul_queue::State;
 use longhaul_queue::job::JobResult;
+use longhaul_sim::{Faults, Latency, SimOptions};
 use serde_json::json;
 
 use crate::stage::{Stage, prompt, prompts, settings};

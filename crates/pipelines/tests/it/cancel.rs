@@ -1,11 +1,11 @@
 //! Runs that somebody ends early: what is answered is kept, what is not is cancelled, and nothing is left hanging.
 
-use longhaul_llm::sim::{BatchOptions, SimOptions};
 use longhaul_llm::{Class, Error};
 use longhaul_pipelines::bulk::gate::Held;
 use longhaul_pipelines::bulk::progress::Status;
 use longhaul_pipelines::bulk::{Mode, RunId, manage};
 use longhaul_queue::State;
+use longhaul_sim::{BatchOptions, SimOptions};
 
 use crate::double::{Halt, Point, Side};
 use crate::stage::{Stage, assert_right, prompts, settings};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_llm::LlmFile;
-use longhaul_llm::sim::{BatchOptions, SimOptions};
 use longhaul_pipelines::bulk::{Mode, Run, manage};
 use longhaul_queue::{State, WorkerOptions};
+use longhaul_sim::{BatchOptions, SimOptions};
 use longhaul_stores::sqlite::{Durability, SqliteOptions, SqliteStore};
 use rusqlite::Connection;
 use serde_json::json;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_llm::Totals;
-use longhaul_llm::sim::SimOptions;
 use longhaul_pipelines::bulk::Mode;
 use longhaul_queue::testing::{Fault, FaultyStore};
 use longhaul_queue::{Store, WorkerOptions};
+use longhaul_sim::SimOptions;
 
 use crate::double::{Halt, Point, Side};
 use crate::stage::{Stage, prompts, settings, work};

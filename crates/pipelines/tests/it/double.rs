@@ -8,9 +8,9 @@ use futures_util::StreamExt as _;
 use longhaul_llm::provider::{
     BatchInput, BatchLine, BatchProbe, BatchStatus, FoundBatch, ModelInfo, ResultStream,
 };
-use longhaul_llm::sim::{Door, SimCore, SimProvider};
 use longhaul_llm::types::{Answer, ChatRequest, Delta, EmbedRequest, Embeddings};
 use longhaul_llm::{Caps, Error, Provider, Reply, Result};
+use longhaul_sim::{Door, SimCore, SimProvider};
 use tokio::sync::Notify;
 
 use crate::stage::soon;

@@ -1,12 +1,12 @@
 //! Runs of texts to embed: the same road as prompts, with vectors at its end.
 
 use longhaul_llm::cache::CacheMode;
-use longhaul_llm::sim::{BatchOptions, Faults, SimOptions, embedding};
 use longhaul_llm::types::Dialect;
 use longhaul_llm::wire::openai::VectorForm;
 use longhaul_llm::{Billing, Endpoint};
 use longhaul_pipelines::bulk::request::{RequestResult, compose};
 use longhaul_pipelines::bulk::{Error, Mode, NewRequest, Run, RunId, RunSettings, Submission};
+use longhaul_sim::{BatchOptions, Faults, SimOptions, embedding};
 use serde_json::{Value, json};
 
 use crate::double::{Halt, Point, Side};

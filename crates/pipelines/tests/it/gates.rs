@@ -1,11 +1,11 @@
 //! What stops a whole run: a budget, a key, a quota. Requests wait at the gate and are let through when the cause is gone.
 
-use longhaul_llm::sim::{BatchOptions, Latency, SimOptions};
 use longhaul_llm::{Class, Error};
 use longhaul_pipelines::bulk::gate::Held;
 use longhaul_pipelines::bulk::progress::Status;
 use longhaul_pipelines::bulk::{Mode, Progress, RunId, RunSettings, manage};
 use longhaul_queue::WorkerOptions;
+use longhaul_sim::{BatchOptions, Latency, SimOptions};
 
 use crate::double::Point;
 use crate::stage::{Stage, options, prompts, settings, work};

@@ -2,9 +2,9 @@
 
 use std::sync::Mutex;
 
-use longhaul_llm::sim::SimOptions;
 use longhaul_pipelines::bulk::progress::{self, Listener, Progress, Status};
 use longhaul_pipelines::bulk::{Mode, NewRequest, Run};
+use longhaul_sim::SimOptions;
 use serde_json::json;
 
 use crate::double::{Halt, Point, Side};

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use longhaul_llm::sim::{Faults, SimOptions};
 use longhaul_llm::{Class, Error};
 use longhaul_pipelines::bulk::batch::BatchTold;
 use longhaul_pipelines::bulk::gate::Held;
@@ -10,6 +9,7 @@ use longhaul_pipelines::bulk::progress::Status;
 use longhaul_pipelines::bulk::{Mode, RunId, manage};
 use longhaul_pipelines::scoring::status::SheetState;
 use longhaul_queue::State;
+use longhaul_sim::{Faults, SimOptions};
 
 use crate::double::{Halt, Point, Side};
 use crate::scoring::{Desk, settings as sheet_settings, texts};

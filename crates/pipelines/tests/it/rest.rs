@@ -1,11 +1,11 @@
 //! Batches that do not answer everything: expired, with lines that are missing, strange or failed, or refused as a whole.
 
-use longhaul_llm::sim::{BatchOptions, SimOptions};
 use longhaul_pipelines::bulk::batch::{BatchPayload, BatchTold, REFUSALS_MAX, ROUNDS_MAX, Refused, job_id};
 use longhaul_pipelines::bulk::gate::Held;
 use longhaul_pipelines::bulk::progress::Status;
 use longhaul_pipelines::bulk::{Mode, RunSettings, Submission, manage};
 use longhaul_queue::{State, Timestamp};
+use longhaul_sim::{BatchOptions, SimOptions};
 use serde_json::json;
 
 use crate::double::{Halt, Point, Side};

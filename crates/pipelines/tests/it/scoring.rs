@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use longhaul_llm::cache::CacheMode;
-use longhaul_llm::sim::{Faults, SimCore, SimOptions, answer_key};
 use longhaul_llm::{LlmFile, Scope, Totals};
 use longhaul_pipelines::scoring::layout::Row;
 use longhaul_pipelines::scoring::places::{Fate, Pages, Sink, SinkError, SinkRow};
@@ -20,6 +19,7 @@ use longhaul_pipelines::scoring::{
     ChunkScheduler, Layout, Places, Result, Scoring, SheetId, SheetSettings, Status, estimate, manage, prompt,
 };
 use longhaul_queue::{Clock as _, Queue, QueueShare, Store, Worker};
+use longhaul_sim::{Faults, SimCore, SimOptions, answer_key};
 use longhaul_stores::sqlite::{Db, Durability, SqliteOptions, SqliteStore};
 use serde_json::{Value, json};
 use tokio::sync::Notify;

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use longhaul_llm::cache::CacheMode;
-use longhaul_llm::sim::Faults;
 use longhaul_pipelines::scoring::settings::{ModelName, Work};
 use longhaul_pipelines::scoring::status::{self, SheetState};
 use longhaul_pipelines::scoring::tables::{
@@ -11,6 +10,7 @@ use longhaul_pipelines::scoring::tables::{
 };
 use longhaul_pipelines::scoring::{SheetSettings, manage};
 use longhaul_queue::{Clock as _, State};
+use longhaul_sim::Faults;
 use serde_json::json;
 use tokio::time::Instant;
 

@@ -1,10 +1,10 @@
 //! What is told of a sheet and its chunks: states that follow the units, re-runs, who answered, rows, pace.
 
-use longhaul_llm::sim::Faults;
 use longhaul_pipelines::scoring::settings::{ModelName, Work};
 use longhaul_pipelines::scoring::status::{self, ChunkStatus, SheetState};
 use longhaul_pipelines::scoring::{SheetId, SheetSettings, manage};
 use longhaul_queue::State;
+use longhaul_sim::Faults;
 use serde_json::json;
 
 use crate::scoring::{Desk, settings, texts};

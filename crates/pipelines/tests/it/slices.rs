@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use longhaul_llm::sim::{Latency, SimOptions};
 use longhaul_pipelines::bulk::process::{Slice, Slices};
 use longhaul_pipelines::bulk::request::RequestResult;
 use longhaul_pipelines::bulk::run::RUN_PREFIX;
@@ -12,6 +11,7 @@ use longhaul_pipelines::bulk::{Bulk, Mode, NewRequest, Result, RunId};
 use longhaul_pipelines::serve::{self, Served};
 use longhaul_queue::job::JobDetail;
 use longhaul_queue::{Json, QueueShare, State, Worker, WorkerOptions};
+use longhaul_sim::{Latency, SimOptions};
 use tokio::sync::Notify;
 
 use crate::stage::{Stage, Started, assert_right, options, prompts, settings, soon};

@@ -12,7 +12,6 @@ use longhaul_llm::clock::WallClock;
 use longhaul_llm::price::Prices;
 use longhaul_llm::profile::ProviderKind;
 use longhaul_llm::rate::RouteLimits;
-use longhaul_llm::sim::{Door, SimCore, SimOptions, Stats, answer_key};
 use longhaul_llm::types::Dialect;
 use longhaul_llm::{
     Endpoint, Llm, LlmFile, LlmOptions, NanoUsd, Profile, ProfileSetup, Provider, Scope, Totals,
@@ -28,6 +27,7 @@ use longhaul_queue::{
     Clock, JobDetail, Queue, QueueShare, Result, Shutdown, State, Store, Timestamp, Worker, WorkerOptions,
     WorkerReport,
 };
+use longhaul_sim::{Door, SimCore, SimOptions, Stats, answer_key};
 use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;

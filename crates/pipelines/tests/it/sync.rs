@@ -1,8 +1,8 @@
 //! Runs whose requests are sent one by one.
 
-use longhaul_llm::sim::{Faults, SimOptions};
 use longhaul_pipelines::bulk::progress::Status;
 use longhaul_pipelines::bulk::{Mode, RunId, Submission};
+use longhaul_sim::{Faults, SimOptions};
 use serde_json::json;
 
 use crate::double::{Halt, Point, Side};

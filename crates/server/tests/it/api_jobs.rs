@@ -1,8 +1,8 @@
 //! `/api/v1/jobs` over a socket.
 
-use longhaul_llm::sim::SimOptions;
 use longhaul_queue::{NewJob, State};
 use longhaul_server::{Scope, ServerOptions};
+use longhaul_sim::SimOptions;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 

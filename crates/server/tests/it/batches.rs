@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_llm::sim::SimOptions;
 use longhaul_pipelines::bulk::plan::Strategy;
 use longhaul_queue::{Clock, ManualClock, SystemClock};
 use longhaul_server::ServerOptions;
+use longhaul_sim::SimOptions;
 use reqwest::multipart::{Form, Part};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -165,7 +165,7 @@ async fn a_creation_that_is_sent_again_makes_no_second_batch() {
 #[tokio::test]
 async fn a_cancelled_batch_keeps_what_was_answered() {
     let slow = SimOptions { slots: Some(1), ..SimOptions::default() };
-    let slow = SimOptions { latency: longhaul_llm::sim::Latency { base_ms: 20, ..slow.latency }, ..slow };
+    let slow = SimOptions { latency: longhaul_sim::Latency { base_ms: 20, ..slow.latency }, ..slow };
     let stage = Stage::with(sync(), slow).await;
     let worker = stage.work().await;
     let file = stage.upload(lines(200)).await;

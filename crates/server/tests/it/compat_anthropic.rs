@@ -1,7 +1,7 @@
 //! What Anthropic's clients see, over sockets; and clients of one maker that are answered by another's API.
 
 use longhaul_llm::profile::{Profile, ProviderKind};
-use longhaul_llm::sim::{SimOptions, SimServer};
+use longhaul_sim::{SimOptions, SimServer};
 
 use longhaul_llm::types::Delta;
 use longhaul_llm::wire::StreamReader as _;

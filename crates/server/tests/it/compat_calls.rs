@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use longhaul_llm::profile::{Profile, ProviderKind};
-use longhaul_llm::sim::{Faults, Latency, SimOptions};
 use longhaul_llm::{Class, Error, Scope, Totals};
 use longhaul_server::ServerOptions;
+use longhaul_sim::{Faults, Latency, SimOptions};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 

@@ -9,10 +9,10 @@ use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post as route;
 use longhaul_llm::profile::{Profile, ProviderKind};
-use longhaul_llm::sim::SimOptions;
 use longhaul_llm::{Scope, Secret};
 use longhaul_pipelines::bulk::plan::Strategy;
 use longhaul_server::ServerOptions;
+use longhaul_sim::SimOptions;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 

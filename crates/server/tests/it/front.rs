@@ -1,7 +1,7 @@
 //! `/` in a browser, and what every answer carries.
 
-use longhaul_llm::sim::SimOptions;
 use longhaul_server::ServerOptions;
+use longhaul_sim::SimOptions;
 use reqwest::{Method, StatusCode};
 
 use crate::stage::Stage;

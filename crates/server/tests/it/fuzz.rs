@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use futures_util::StreamExt as _;
-use longhaul_llm::sim::SimOptions;
 use longhaul_pipelines::bulk::plan::Strategy;
 use longhaul_queue::State;
 use longhaul_queue::store::{Filter, ListRequest};
 use longhaul_server::ServerOptions;
+use longhaul_sim::SimOptions;
 use reqwest::Method;
 use serde_json::{Value, json};
 

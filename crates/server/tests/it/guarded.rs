@@ -1,7 +1,7 @@
 //! Who may come in, over a socket.
 
-use longhaul_llm::sim::SimOptions;
 use longhaul_server::{Scope, ServerOptions};
+use longhaul_sim::SimOptions;
 use reqwest::{Method, StatusCode};
 
 use crate::stage::{Stage, json_of};

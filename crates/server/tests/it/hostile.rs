@@ -33,7 +33,7 @@ fn writes() -> Vec<(&'static str, &'static str, &'static str, String)> {
 /// A server on which all of these would be possible.
 async fn stage() -> Stage {
     let options = longhaul_server::ServerOptions { mcp_allow_write: true, ..Default::default() };
-    Stage::with(options, longhaul_llm::sim::SimOptions::default()).await
+    Stage::with(options, longhaul_sim::SimOptions::default()).await
 }
 
 async fn send(stage: &Stage, line: &str, headers: &[&str], body: &str) -> raw::Answer {

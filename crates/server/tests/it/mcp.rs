@@ -1,8 +1,8 @@
 //! `/mcp` over a socket: who may do what, headers, statuses, and bounds of answers.
 
-use longhaul_llm::sim::SimOptions;
 use longhaul_queue::{Json, NewJob};
 use longhaul_server::{Scope, ServerOptions};
+use longhaul_sim::SimOptions;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use longhaul_llm::sim::SimOptions;
 use longhaul_queue::{Json, NewJob};
 use longhaul_server::own_names::is_own_kind;
 use longhaul_server::{ServerOptions, webhooks};
+use longhaul_sim::SimOptions;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! What belongs to a token: its files, its batches and its idempotency keys.
 
-use longhaul_llm::sim::SimOptions;
 use longhaul_server::{Scope, ServerOptions};
+use longhaul_sim::SimOptions;
 use reqwest::multipart::{Form, Part};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};

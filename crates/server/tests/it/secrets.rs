@@ -1,11 +1,11 @@
 //! What stands under the name of a secret: neither shown nor found, on any way out.
 
-use longhaul_llm::sim::SimOptions;
 use longhaul_queue::remote::{self, Ended};
 use longhaul_queue::state::{Event, JobError, Outcome, Reason};
 use longhaul_queue::store::{ClaimRequest, Save};
 use longhaul_queue::{JobId, Json, NewJob};
 use longhaul_server::{Scope, ServerOptions};
+use longhaul_sim::SimOptions;
 use reqwest::Method;
 use serde_json::{Value, json};
 

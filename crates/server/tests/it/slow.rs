@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use longhaul_llm::sim::SimOptions;
 use longhaul_server::{CONNECTION_BUFFER_BYTES_MAX, SMALL_BODY_BYTES, ServerOptions};
+use longhaul_sim::SimOptions;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::{self, Sender};

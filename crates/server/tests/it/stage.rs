@@ -10,7 +10,6 @@ use longhaul_llm::file::LlmFile;
 use longhaul_llm::price::Prices;
 use longhaul_llm::profile::{Profile, ProviderKind};
 use longhaul_llm::rate::RouteLimits;
-use longhaul_llm::sim::{SimCore, SimOptions, SimProvider};
 use longhaul_llm::{Llm, LlmOptions, ProfileSetup, Provider};
 use longhaul_pipelines::bulk::Bulk;
 use longhaul_pipelines::bulk::run::RUN_PREFIX;
@@ -23,6 +22,7 @@ use longhaul_server::metrics::{MeteredStore, Meters};
 use longhaul_server::{
     Catalog, Ctx, Endpoints, Parts, Server, ServerOptions, Shelf, Tokens, batches, webhooks,
 };
+use longhaul_sim::{SimCore, SimOptions, SimProvider};
 use longhaul_stores::sqlite::{SqliteOptions, SqliteStore};
 use reqwest::multipart::{Form, Part};
 use reqwest::{Client, Method, RequestBuilder, StatusCode};

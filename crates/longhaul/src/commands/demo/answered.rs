@@ -3,9 +3,9 @@
 
 use anyhow::{Context as _, Result};
 use longhaul_llm::NanoUsd;
-use longhaul_llm::sim::{self, Stats};
 use longhaul_llm::types::Dialect;
 use longhaul_pipelines::bulk::{Progress, Run, request};
+use longhaul_sim::{self, Stats};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -134,6 +134,6 @@ fn expected(run: &Run, seed: u64, place: usize) -> Result<Option<Value>> {
     let text = super::prompts::text_of(place);
     let body = json!({ "messages": [{ "role": "user", "content": text }] });
     let request = request::compose(body, Dialect::OpenAi, &run.settings)?;
-    let key = request.as_chat().map(|request| sim::answer_key(seed, request));
+    let key = request.as_chat().map(|request| longhaul_sim::answer_key(seed, request));
     Ok(key.and_then(|key| serde_json::from_str(&key).ok()))
 }

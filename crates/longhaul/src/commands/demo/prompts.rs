@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
-use longhaul_llm::sim::{Faults, Latency, Limits, SimOptions, SimServer};
 use longhaul_pipelines::bulk::{Bulk, Progress as RunProgress, Run, RunId, manage};
+use longhaul_sim::{Faults, Latency, Limits, SimOptions, SimServer};
 use serde_json::json;
 use tokio::process::Child;
 

@@ -5,9 +5,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
-use longhaul_llm::sim::{self, SimServer};
 use longhaul_pipelines::scoring::tables::StoredSheet;
 use longhaul_pipelines::scoring::{Scoring, SheetId, Status as SheetStatus, manage, prompt};
+use longhaul_sim::{self, SimServer};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::process::Child;
@@ -183,7 +183,7 @@ impl Show<'_> {
         let text = std::fs::read_to_string(self.stage.path(OUTPUT)).context("reading the scored table")?;
         let mut right = 0;
         for (number, line) in (0..self.rows).zip(text.lines().skip(1)) {
-            let key = sim::answer_key(seed, &prompt::request(&sheet, &text_of(number), 0));
+            let key = longhaul_sim::answer_key(seed, &prompt::request(&sheet, &text_of(number), 0));
             let answer: Value = serde_json::from_str(&key).context("reading the answer key")?;
             let scores = answer["scores"].as_array().into_iter().flatten().filter_map(Value::as_f64);
             let cells = line.rsplitn(CATEGORIES.len() + 1, ',').take(CATEGORIES.len());

@@ -1,7 +1,7 @@
 //! What is asked of a text, and the formats that tables come and go in.
 
-use longhaul_llm::sim::answer_key;
 use longhaul_pipelines::scoring::prompt;
+use longhaul_sim::answer_key;
 use serde_json::{Value, json};
 
 use super::{SCORE, SEED, all_right, right, start, stored, text, write_rubric, write_table};
