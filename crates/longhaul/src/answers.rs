@@ -11,7 +11,7 @@
 //! | text | the answer; in a file `\` and line ends in it are written as `\\`, `\n` and `\r`, so that line n answers prompt n | an empty line, and is in the errors file too |
 //!
 //! In CSV and TSV no answer, error or id is a formula, by the rule of all tables
-//! ([`table_files`](longhaul_pipelines::table_files)); columns of a CSV or TSV file are written as they were there.
+//! ([`table_files`](longhaul_pipeline::table_files)); columns of a CSV or TSV file are written as they were there.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use longhaul_llm::wire::openai::VectorForm;
 use longhaul_llm::{Class, Endpoint, NanoUsd};
-use longhaul_pipelines::table_files::WorkbookWriter;
+use longhaul_pipeline::table_files::WorkbookWriter;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use longhaul_llm::file::FileError;
 use longhaul_llm::{Class, Error as LlmError};
-use longhaul_pipelines::scoring::Error as ScoringError;
-use longhaul_pipelines::scoring::places::SinkError;
 use longhaul_queue::Error as QueueError;
+use longhaul_sheets::Error as ScoringError;
+use longhaul_sheets::places::SinkError;
 
 /// The documented exit codes. Scripts rely on them; the numbers never change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::civil;
 use jiff::tz::TimeZone;
 use longhaul_llm::NanoUsd;
-use longhaul_pipelines::bulk::plan::Strategy;
+use longhaul_prompts::plan::Strategy;
 use longhaul_queue::job::{OnFailure, Retention};
 use longhaul_queue::limits::check_name;
 use longhaul_queue::{RetryPolicy, Timestamp};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use longhaul_pipelines::bulk::Bulk;
+use longhaul_prompts::Bulk;
 use longhaul_queue::Queue;
 use longhaul_server::metrics::{MeteredStore, Meters};
 use longhaul_server::{Ctx, Endpoints, Parts, ServerOptions, Shelf, Tokens};

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use longhaul_llm::Llm;
-use longhaul_pipelines::scoring::google::{Google, GoogleOptions, ServiceKey};
-use longhaul_pipelines::scoring::tables::Tables;
-use longhaul_pipelines::scoring::{Places, Scoring};
 use longhaul_queue::Queue;
+use longhaul_sheets::google::{Google, GoogleOptions, ServiceKey};
+use longhaul_sheets::tables::Tables;
+use longhaul_sheets::{Places, Scoring};
 use longhaul_stores::sqlite::Db;
 
 use crate::app::App;

@@ -8,10 +8,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use longhaul_llm::Llm;
-use longhaul_pipelines::bulk::Bulk;
-use longhaul_pipelines::bulk::plan::Strategy;
-use longhaul_pipelines::scoring::Scoring;
+use longhaul_prompts::Bulk;
+use longhaul_prompts::plan::Strategy;
 use longhaul_queue::Queue;
+use longhaul_sheets::Scoring;
 use tokio::sync::{Semaphore, watch};
 
 use crate::api::{Actions, Fleet, Streams};

@@ -12,13 +12,13 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use longhaul_pipelines::bulk::batch;
-use longhaul_pipelines::bulk::run::RUN_PREFIX;
-use longhaul_pipelines::scoring::gauges::Gauges;
-use longhaul_pipelines::scoring::sheet::SHEET_PREFIX;
+use longhaul_prompts::batch;
+use longhaul_prompts::run::RUN_PREFIX;
 use longhaul_queue::limits::WORKER_SILENT_AFTER;
 use longhaul_queue::store::{Count, Filter, ListRequest};
 use longhaul_queue::{State as JobState, Timestamp};
+use longhaul_sheets::gauges::Gauges;
+use longhaul_sheets::sheet::SHEET_PREFIX;
 
 use crate::api::ApiError;
 use crate::ctx::Ctx;

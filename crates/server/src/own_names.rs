@@ -2,9 +2,9 @@
 //! webhook's secret, a request that is paid for. So no client may enqueue or claim them, whatever its token allows. Every
 //! entry point that takes such a name from outside checks it here.
 
-use longhaul_pipelines::bulk::run::RUN_PREFIX;
-use longhaul_pipelines::scoring::sheet::SHEET_PREFIX;
+use longhaul_prompts::run::RUN_PREFIX;
 use longhaul_queue::{Error, Job, JobId, Result};
+use longhaul_sheets::sheet::SHEET_PREFIX;
 
 use crate::batches::access;
 use crate::{batches, webhooks};

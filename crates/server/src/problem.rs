@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use longhaul_llm::Class;
-use longhaul_pipelines::bulk::{self, draft::Unfit};
-use longhaul_pipelines::scoring::{self, places::SinkError};
+use longhaul_prompts::draft::Unfit;
 use longhaul_queue::Error as QueueError;
+use longhaul_sheets::places::SinkError;
 
 /// The longest wait that a client is told: some give up at once when they are asked to wait longer than two minutes.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(120);
@@ -167,28 +167,28 @@ impl From<longhaul_llm::Error> for Problem {
     }
 }
 
-impl From<bulk::Error> for Problem {
-    fn from(error: bulk::Error) -> Self {
+impl From<longhaul_prompts::Error> for Problem {
+    fn from(error: longhaul_prompts::Error) -> Self {
         match error {
-            bulk::Error::Queue(error) => error.into(),
-            bulk::Error::Llm(error) => error.into(),
-            bulk::Error::NoRun(_) => Self::not_found(error),
-            bulk::Error::Invalid(text) => Self::invalid(text),
+            longhaul_prompts::Error::Queue(error) => error.into(),
+            longhaul_prompts::Error::Llm(error) => error.into(),
+            longhaul_prompts::Error::NoRun(_) => Self::not_found(error),
+            longhaul_prompts::Error::Invalid(text) => Self::invalid(text),
         }
     }
 }
 
-impl From<scoring::Error> for Problem {
-    fn from(error: scoring::Error) -> Self {
+impl From<longhaul_sheets::Error> for Problem {
+    fn from(error: longhaul_sheets::Error) -> Self {
         let unfit = |code, text: String| Self::new(StatusCode::UNPROCESSABLE_ENTITY, code, text);
         match error {
-            scoring::Error::Queue(error) => error.into(),
-            scoring::Error::Llm(error) => error.into(),
-            scoring::Error::NoSheet(_) => Self::not_found(error),
-            scoring::Error::Invalid(text) => unfit("invalid", text),
-            scoring::Error::Table(text) => unfit("unusable_table", text),
-            scoring::Error::Sink(SinkError::Refused(text)) => unfit("sheet_refused", text),
-            scoring::Error::Sink(SinkError::Outage { message, retry_after }) => {
+            longhaul_sheets::Error::Queue(error) => error.into(),
+            longhaul_sheets::Error::Llm(error) => error.into(),
+            longhaul_sheets::Error::NoSheet(_) => Self::not_found(error),
+            longhaul_sheets::Error::Invalid(text) => unfit("invalid", text),
+            longhaul_sheets::Error::Table(text) => unfit("unusable_table", text),
+            longhaul_sheets::Error::Sink(SinkError::Refused(text)) => unfit("sheet_refused", text),
+            longhaul_sheets::Error::Sink(SinkError::Outage { message, retry_after }) => {
                 let problem = Self::unavailable(message);
                 Self { retry_after: retry_after.or(problem.retry_after), ..problem }
             }

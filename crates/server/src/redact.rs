@@ -1,7 +1,7 @@
 //! What is hidden of jobs on every way out, over HTTP and MCP alike: values under the names of secrets
 //! ([`longhaul_queue::redact`]), in JSON and in what handlers said. Who may work gets whole payloads anyway, and sees them here too.
 
-use longhaul_pipelines::bulk::request;
+use longhaul_prompts::request;
 use longhaul_queue::client::Explanation;
 use longhaul_queue::job::{JobResult, LogLine, Progress, Run};
 use longhaul_queue::redact::{json, text};

@@ -1,11 +1,11 @@
 //! Sheets behind this server: whether there can be any, how they go, and what of theirs is on the shelf. How they are scored is the
-//! slice's ([`longhaul_pipelines::scoring`]).
+//! slice's ([`longhaul_sheets`]).
 
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use longhaul_pipelines::scoring::tables::StoredSheet;
-use longhaul_pipelines::scoring::{self, Scoring, SheetId, manage};
+use longhaul_sheets::tables::StoredSheet;
+use longhaul_sheets::{Scoring, SheetId, manage};
 use tracing::{debug, warn};
 
 use crate::ctx::Ctx;
@@ -32,7 +32,8 @@ pub(crate) async fn remove(ctx: &Ctx, sheet: &StoredSheet) -> Result<u64, Proble
     let scoring = scoring(ctx)?;
     let chunks = scoring.tables().totals(sheet.seq).await?.chunk;
     manage::remove(scoring, &SheetId::named(&sheet.id)).await.map_err(|error| match error {
-        scoring::Error::Invalid(text) | scoring::Error::Queue(longhaul_queue::Error::Invalid(text)) => {
+        longhaul_sheets::Error::Invalid(text)
+        | longhaul_sheets::Error::Queue(longhaul_queue::Error::Invalid(text)) => {
             Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "wrong_state", text)
         }
         error => error.into(),

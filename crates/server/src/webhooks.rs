@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_pipelines::bulk::{Bulk, HeldRun};
+use longhaul_prompts::{Bulk, HeldRun};
 use longhaul_queue::job::{OnFailure, Retention, Unique, Window};
 use longhaul_queue::retry::{Backoff, RetryPolicy};
 use longhaul_queue::{JobContext, JobId, Json, NewJob, State, Timestamp};

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use anyhow::{Context as _, Result};
 use longhaul_llm::wire::openai;
 use longhaul_llm::{Endpoint, NanoUsd};
-use longhaul_pipelines::table_files::harmless;
-use longhaul_pipelines::table_files::workbook::Content;
+use longhaul_pipeline::table_files::harmless;
+use longhaul_pipeline::table_files::workbook::Content;
 use serde::Serialize;
 use serde_json::{Value, json};
 

@@ -164,16 +164,16 @@ pub(crate) struct SheetScoreArgs {
     #[arg(long, value_name = "USE", default_value = "auto")]
     pub(crate) cache: CacheUse,
     /// Rows in a chunk.
-    #[arg(long, value_name = "N", default_value_t = longhaul_pipelines::scoring::settings::CHUNK_ROWS)]
+    #[arg(long, value_name = "N", default_value_t = longhaul_sheets::settings::CHUNK_ROWS)]
     pub(crate) chunk_rows: u64,
     /// Chunks at work at once.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) parallel_chunks: u32,
     /// Requests of a chunk under way at once, at most; the rate control stays below.
-    #[arg(long, value_name = "N", default_value_t = longhaul_pipelines::scoring::settings::CONCURRENCY)]
+    #[arg(long, value_name = "N", default_value_t = longhaul_sheets::settings::CONCURRENCY)]
     pub(crate) concurrency: usize,
     /// Categories in one request.
-    #[arg(long, value_name = "N", default_value_t = longhaul_pipelines::scoring::settings::BLOCK_CATEGORIES)]
+    #[arg(long, value_name = "N", default_value_t = longhaul_sheets::settings::BLOCK_CATEGORIES)]
     pub(crate) batch_size: usize,
     /// Times that a request is asked again whose answer cannot be used, for each model.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=20))]

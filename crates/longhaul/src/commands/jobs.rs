@@ -1,7 +1,7 @@
 //! `jobs …`: list, show, explain, log, and the changes by id or by filter.
 
 use anyhow::Result;
-use longhaul_pipelines::bulk::manage;
+use longhaul_prompts::manage;
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::state::{JobError, Reason};
 use longhaul_queue::store::{CancelReply, Filter, ListRequest, RetryRequest, Signal};

@@ -1,7 +1,7 @@
 //! `process …`: groups of jobs of one caller. `consume` is here too: it ends a process for good.
 
 use anyhow::Result;
-use longhaul_pipelines::bulk::batch;
+use longhaul_prompts::batch;
 use longhaul_queue::store::{Filter, ListRequest, ProcessInfo};
 use longhaul_queue::{ProcessId, Queue, State};
 use serde::Serialize;

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
-use longhaul_pipelines::bulk::{Bulk, Estimate, NewRequest, Progress, Run, RunId, Submission, gate, manage};
+use longhaul_prompts::{Bulk, Estimate, NewRequest, Progress, Run, RunId, Submission, gate, manage};
 use longhaul_queue::Worker;
 
 use super::interrupts::{EndAtOnce, Interrupts};

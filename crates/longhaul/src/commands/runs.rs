@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use longhaul_llm::rate::AdaptiveConcurrency;
-use longhaul_pipelines::bulk::batch::{BatchTold, Refused, Step};
-use longhaul_pipelines::bulk::eta::eta_seconds;
-use longhaul_pipelines::bulk::{Bulk, Progress, Run, RunId, manage};
+use longhaul_prompts::batch::{BatchTold, Refused, Step};
+use longhaul_prompts::eta::eta_seconds;
+use longhaul_prompts::{Bulk, Progress, Run, RunId, manage};
 use longhaul_queue::{Job, State, Timestamp};
 use serde::Serialize;
 
@@ -199,7 +199,7 @@ async fn ls(app: &App, bulk: &Bulk, limit: usize) -> Result<Code> {
 }
 
 fn status_word(progress: &Progress, served: bool) -> String {
-    use longhaul_pipelines::bulk::progress::Status;
+    use longhaul_prompts::progress::Status;
     match (progress.status, progress.held) {
         (Status::Held, Some(held)) => format!("{}: {held}", Status::Held),
         (Status::Running, _) if !served => "waits for a worker".to_owned(),

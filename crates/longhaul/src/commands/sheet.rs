@@ -2,9 +2,9 @@
 
 use anyhow::Result;
 use longhaul_llm::rate::AdaptiveConcurrency;
-use longhaul_pipelines::scoring::status::{self, ChunkStatus, SheetState};
-use longhaul_pipelines::scoring::tables::{OpenUnit, StoredSheet, UnitState};
-use longhaul_pipelines::scoring::{Scoring, SheetId, Status, manage};
+use longhaul_sheets::status::{self, ChunkStatus, SheetState};
+use longhaul_sheets::tables::{OpenUnit, StoredSheet, UnitState};
+use longhaul_sheets::{Scoring, SheetId, Status, manage};
 use serde::Serialize;
 
 use super::runs::adaptive_text;
@@ -134,7 +134,7 @@ async fn ls(app: &App, scoring: &Scoring, limit: usize) -> Result<Code> {
 #[derive(Debug, Serialize)]
 struct Shown {
     source: String,
-    settings: longhaul_pipelines::scoring::SheetSettings,
+    settings: longhaul_sheets::SheetSettings,
     /// Whether a worker serves it now.
     served: bool,
     #[serde(flatten)]

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use longhaul_llm::Llm;
-use longhaul_pipelines::bulk::run::RUN_PREFIX;
-use longhaul_pipelines::scoring::sheet::SHEET_PREFIX;
-use longhaul_pipelines::serve::{self, Served};
+use longhaul_pipeline::serve::{self, Served};
+use longhaul_prompts::run::RUN_PREFIX;
 use longhaul_queue::{
     Error, KindOptions, Queue, QueueShare, Shutdown, State, Worker, WorkerOptions, WorkerReport,
 };
 use longhaul_server::{Ctx, ServerOptions, batches, own_names, webhooks};
+use longhaul_sheets::sheet::SHEET_PREFIX;
 use longhaul_stores::sqlite::Db;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;

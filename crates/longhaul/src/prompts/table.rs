@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use longhaul_llm::Endpoint;
-use longhaul_pipelines::table_files::csv::{Splitter, ends_in_quotes};
-use longhaul_pipelines::table_files::{Cell, Record, TableError, XlsxReader};
+use longhaul_pipeline::table_files::csv::{Splitter, ends_in_quotes};
+use longhaul_pipeline::table_files::{Cell, Record, TableError, XlsxReader};
 
 use super::json::{self, Wrong};
 use super::lines::{HINT_LONG, LineReader, Next};

@@ -140,12 +140,10 @@ where
     }
 }
 
-/// The part of the program that speaks, by its module: pipelines by their own names, crates by theirs.
+/// The part of the program that speaks, by its crate.
 fn slice_of(target: &str) -> Option<&str> {
-    let mut path = target.split("::");
-    match path.next()?.strip_prefix("longhaul")? {
+    match target.split("::").next()?.strip_prefix("longhaul")? {
         "" => Some("cli"),
-        "_pipelines" => path.next(),
         name => name.strip_prefix('_'),
     }
 }
@@ -159,8 +157,7 @@ mod tests {
         let cases = [
             ("longhaul::telemetry::export", Some("cli")),
             ("longhaul_llm::client", Some("llm")),
-            ("longhaul_pipelines::bulk::batch", Some("bulk")),
-            ("longhaul_pipelines", None),
+            ("longhaul_prompts::batch", Some("prompts")),
             ("longhaul_stores::sqlite", Some("stores")),
             ("hyper::client", None),
             ("longhauler", None),

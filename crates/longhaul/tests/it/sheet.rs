@@ -11,8 +11,8 @@ mod money;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
-use longhaul_pipelines::scoring::prompt;
-use longhaul_pipelines::scoring::tables::{StoredSheet, Tables};
+use longhaul_sheets::prompt;
+use longhaul_sheets::tables::{StoredSheet, Tables};
 use longhaul_sim::{answer_key, request_key};
 use longhaul_stores::sqlite::{Db, SqliteOptions};
 use serde_json::{Value, json};

@@ -9,7 +9,7 @@ use axum::Extension;
 use axum::Json as Answer;
 use axum::extract::{Path, State as Shared};
 use axum::http::StatusCode;
-use longhaul_pipelines::bulk::manage;
+use longhaul_prompts::manage;
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::store::{CancelReply, Filter, ListRequest, RetryRequest};
 use longhaul_queue::{Job, JobId, State};

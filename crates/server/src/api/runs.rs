@@ -1,15 +1,15 @@
 //! Runs: many prompts, each answered once, in order. What a run is and how it goes on is the slice's
-//! ([`longhaul_pipelines::bulk`]); here it is handed in, looked at and steered.
+//! ([`longhaul_prompts`]); here it is handed in, looked at and steered.
 
 use axum::Extension;
 use axum::Json as Answer;
 use axum::extract::{Path, State as Shared};
 use axum::http::StatusCode;
 use longhaul_llm::{NanoUsd, Scope};
-use longhaul_pipelines::bulk::batch::{BatchTold, Step};
-use longhaul_pipelines::bulk::eta::eta_seconds;
-use longhaul_pipelines::bulk::run::RUN_PREFIX;
-use longhaul_pipelines::bulk::{self, Basis, Progress, Run, RunId, RunSettings, Submission, manage};
+use longhaul_prompts::batch::{BatchTold, Step};
+use longhaul_prompts::eta::eta_seconds;
+use longhaul_prompts::run::RUN_PREFIX;
+use longhaul_prompts::{Basis, Progress, Run, RunId, RunSettings, Submission, manage};
 use longhaul_queue::{JobId, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -96,7 +96,7 @@ async fn find_seen(ctx: &Ctx, caller: &Caller, name: &str) -> Result<Run, Proble
     let run = find(ctx, name).await?;
     match access::may_see_process(ctx, caller, run.id.as_str()).await? {
         true => Ok(run),
-        false => Err(bulk::Error::NoRun(run.id.to_string()).into()),
+        false => Err(longhaul_prompts::Error::NoRun(run.id.to_string()).into()),
     }
 }
 
@@ -387,7 +387,7 @@ pub(super) async fn delete_run(
 /// Deletes a run with all that belongs to it.
 pub(super) async fn consume(ctx: &Ctx, run: &RunId) -> Result<u64, Problem> {
     manage::consume(&ctx.bulk, run).await.map_err(|error| match error {
-        bulk::Error::Queue(error) => super::verbs::conflict(error),
+        longhaul_prompts::Error::Queue(error) => super::verbs::conflict(error),
         error => error.into(),
     })
 }

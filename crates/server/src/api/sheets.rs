@@ -1,5 +1,5 @@
 //! Sheets: a table of texts goes in, every cell gets its score. How they are scored is the slice's
-//! ([`longhaul_pipelines::scoring`]); here they are handed in, looked at and steered.
+//! ([`longhaul_sheets`]); here they are handed in, looked at and steered.
 //!
 //! A client never names a path of this machine, and is told none: it uploads its table, or names a Google sheet, and downloads what came
 //! of it. Rows, chunks and columns of a layout count from 1, as spreadsheet programs count them.
@@ -9,11 +9,11 @@ use axum::Json as Answer;
 use axum::extract::{Path, State as Shared};
 use axum::http::StatusCode;
 use longhaul_llm::{NanoUsd, Scope};
-use longhaul_pipelines::scoring::settings::{SheetSettings, Target};
-use longhaul_pipelines::scoring::sheet::SHEET_PREFIX;
-use longhaul_pipelines::scoring::tables::StoredSheet;
-use longhaul_pipelines::scoring::{ChunkScheduler, Scoring, SheetId, Status, estimate};
 use longhaul_queue::Timestamp;
+use longhaul_sheets::settings::{SheetSettings, Target};
+use longhaul_sheets::sheet::SHEET_PREFIX;
+use longhaul_sheets::tables::StoredSheet;
+use longhaul_sheets::{ChunkScheduler, Scoring, SheetId, Status, estimate};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;

@@ -3,7 +3,7 @@
 use axum::Json as Answer;
 use axum::extract::{Path, State as Shared};
 use axum::http::StatusCode;
-use longhaul_pipelines::bulk::manage;
+use longhaul_prompts::manage;
 use longhaul_queue::state::{JobError, Reason};
 use longhaul_queue::store::{CancelReply, Signal, Unparked};
 use longhaul_queue::{JobChange, JobId, Json, State};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Json as Answer;
 use axum::extract::{Path, State as Shared};
 use axum::http::StatusCode;
-use longhaul_pipelines::addresses;
+use longhaul_pipeline::addresses;
 use longhaul_queue::job::Run;
 use longhaul_queue::limits::check_name;
 use longhaul_queue::redact::{self, REDACTED};

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use longhaul_llm::types::{Dialect, Endpoint};
 use longhaul_llm::wire::{anthropic, openai};
-use longhaul_pipelines::bulk::NewRequest;
+use longhaul_prompts::NewRequest;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -6,8 +6,8 @@ use longhaul_llm::cache::CacheMode;
 use longhaul_llm::provider::BatchState;
 use longhaul_llm::types::Endpoint;
 use longhaul_llm::{Class, Usage};
-use longhaul_pipelines::bulk::run::{CRASHES_MAX, Source};
-use longhaul_pipelines::bulk::{self, Draft, NewRequest, RunSettings, Submission, manage};
+use longhaul_prompts::run::{CRASHES_MAX, Source};
+use longhaul_prompts::{Draft, NewRequest, RunSettings, Submission, manage};
 use longhaul_queue::job::{OnFailure, Retention, Wake};
 use longhaul_queue::state::Park;
 use longhaul_queue::{JobContext, JobId, Json, KindOptions, NewJob, Outcome, Worker};
@@ -123,10 +123,10 @@ async fn begin(ctx: &Ctx, context: &JobContext, payload: &BatchPayload) -> Resul
 }
 
 /// Adds a request; one that the provider cannot take fails alone.
-async fn push(submission: &mut Submission, request: NewRequest) -> Result<(), bulk::Error> {
+async fn push(submission: &mut Submission, request: NewRequest) -> Result<(), longhaul_prompts::Error> {
     let (custom_id, dialect) = (request.custom_id.clone(), request.dialect);
     match submission.push(request).await {
-        Err(bulk::Error::Llm(error)) if error.class == Class::BadRequest => {
+        Err(longhaul_prompts::Error::Llm(error)) if error.class == Class::BadRequest => {
             let refused = Some(error.message);
             submission.push(NewRequest { custom_id, dialect, refused, ..NewRequest::default() }).await
         }

@@ -4,7 +4,7 @@ use futures_util::stream::{self, Stream};
 use longhaul_llm::provider::{BatchLine, LineOutcome};
 use longhaul_llm::wire::{LineContext, anthropic, openai};
 use longhaul_llm::{Class, Error, Usage};
-use longhaul_pipelines::bulk::request::{RequestPayload, RequestResult};
+use longhaul_prompts::request::{RequestPayload, RequestResult};
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::state::{JobError, Reason};
 use longhaul_queue::{JobDetail, State};

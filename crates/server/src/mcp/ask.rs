@@ -1,9 +1,9 @@
 //! Prompts to a model: what they would cost, and a run of them.
 
 use longhaul_llm::{NanoUsd, Route, Scope};
-use longhaul_pipelines::bulk::gate::{self, Held};
-use longhaul_pipelines::bulk::plan::Strategy;
-use longhaul_pipelines::bulk::{
+use longhaul_prompts::gate::{self, Held};
+use longhaul_prompts::plan::Strategy;
+use longhaul_prompts::{
     Defaults, Draft, Estimate, Mode, NewRequest, Run, RunId, RunSettings, Source, Submission,
 };
 use serde::{Deserialize, Serialize};

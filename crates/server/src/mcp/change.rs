@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longhaul_pipelines::bulk::manage;
+use longhaul_prompts::manage;
 use longhaul_queue::job::Unique;
 use longhaul_queue::limits::WORKER_SILENT_AFTER;
 use longhaul_queue::store::{CancelReply, Filter};

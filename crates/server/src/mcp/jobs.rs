@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longhaul_pipelines::bulk::{Progress, Run};
+use longhaul_prompts::{Progress, Run};
 use longhaul_queue::store::{Filter, ListRequest};
 use longhaul_queue::{Job, ProcessId, State};
 use serde::Deserialize;

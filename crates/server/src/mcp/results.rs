@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use longhaul_llm::Stop;
-use longhaul_pipelines::bulk::request::{self, RequestPayload, RequestResult};
+use longhaul_prompts::request::{self, RequestPayload, RequestResult};
 use longhaul_queue::job::JobResult;
 use longhaul_queue::limits::shorten;
 use longhaul_queue::{JobDetail, JobId, Json, ProcessId, State};

@@ -1,7 +1,7 @@
 //! Jobs as agents see them: short, with times that people read, without secrets, and with a word about everything that was left out.
 
-use longhaul_pipelines::bulk::eta::eta_seconds;
-use longhaul_pipelines::bulk::{Progress, Run};
+use longhaul_prompts::eta::eta_seconds;
+use longhaul_prompts::{Progress, Run};
 use longhaul_queue::client::Explanation;
 use longhaul_queue::limits::shorten;
 use longhaul_queue::redact::text;

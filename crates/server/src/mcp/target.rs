@@ -1,6 +1,6 @@
 //! What an id names: a job, a run or a process. Agents keep one kind of handle, and every tool takes it.
 
-use longhaul_pipelines::bulk::{Run, RunId, run};
+use longhaul_prompts::{Run, RunId, run};
 use longhaul_queue::{JobDetail, JobId, ProcessId};
 
 use crate::batches::access;

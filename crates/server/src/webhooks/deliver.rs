@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_llm::pinned_client;
-use longhaul_pipelines::addresses;
+use longhaul_pipeline::addresses;
 use longhaul_queue::{Failure, JobContext, Json, KindOptions, Outcome, Timestamp, Worker};
 use serde_json::{Value, json};
 

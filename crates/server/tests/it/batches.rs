@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_pipelines::bulk::plan::Strategy;
+use longhaul_prompts::plan::Strategy;
 use longhaul_queue::{Clock, ManualClock, SystemClock};
 use longhaul_server::ServerOptions;
 use longhaul_sim::SimOptions;

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::post as route;
 use longhaul_llm::profile::{Profile, ProviderKind};
 use longhaul_llm::{Scope, Secret};
-use longhaul_pipelines::bulk::plan::Strategy;
+use longhaul_prompts::plan::Strategy;
 use longhaul_server::ServerOptions;
 use longhaul_sim::SimOptions;
 use reqwest::{Method, StatusCode};

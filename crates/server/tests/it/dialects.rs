@@ -8,7 +8,7 @@ use axum::extract::{Path, State};
 use axum::routing::post as route;
 use longhaul_llm::Secret;
 use longhaul_llm::profile::{Profile, ProviderKind};
-use longhaul_pipelines::bulk::plan::Strategy;
+use longhaul_prompts::plan::Strategy;
 use longhaul_server::ServerOptions;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};

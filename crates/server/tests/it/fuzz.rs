@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use futures_util::StreamExt as _;
-use longhaul_pipelines::bulk::plan::Strategy;
+use longhaul_prompts::plan::Strategy;
 use longhaul_queue::State;
 use longhaul_queue::store::{Filter, ListRequest};
 use longhaul_server::ServerOptions;

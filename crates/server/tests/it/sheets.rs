@@ -1,7 +1,7 @@
 //! Sheets over a socket: a table is uploaded, scored by a worker with the simulator for a model, and downloaded.
 
-use longhaul_pipelines::scoring::prompt;
-use longhaul_pipelines::scoring::tables::StoredSheet;
+use longhaul_sheets::prompt;
+use longhaul_sheets::tables::StoredSheet;
 use longhaul_sim::{SimOptions, answer_key};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};

@@ -11,17 +11,17 @@ use longhaul_llm::price::Prices;
 use longhaul_llm::profile::{Profile, ProviderKind};
 use longhaul_llm::rate::RouteLimits;
 use longhaul_llm::{Llm, LlmOptions, ProfileSetup, Provider};
-use longhaul_pipelines::bulk::Bulk;
-use longhaul_pipelines::bulk::run::RUN_PREFIX;
-use longhaul_pipelines::scoring::Scoring;
-use longhaul_pipelines::scoring::sheet::SHEET_PREFIX;
-use longhaul_pipelines::serve::{self, Served};
+use longhaul_pipeline::serve::{self, Served};
+use longhaul_prompts::Bulk;
+use longhaul_prompts::run::RUN_PREFIX;
 use longhaul_queue::{Clock, Queue, QueueShare, Shutdown, SystemClock, Worker, WorkerOptions};
 use longhaul_server::catalog::CatalogProfile;
 use longhaul_server::metrics::{MeteredStore, Meters};
 use longhaul_server::{
     Catalog, Ctx, Endpoints, Parts, Server, ServerOptions, Shelf, Tokens, batches, webhooks,
 };
+use longhaul_sheets::Scoring;
+use longhaul_sheets::sheet::SHEET_PREFIX;
 use longhaul_sim::{SimCore, SimOptions, SimProvider};
 use longhaul_stores::sqlite::{SqliteOptions, SqliteStore};
 use reqwest::multipart::{Form, Part};

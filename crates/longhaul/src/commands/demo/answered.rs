@@ -4,7 +4,7 @@
 use anyhow::{Context as _, Result};
 use longhaul_llm::NanoUsd;
 use longhaul_llm::types::Dialect;
-use longhaul_pipelines::bulk::{Progress, Run, request};
+use longhaul_prompts::{Progress, Run, request};
 use longhaul_sim::{self, Stats};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
-use longhaul_pipelines::bulk::{Bulk, Progress as RunProgress, Run, RunId, manage};
+use longhaul_prompts::{Bulk, Progress as RunProgress, Run, RunId, manage};
 use longhaul_sim::{Faults, Latency, Limits, SimOptions, SimServer};
 use serde_json::json;
 use tokio::process::Child;

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
-use longhaul_pipelines::scoring::tables::StoredSheet;
-use longhaul_pipelines::scoring::{Scoring, SheetId, Status as SheetStatus, manage, prompt};
+use longhaul_sheets::tables::StoredSheet;
+use longhaul_sheets::{Scoring, SheetId, Status as SheetStatus, manage, prompt};
 use longhaul_sim::{self, SimServer};
 use serde::Serialize;
 use serde_json::Value;

@@ -2,8 +2,8 @@
 
 use anyhow::{Context as _, Result};
 use longhaul_llm::{CostRange, Llm, NanoUsd, Route};
-use longhaul_pipelines::bulk::plan::Strategy;
-use longhaul_pipelines::bulk::{Basis, Bulk, Draft, Estimate, Mode, Run, RunSettings};
+use longhaul_prompts::plan::Strategy;
+use longhaul_prompts::{Basis, Bulk, Draft, Estimate, Mode, Run, RunSettings};
 use longhaul_queue::Queue;
 
 use crate::app::App;

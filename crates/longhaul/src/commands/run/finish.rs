@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use longhaul_pipelines::bulk::gate::Held;
-use longhaul_pipelines::bulk::{Bulk, Estimate, Progress, Run, RunId, manage};
+use longhaul_prompts::gate::Held;
+use longhaul_prompts::{Bulk, Estimate, Progress, Run, RunId, manage};
 use longhaul_queue::job::JobResult;
 use longhaul_queue::limits::PAGE_MAX;
 use serde::{Deserialize, Serialize};

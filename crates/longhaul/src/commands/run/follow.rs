@@ -4,8 +4,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use longhaul_pipelines::bulk::progress::{self, Listener, Progress as RunProgress, Status as RunStatus};
-use longhaul_pipelines::bulk::{Bulk, Mode, Run, gate::Held};
+use longhaul_prompts::progress::{self, Listener, Progress as RunProgress, Status as RunStatus};
+use longhaul_prompts::{Bulk, Mode, Run, gate::Held};
 use longhaul_queue::store::{Filter, ListRequest};
 use longhaul_queue::{Job, State, Timestamp, WorkerId};
 

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use longhaul_pipelines::bulk::Bulk;
+use longhaul_prompts::Bulk;
 use tokio::sync::watch;
 use tokio::time::Instant;
 

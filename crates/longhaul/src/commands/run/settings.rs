@@ -4,8 +4,8 @@ use anyhow::Result;
 use longhaul_llm::cache::CacheMode;
 use longhaul_llm::types::Dialect;
 use longhaul_llm::{Endpoint, NanoUsd, Route};
-use longhaul_pipelines::bulk::plan::Strategy;
-use longhaul_pipelines::bulk::{Bulk, Defaults, Draft, Run, RunId, RunSettings, Source, Submission};
+use longhaul_prompts::plan::Strategy;
+use longhaul_prompts::{Bulk, Defaults, Draft, Run, RunId, RunSettings, Source, Submission};
 use sha2::{Digest as _, Sha256};
 
 use crate::app::App;

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use anyhow::Result;
-use longhaul_pipelines::scoring::settings::{Format, Source, Target};
-use longhaul_pipelines::scoring::tables::StoredSheet;
-use longhaul_pipelines::scoring::{Scoring, manage};
+use longhaul_sheets::settings::{Format, Source, Target};
+use longhaul_sheets::tables::StoredSheet;
+use longhaul_sheets::{Scoring, manage};
 
 use crate::answers;
 use crate::app::App;

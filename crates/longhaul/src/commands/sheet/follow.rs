@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use longhaul_pipelines::scoring::sheet::OUTAGE;
-use longhaul_pipelines::scoring::status::SheetState;
-use longhaul_pipelines::scoring::{Scoring, SheetId, Status};
+use longhaul_sheets::sheet::OUTAGE;
+use longhaul_sheets::status::SheetState;
+use longhaul_sheets::{Scoring, SheetId, Status};
 
 use crate::app::App;
 use crate::commands::provider_outage::OutageNotice;

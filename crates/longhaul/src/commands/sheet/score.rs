@@ -3,13 +3,13 @@
 
 use anyhow::Result;
 use longhaul_llm::NanoUsd;
-use longhaul_pipelines::scoring::estimate::{self, Estimate};
-use longhaul_pipelines::scoring::manage::Again;
-use longhaul_pipelines::scoring::settings::{Source, Target};
-use longhaul_pipelines::scoring::status::SheetState;
-use longhaul_pipelines::scoring::tables::StoredSheet;
-use longhaul_pipelines::scoring::{ChunkScheduler, Error, Scoring, SheetId, SheetSettings, Status, manage};
 use longhaul_queue::Worker;
+use longhaul_sheets::estimate::{self, Estimate};
+use longhaul_sheets::manage::Again;
+use longhaul_sheets::settings::{Source, Target};
+use longhaul_sheets::status::SheetState;
+use longhaul_sheets::tables::StoredSheet;
+use longhaul_sheets::{ChunkScheduler, Error, Scoring, SheetId, SheetSettings, Status, manage};
 use serde::Serialize;
 use serde_json::{Value, json};
 

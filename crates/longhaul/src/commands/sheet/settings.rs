@@ -4,11 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use longhaul_llm::cache::CacheMode;
-use longhaul_pipelines::scoring::google::{Google, SheetAddress};
-use longhaul_pipelines::scoring::settings::{
-    Category, Existing, Format, Mode, ModelName, Source, Target, Work,
-};
-use longhaul_pipelines::scoring::{Layout, SheetSettings, files};
+use longhaul_sheets::google::{Google, SheetAddress};
+use longhaul_sheets::settings::{Category, Existing, Format, Mode, ModelName, Source, Target, Work};
+use longhaul_sheets::{Layout, SheetSettings, files};
 use serde::Deserialize;
 
 use crate::args::{CacheUse, SheetScoreArgs};

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use longhaul_llm::Totals;
-use longhaul_pipelines::scoring::Status;
-use longhaul_pipelines::scoring::settings::{Source, Target};
-use longhaul_pipelines::scoring::status::SheetState;
-use longhaul_pipelines::scoring::tables::StoredSheet;
+use longhaul_sheets::Status;
+use longhaul_sheets::settings::{Source, Target};
+use longhaul_sheets::status::SheetState;
+use longhaul_sheets::tables::StoredSheet;
 
 use crate::commands::run::budget_way_out;
 use crate::exit::Code;

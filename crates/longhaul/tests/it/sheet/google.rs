@@ -1,8 +1,8 @@
 //! A Google sheet, scored by the real binary against a server that speaks the real API. Its quota goes by the clock on the
 //! wall, so these tests make few calls.
 
-use longhaul_pipelines::scoring::google::CallKind;
-use longhaul_pipelines::scoring::google::fake::{EMAIL, FakeSheets, SPREADSHEET, Sharing, SheetsFault};
+use longhaul_sheets::google::CallKind;
+use longhaul_sheets::google::fake::{EMAIL, FakeSheets, SPREADSHEET, Sharing, SheetsFault};
 use serde_json::Value;
 
 use super::{Witness, count, right, start, status, stored, write_rubric};

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use longhaul_pipelines::table_files::testing::bomb;
+use longhaul_pipeline::table_files::testing::bomb;
 
 use super::{start, write_table};
 use crate::llm::sim::Desk;

@@ -1,6 +1,6 @@
 //! What is asked of a text, and the formats that tables come and go in.
 
-use longhaul_pipelines::scoring::prompt;
+use longhaul_sheets::prompt;
 use longhaul_sim::answer_key;
 use serde_json::{Value, json};
 

@@ -1,12 +1,12 @@
 //! Bounds and forms that the handlers check by hand, told to programs: whoever makes requests from the description alone, a
 //! generated client or a fuzzer, makes none that is refused for its form.
 
-use longhaul_pipelines::bulk::run::RUN_PREFIX;
-use longhaul_pipelines::scoring::settings::CATEGORIES_MAX;
-use longhaul_pipelines::scoring::sheet::SHEET_PREFIX;
+use longhaul_prompts::run::RUN_PREFIX;
 use longhaul_queue::limits::{
     CLAIM_MAX, INSERT_MAX, LOG_LINES_MAX, NAME_BYTES_MAX, PAGE_MAX, PARENTS_MAX, SEARCH_BYTES_MAX, TAGS_MAX,
 };
+use longhaul_sheets::settings::CATEGORIES_MAX;
+use longhaul_sheets::sheet::SHEET_PREFIX;
 use serde_json::{Map, Value, json};
 
 use crate::{batches, catalog, own_names, webhooks};

@@ -4,13 +4,13 @@
 use axum::http::StatusCode;
 use longhaul_llm::cache::CacheMode;
 use longhaul_llm::schema;
-use longhaul_pipelines::scoring::google::{SheetAddress, SheetChoice};
-use longhaul_pipelines::scoring::settings::{
+use longhaul_queue::limits::{TAGS_MAX, check_name};
+use longhaul_sheets::google::{SheetAddress, SheetChoice};
+use longhaul_sheets::settings::{
     CATEGORIES_MAX, Category, Existing, Format, GoogleSheet, Mode, ModelName, Source, Target,
 };
-use longhaul_pipelines::scoring::tables::StoredSheet;
-use longhaul_pipelines::scoring::{self, Layout, SheetId, SheetSettings, files};
-use longhaul_queue::limits::{TAGS_MAX, check_name};
+use longhaul_sheets::tables::StoredSheet;
+use longhaul_sheets::{Layout, SheetId, SheetSettings, files};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -218,7 +218,7 @@ impl Wanted {
     }
 
     /// What the slice refuses, in the words of this door.
-    pub(super) fn problem(&self, error: scoring::Error) -> Problem {
+    pub(super) fn problem(&self, error: longhaul_sheets::Error) -> Problem {
         let name = self.file.as_ref().map_or("the sheet", |file| file.filename.as_str());
         problems::of(error, &self.settings, name)
     }
@@ -292,7 +292,7 @@ fn at_google(google: &GoogleIn) -> Result<GoogleSheet, Problem> {
         false => format!("sheets://{spreadsheet}"),
     };
     let address: SheetAddress =
-        text.parse().map_err(|error: scoring::Error| unfit("google.spreadsheet", error))?;
+        text.parse().map_err(|error: longhaul_sheets::Error| unfit("google.spreadsheet", error))?;
     if let SheetChoice::Title(_) = address.sheet {
         return Err(unfit("google.spreadsheet", "send the id alone, and the title as google.sheet"));
     }

@@ -5,9 +5,9 @@ use axum::extract::{Path, State as Shared};
 use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::StreamExt as _;
-use longhaul_pipelines::scoring::settings::{Format, Source, Target};
-use longhaul_pipelines::scoring::tables::StoredSheet;
-use longhaul_pipelines::scoring::{self, Scoring, manage};
+use longhaul_sheets::settings::{Format, Source, Target};
+use longhaul_sheets::tables::StoredSheet;
+use longhaul_sheets::{Scoring, manage};
 use serde::{Deserialize, Serialize};
 use tokio_util::io::ReaderStream;
 use utoipa::{IntoParams, ToSchema};
@@ -114,8 +114,8 @@ async fn make(
     Ok(place)
 }
 
-fn refused(error: scoring::Error, sheet: &StoredSheet, place: &Upload) -> Problem {
-    let scoring::Error::Table(text) = error else { return error.into() };
+fn refused(error: longhaul_sheets::Error, sheet: &StoredSheet, place: &Upload) -> Problem {
+    let longhaul_sheets::Error::Table(text) = error else { return error.into() };
     let source = match &sheet.settings.source {
         Source::File { path, .. } => Some(path.as_path()),
         Source::Google(_) => None,

@@ -4,8 +4,7 @@
 use std::path::Path;
 
 use axum::http::StatusCode;
-use longhaul_pipelines::scoring;
-use longhaul_pipelines::scoring::settings::{SheetSettings, Source};
+use longhaul_sheets::settings::{SheetSettings, Source};
 
 use crate::problem::Problem;
 
@@ -30,17 +29,17 @@ const STARTS: [(&str, &str); 16] = [
 ];
 
 /// The problem of a refusal.
-pub(super) fn of(error: scoring::Error, settings: &SheetSettings, file_name: &str) -> Problem {
+pub(super) fn of(error: longhaul_sheets::Error, settings: &SheetSettings, file_name: &str) -> Problem {
     let (source, path) = match &settings.source {
         Source::File { path, .. } => ("file_id", Some(path.as_path())),
         Source::Google(_) => ("google", None),
     };
     match error {
-        scoring::Error::Invalid(text) if text.starts_with("no key for Google Sheets") => {
+        longhaul_sheets::Error::Invalid(text) if text.starts_with("no key for Google Sheets") => {
             let text = "this server has no key for Google Sheets: set google.key_file in its longhaul.toml to the key of a service account, and share the sheet with that account";
             unfit("no_google_key", text).at("google")
         }
-        scoring::Error::Invalid(text) => {
+        longhaul_sheets::Error::Invalid(text) => {
             let field = STARTS.iter().find(|(start, _)| text.starts_with(start)).map(|(_, field)| *field);
             // The only one of these that names options.
             let text = match text.split_once(": name them in --rubric") {
@@ -58,10 +57,10 @@ pub(super) fn of(error: scoring::Error, settings: &SheetSettings, file_name: &st
                 None => problem,
             }
         }
-        scoring::Error::Table(text) => {
+        longhaul_sheets::Error::Table(text) => {
             unfit("unusable_table", without_path(&text, path, file_name)).at(source)
         }
-        scoring::Error::Sink(error) => Problem::from(scoring::Error::Sink(error)).at(source),
+        longhaul_sheets::Error::Sink(error) => Problem::from(longhaul_sheets::Error::Sink(error)).at(source),
         error => error.into(),
     }
 }

@@ -2,10 +2,10 @@
 
 use axum::Json as Answer;
 use axum::extract::{Path, State as Shared};
-use longhaul_pipelines::scoring::manage;
-use longhaul_pipelines::scoring::status::{self, ChunkStatus};
-use longhaul_pipelines::scoring::tables::{OpenUnit, StoredSheet, UnitState};
 use longhaul_queue::{State, Timestamp};
+use longhaul_sheets::manage;
+use longhaul_sheets::status::{self, ChunkStatus};
+use longhaul_sheets::tables::{OpenUnit, StoredSheet, UnitState};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};

@@ -4,8 +4,8 @@ use axum::Json as Answer;
 use axum::extract::{Path, State as Shared};
 use axum::http::StatusCode;
 use longhaul_llm::Scope;
-use longhaul_pipelines::scoring::status::SheetState;
-use longhaul_pipelines::scoring::{self, Status, manage};
+use longhaul_sheets::status::SheetState;
+use longhaul_sheets::{Status, manage};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -75,7 +75,7 @@ pub(in crate::api) async fn retry_sheet(
     }
     let retried = manage::retry(scoring, &id_of(&sheet), again).await.map_err(|error| match error {
         // Only a chunk can be the wrong one.
-        scoring::Error::Invalid(text) => unfit("wrong_state", text).at("chunk"),
+        longhaul_sheets::Error::Invalid(text) => unfit("wrong_state", text).at("chunk"),
         error => error.into(),
     })?;
     Ok(Answer(RetriedOut { units: retried.units, chunks: retried.chunks }))

@@ -1,7 +1,7 @@
 //! Blanks, retries, money, cancellation, deletion, metrics.
 
-use longhaul_pipelines::scoring::SheetId;
 use longhaul_server::Scope;
+use longhaul_sheets::SheetId;
 
 use super::*;
 use crate::stage::Setup;

@@ -1,6 +1,6 @@
 //! What is wrong with a sheet is told by its field, and nothing of it stays.
 
-use longhaul_pipelines::table_files::testing::bomb;
+use longhaul_pipeline::table_files::testing::bomb;
 
 use super::*;
 

@@ -2,8 +2,8 @@
 
 use std::ops::RangeInclusive;
 
-use longhaul_pipelines::scoring::Layout;
-use longhaul_pipelines::scoring::settings::Work;
+use longhaul_sheets::Layout;
+use longhaul_sheets::settings::Work;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
