@@ -12,7 +12,7 @@ mod admin;
 mod enqueue;
 mod jobs;
 mod llm;
-mod sheet;
+mod score;
 mod verify;
 mod work;
 
@@ -26,7 +26,7 @@ pub(crate) use llm::{
     BillVerdict, CacheUse, CostsArgs, CostsCommand, Decision, EstimateArgs, KeysCommand, PromptArgs, RunArgs,
     RunsCommand, SimCommand, SimServeArgs, SpendingArgs, WhichCalls,
 };
-pub(crate) use sheet::{SheetCommand, SheetScoreArgs};
+pub(crate) use score::ScoreArgs;
 pub(crate) use verify::{
     CrashArgs, FairArgs, HoldArgs, HostArgs, LeaseArgs, OwnServer, ShareArgs, SharingArgs, SubmitArgs,
     VerifyArgs, VerifyCommand,
@@ -133,12 +133,12 @@ pub(crate) enum Command {
     /// Answers a file of prompts, each once and in order.
     #[command(after_help = llm::RUN_EXAMPLES)]
     Run(Box<RunArgs>),
-    /// Lists, shows, waits for and changes runs of prompts.
+    /// Scores the texts of a table: CSV, TSV, JSONL, XLSX, or a Google sheet.
+    #[command(after_help = score::EXAMPLES)]
+    Score(Box<ScoreArgs>),
+    /// Lists, shows, waits for and changes runs, whatever started them.
     #[command(subcommand)]
     Runs(RunsCommand),
-    /// Scores the texts of a table: CSV, TSV, JSONL, XLSX, or a Google sheet.
-    #[command(subcommand)]
-    Sheet(SheetCommand),
     /// Says what a file of prompts would cost; sends nothing.
     #[command(after_help = "Example:\n  longhaul estimate prompts.jsonl --model gpt-5-mini")]
     Estimate(Box<EstimateArgs>),

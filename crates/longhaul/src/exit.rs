@@ -5,8 +5,9 @@ use std::process::ExitCode;
 
 use longhaul_llm::file::FileError;
 use longhaul_llm::{Class, Error as LlmError};
+use longhaul_pipeline::Error as RunError;
 use longhaul_queue::Error as QueueError;
-use longhaul_sheets::Error as ScoringError;
+use longhaul_sheets::Error as SheetError;
 use longhaul_sheets::places::SinkError;
 
 /// The documented exit codes. Scripts rely on them; the numbers never change.
@@ -103,8 +104,11 @@ pub(crate) fn code_of(error: &anyhow::Error) -> Code {
         if let Some(failure) = cause.downcast_ref::<Failure>() {
             return failure.code;
         }
-        if let Some(error) = cause.downcast_ref::<ScoringError>() {
-            return of_scoring(error);
+        if let Some(error) = cause.downcast_ref::<SheetError>() {
+            return of_sheet(error);
+        }
+        if let Some(error) = cause.downcast_ref::<RunError>() {
+            return of_run(error);
         }
         if let Some(error) = cause.downcast_ref::<SinkError>() {
             return of_sink(error);
@@ -122,15 +126,25 @@ pub(crate) fn code_of(error: &anyhow::Error) -> Code {
     Code::Failure
 }
 
-const fn of_scoring(error: &ScoringError) -> Code {
+const fn of_sheet(error: &SheetError) -> Code {
     match error {
         // These are told as they are, so a cause of theirs is none of the chain's.
-        ScoringError::Queue(error) => of_queue(error),
-        ScoringError::Llm(error) => of_llm(error),
-        ScoringError::NoSheet(_) => Code::NothingMatched,
-        ScoringError::Invalid(_) => Code::Usage,
-        ScoringError::Table(_) => Code::Failure,
-        ScoringError::Sink(error) => of_sink(error),
+        SheetError::Queue(error) => of_queue(error),
+        SheetError::Llm(error) => of_llm(error),
+        SheetError::NoRun(_) => Code::NothingMatched,
+        SheetError::Invalid(_) => Code::Usage,
+        SheetError::Table(_) => Code::Failure,
+        SheetError::Sink(error) => of_sink(error),
+    }
+}
+
+const fn of_run(error: &RunError) -> Code {
+    match error {
+        RunError::Queue(error) => of_queue(error),
+        RunError::Llm(error) => of_llm(error),
+        RunError::NoRun(_) => Code::NothingMatched,
+        RunError::Invalid(_) => Code::Usage,
+        RunError::Place(_) => Code::Failure,
     }
 }
 
@@ -167,8 +181,8 @@ const fn of_queue(error: &QueueError) -> Code {
 
 /// The store's part of a cause; what is told as it is hides it from the chain.
 fn queue_error<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a QueueError> {
-    match cause.downcast_ref::<ScoringError>() {
-        Some(ScoringError::Queue(error)) => Some(error),
+    match cause.downcast_ref::<SheetError>() {
+        Some(SheetError::Queue(error)) => Some(error),
         _ => cause.downcast_ref::<QueueError>(),
     }
 }

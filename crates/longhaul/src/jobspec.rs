@@ -5,12 +5,12 @@ use std::collections::HashMap;
 
 use longhaul_queue::job::{Dependency, JobOptions, OnFailure, Retention, Unique, UniquePolicy, Window};
 use longhaul_queue::{JobId, Json, NewJob, ProcessId, RetryPolicy, Timestamp};
-use longhaul_server::own_names;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::parse;
+use crate::pipelines::own_names;
 
 /// Local names of jobs: `"ref": "a"` gives one, `"after": ["@a"]` uses it.
 pub(crate) type Refs = HashMap<String, JobId>;
@@ -120,14 +120,16 @@ impl JobSpec {
 
     /// The job; fields that it leaves open come from `defaults`.
     pub(crate) fn into_job(self, defaults: &NewJob, refs: &Refs, now: Timestamp) -> Result<NewJob, String> {
-        own_names::check_kind(&self.kind).map_err(|error| format!("`kind`: {error}"))?;
+        own_names().check_kind(&self.kind).map_err(|error| format!("`kind`: {error}"))?;
         if let Some(queue) = &self.queue {
-            own_names::check_queue(queue).map_err(|error| format!("`queue`: {error}"))?;
+            own_names().check_queue(queue).map_err(|error| format!("`queue`: {error}"))?;
         }
         if let Some(process) = &self.process {
-            own_names::check_process(process.as_str()).map_err(|error| format!("`process`: {error}"))?;
+            own_names().check_process(process.as_str()).map_err(|error| format!("`process`: {error}"))?;
         }
-        self.id.map_or(Ok(()), own_names::check_id).map_err(|error| format!("`id`: {error}"))?;
+        self.id
+            .map_or(Ok(()), |name| own_names().check_id(name))
+            .map_err(|error| format!("`id`: {error}"))?;
         let run_at = match (&self.delay, &self.at) {
             (Some(_), Some(_)) => return Err("`delay` and `at` exclude each other".to_owned()),
             (Some(delay), None) => Some(now + field("delay", parse::duration(delay))?),

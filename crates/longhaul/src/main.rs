@@ -29,13 +29,13 @@ mod output;
 mod outputs;
 mod own_server;
 mod parse;
+mod pipelines;
 mod progress;
 mod prompts;
 mod remote;
 mod server;
 mod server_space;
 mod sharing;
-mod sheets;
 mod small_file;
 mod store;
 mod telemetry;
@@ -62,7 +62,7 @@ fn start(cli: &Cli) -> Result<Code> {
     let flags = match &cli.command {
         Command::Work(args) => args.flags(),
         Command::Up(args) => args.flags(),
-        Command::Sheet(command) => command.flags(),
+        Command::Score(args) => args.flags(),
         _ => Vec::new(),
     };
     let app = App::new(&cli.global, flags)?;
@@ -91,7 +91,7 @@ async fn until_end(app: &App, command: &Command) -> Result<Code> {
         Command::Work(_)
             | Command::Up(_)
             | Command::Run(_)
-            | Command::Sheet(_)
+            | Command::Score(_)
             | Command::Sim(_)
             | Command::Bench(_)
     ) {
@@ -122,7 +122,7 @@ async fn run(app: &App, command: &Command) -> Result<Code> {
         Command::Work(args) => commands::work::run(app, args).await,
         Command::Run(args) => commands::run::run(app, args).await,
         Command::Runs(command) => commands::runs::run(app, command).await,
-        Command::Sheet(command) => commands::sheet::run(app, command).await,
+        Command::Score(args) => commands::score::run(app, args).await,
         Command::Estimate(args) => commands::run::estimate::run(app, args).await,
         Command::Costs(args) => commands::costs::run(app, args).await,
         Command::Models => commands::models::run(app).await,

@@ -51,6 +51,17 @@ pub(crate) struct Fact {
 }
 
 impl Fact {
+    pub(crate) fn new(name: &'static str, value: String, text: String) -> Self {
+        Self { name, value, text }
+    }
+
+    /// Counts by name and word, without those that are nothing.
+    pub(crate) fn counts(counts: &[(&'static str, u64, &str)]) -> Vec<Self> {
+        let some = counts.iter().filter(|(_, count, _)| *count > 0);
+        some.map(|(name, count, text)| Self::new(name, count.to_string(), format!("{text} {count}")))
+            .collect()
+    }
+
     /// What was spent, and what is expected in all: as it goes on so far, before that as it was estimated. What has no price is
     /// not nothing.
     pub(crate) fn cost(spent: &Totals, estimated: Option<CostRange>, projected: Option<NanoUsd>) -> Self {

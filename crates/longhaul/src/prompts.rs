@@ -2,8 +2,8 @@
 //! becomes an OpenAI-like body, so nothing behind this module knows of files; what the run itself sets (model, system
 //! text, limits) is not put in here.
 //!
-//! A file is read twice, line by line: [`Prompts::check`] finds every fault before anything is stored, then
-//! [`Prompts::lines`] hands the prompts out. Both block, so an async caller runs them on a thread of their own.
+//! A file is read twice, line by line: [`PromptFile::check`] finds every fault before anything is stored, then
+//! [`PromptFile::lines`] hands the prompts out. Both block, so an async caller runs them on a thread of their own.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -189,14 +189,14 @@ impl Problem {
 
 /// A file of prompts whose form is known.
 #[derive(Debug)]
-pub(crate) struct Prompts {
+pub(crate) struct PromptFile {
     source: Source,
     shape: Shape,
     options: Options,
     pick: Pick,
 }
 
-impl Prompts {
+impl PromptFile {
     /// Opens a file, or stdin for `-`. What cannot be read twice is copied to a temporary file first.
     pub(crate) fn open(path: &Path, options: Options) -> Result<Self> {
         let source = Source::open(path)?;
@@ -299,7 +299,7 @@ impl From<anyhow::Error> for Fault {
 /// The prompts of a file, one at a time. Ends after the first error.
 #[derive(Debug)]
 pub(crate) struct Lines<'a> {
-    prompts: &'a Prompts,
+    prompts: &'a PromptFile,
     reader: LineReader,
     rows: Option<Table>,
     ended: bool,

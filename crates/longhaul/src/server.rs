@@ -4,16 +4,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use longhaul_prompts::Bulk;
 use longhaul_queue::Queue;
 use longhaul_server::metrics::{MeteredStore, Meters};
-use longhaul_server::{Ctx, Endpoints, Parts, ServerOptions, Shelf, Tokens};
+use longhaul_server::{Ctx, Endpoints, Parts, ServerOptions, Shelf, Tokens, webhooks};
 use longhaul_stores::StoreUrl;
 use longhaul_stores::sqlite::Db;
 
 use crate::app::App;
 use crate::config::{list, truth};
-use crate::{models, parse, sheets, store};
+use crate::pipelines::Pipelines;
+use crate::{models, parse, store};
 
 /// What a server's handlers share, and what batches need of a worker.
 pub(crate) async fn context(
@@ -24,11 +24,11 @@ pub(crate) async fn context(
     let models = models::Setup::new(app, None)?;
     let meters = Arc::new(Meters::default());
     let store = MeteredStore::new(Arc::clone(queue.store()), Arc::clone(&meters));
-    let bulk = Bulk::new(Queue::new(Arc::new(store)).with_limits(queue.limits()), models.llm(app)?);
-    let scoring = match data {
-        Some(data) => Some(sheets::open(app, bulk.queue(), Some(data), bulk.llm().clone()).await?),
-        None => None,
-    };
+    let queue = Queue::new(Arc::new(store)).with_limits(queue.limits());
+    let endpoints = Arc::new(endpoints(app)?);
+    let news = webhooks::run_news(Arc::clone(&endpoints));
+    let Pipelines { runs, prompts, sheets } =
+        Pipelines::open(app, (&queue, data), models.llm(app)?, news).await?;
     let mut catalog = models.catalog();
     if options.test_objects {
         // Suites name models of every maker; none of them is to be asked.
@@ -36,12 +36,13 @@ pub(crate) async fn context(
         catalog.default_profile = Some("sim".to_owned());
     }
     Ok(Ctx::new(Parts {
-        bulk,
-        scoring,
+        runs,
+        prompts,
+        sheets,
         catalog,
         shelf: shelf(app)?,
         tokens: tokens(app)?,
-        endpoints: endpoints(app)?,
+        endpoints,
         meters,
         measured: measured(app)?,
         options: with_settings(app, options)?,

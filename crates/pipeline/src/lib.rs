@@ -1,10 +1,23 @@
-//! What every pipeline shares. A pipeline is a crate of its own that knows no other.
+//! What every pipeline shares. A pipeline is a crate of its own that knows no other; the rest of the program knows it by
+//! [`Pipeline`], and its pieces of work by [`Runs`].
 
 pub mod addresses;
 pub mod data;
+mod error;
 pub mod expected;
 pub mod numbered;
+pub mod pipeline;
+pub mod run;
+pub mod runs;
 pub mod serve;
 pub mod table_files;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod watch;
+
+pub use error::{Error, Result};
+pub use pipeline::{About, Listener, Part, Pipeline, Results, Retry};
+pub use run::hold::Hold;
+pub use run::status::{RunState, Standing, Status, Units};
+pub use run::{Run, RunId};
+pub use runs::{Found, Runs};

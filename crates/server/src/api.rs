@@ -29,7 +29,9 @@ pub(crate) mod openapi;
 mod page;
 #[expect(unused_qualifications, reason = "written by the macro that describes parameters")]
 mod processes;
+mod prompts;
 mod queues;
+#[expect(unused_qualifications, reason = "written by the macro that describes parameters")]
 mod runs;
 mod schedules;
 mod sheets;
@@ -79,25 +81,21 @@ fn described() -> OpenApiRouter<Ctx> {
         .routes(routes!(work::extend_work))
         .routes(routes!(work::save_work))
         .routes(routes!(work::settle_work))
-        .routes(routes!(runs::list_runs, runs::submit_run))
+        .routes(routes!(runs::list_runs))
         .routes(routes!(runs::show_run, runs::delete_run))
+        .routes(routes!(runs::run_parts))
+        .routes(routes!(runs::run_results))
         .routes(routes!(runs::cancel_run))
         .routes(routes!(runs::pause_run))
         .routes(routes!(runs::resume_run))
-        .routes(routes!(runs::retry_failed))
-        .routes(routes!(runs::resolve_run))
-        .routes(routes!(runs::results::run_results))
-        .routes(routes!(runs::estimate_run))
-        .routes(routes!(sheets::list_sheets, sheets::score_sheet))
+        .routes(routes!(runs::retry_run))
+        .routes(routes!(prompts::submit_run))
+        .routes(routes!(prompts::estimate_run))
+        .routes(routes!(prompts::resolve_run))
+        .routes(routes!(sheets::score_sheet))
         .routes(routes!(sheets::estimate_sheet))
-        .routes(routes!(sheets::show_sheet, sheets::verbs::delete_sheet))
-        .routes(routes!(sheets::tables::sheet_chunks))
-        .routes(routes!(sheets::tables::sheet_rows))
         .routes(routes!(sheets::tables::sheet_blanks))
         .routes(routes!(sheets::output::sheet_output))
-        .routes(routes!(sheets::verbs::retry_sheet))
-        .routes(routes!(sheets::verbs::resume_sheet))
-        .routes(routes!(sheets::verbs::cancel_sheet))
         .routes(routes!(costs::show_costs))
         .routes(routes!(events::stream_events))
         .routes(routes!(webhooks::list_webhooks))
@@ -107,6 +105,14 @@ fn described() -> OpenApiRouter<Ctx> {
         .routes(routes!(webhooks::list_deliveries))
         .routes(routes!(webhooks::resend_delivery))
 }
+
+/// Whether a path starts a run of a pipeline, or says what one would cost.
+pub(crate) fn starts_work(path: &str) -> bool {
+    STARTS.iter().any(|start| path.strip_prefix(start).is_some_and(|rest| matches!(rest, "" | "/estimate")))
+}
+
+/// Where runs are started.
+const STARTS: [&str; 2] = ["/api/v1/prompts", "/api/v1/sheets"];
 
 /// What a handler of this family answers.
 type ApiResult<T> = Result<T, ApiError>;

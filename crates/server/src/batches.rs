@@ -170,7 +170,7 @@ enum Told {
 }
 
 /// Names of the runs of batches begin so; the id of the batch follows, without dashes.
-const BATCH_RUN_PREFIX: &str = "run-b";
+pub(crate) const BATCH_RUN_PREFIX: &str = "run-b";
 
 /// The run of a batch.
 pub fn run_of(id: JobId) -> RunId {
@@ -361,7 +361,7 @@ pub async fn delete_results(ctx: &Ctx, batch: &Batch) -> Result<(), Problem> {
         return Err(Problem::invalid("the batch has not ended: cancel it first"));
     }
     if has_results(ctx, batch).await? {
-        manage::consume(&ctx.bulk, &run_of(batch.id)).await?;
+        manage::remove(&ctx.prompts, &run_of(batch.id)).await?;
     }
     Ok(())
 }

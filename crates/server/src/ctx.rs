@@ -8,10 +8,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use longhaul_llm::Llm;
-use longhaul_prompts::Bulk;
+use longhaul_pipeline::Runs;
+use longhaul_prompts::Prompts;
 use longhaul_prompts::plan::Strategy;
 use longhaul_queue::Queue;
-use longhaul_sheets::Scoring;
+use longhaul_sheets::Sheets;
 use tokio::sync::{Semaphore, watch};
 
 use crate::api::{Actions, Fleet, Streams};
@@ -20,9 +21,10 @@ use crate::catalog::Catalog;
 use crate::compat::models::Listed;
 use crate::compat::test_objects::TestObjects;
 use crate::metrics::Meters;
+use crate::own_names::OwnNames;
 use crate::shelf::Shelf;
 use crate::tokens::Tokens;
-use crate::webhooks::{self, Endpoints};
+use crate::webhooks::Endpoints;
 
 /// Tables of sheets that are read or written at once: a workbook is held in memory.
 const TABLES_AT_ONCE: usize = 2;
@@ -98,10 +100,14 @@ pub struct Ctx(Arc<Inner>);
 
 /// See [`Ctx`].
 pub struct Inner {
-    /// Runs of prompts; the queue and the models with it.
-    pub bulk: Bulk,
+    /// The names of the program.
+    pub names: OwnNames,
+    /// Runs of every pipeline; the queue and the models with them.
+    pub runs: Runs,
+    /// Runs of prompts.
+    pub prompts: Prompts,
     /// Sheets that are scored; none beside a store in memory.
-    pub scoring: Option<Scoring>,
+    pub sheets: Option<Sheets>,
     /// What names of models mean.
     pub catalog: Catalog,
     /// Uploaded files.
@@ -138,10 +144,12 @@ pub struct Inner {
 
 /// What a server is made of.
 pub struct Parts {
-    /// Runs of prompts; the queue and the models with it.
-    pub bulk: Bulk,
+    /// Runs of every pipeline; the queue and the models with them.
+    pub runs: Runs,
+    /// Runs of prompts.
+    pub prompts: Prompts,
     /// Sheets that are scored; none beside a store in memory.
-    pub scoring: Option<Scoring>,
+    pub sheets: Option<Sheets>,
     /// What names of models mean.
     pub catalog: Catalog,
     /// Uploaded files.
@@ -149,7 +157,7 @@ pub struct Parts {
     /// Who may come in.
     pub tokens: Tokens,
     /// Who is told of what.
-    pub endpoints: Endpoints,
+    pub endpoints: Arc<Endpoints>,
     /// What the store's calls are measured by.
     pub meters: Arc<Meters>,
     /// Files whose size is told.
@@ -161,14 +169,15 @@ pub struct Parts {
 impl Ctx {
     /// A server of these parts.
     pub fn new(parts: Parts) -> Self {
-        let Parts { bulk, scoring, catalog, shelf, tokens, endpoints, meters, measured, options } = parts;
-        let endpoints = Arc::new(endpoints);
-        let bulk = webhooks::tell_of_runs(bulk, Arc::clone(&endpoints));
-        let bulk = webhooks::tell_of_held(bulk, Arc::clone(&endpoints));
+        let Parts { runs, prompts, sheets, catalog, shelf, tokens, endpoints, meters, measured, options } =
+            parts;
+        let abouts = runs.pipelines().iter().map(|pipeline| pipeline.about()).collect();
         let draining = watch::Sender::new(false);
         Self(Arc::new(Inner {
-            bulk,
-            scoring,
+            names: OwnNames::new(abouts),
+            runs,
+            prompts,
+            sheets,
             catalog,
             shelf,
             tokens,
@@ -190,12 +199,12 @@ impl Ctx {
 
     /// The queue.
     pub fn queue(&self) -> &Queue {
-        self.bulk.queue()
+        self.runs.queue()
     }
 
     /// The models.
     pub fn llm(&self) -> &Llm {
-        self.bulk.llm()
+        self.runs.llm()
     }
 }
 

@@ -119,8 +119,8 @@ pub fn scope_of(method: &Method, path: &str) -> Scope {
         return Scope::Enqueue;
     }
     match path {
-        "/api/v1/jobs" | "/api/v1/runs" | "/api/v1/estimate" => Scope::Enqueue,
-        "/api/v1/sheets" | "/api/v1/sheets/estimate" => Scope::Enqueue,
+        "/api/v1/jobs" => Scope::Enqueue,
+        _ if crate::api::starts_work(path) => Scope::Enqueue,
         _ => Scope::Admin,
     }
 }

@@ -53,6 +53,6 @@ pub use tokens::{Scope, Tokens};
 pub use webhooks::Endpoints;
 
 /// The description of `/api/v1` for programs: OpenAPI 3.1 as JSON.
-pub fn openapi() -> String {
-    api::openapi::text()
+pub fn openapi(names: &own_names::OwnNames) -> String {
+    api::openapi::text(names)
 }

@@ -4,7 +4,7 @@
 //!
 //! Labels are bounded: queues of runs and of sheets, of which there is one each, are one, and beyond a number of names the rest is `other`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use axum::Router;
@@ -12,16 +12,15 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use longhaul_pipeline::pipeline::Metric;
 use longhaul_prompts::batch;
-use longhaul_prompts::run::RUN_PREFIX;
 use longhaul_queue::limits::WORKER_SILENT_AFTER;
 use longhaul_queue::store::{Count, Filter, ListRequest};
 use longhaul_queue::{State as JobState, Timestamp};
-use longhaul_sheets::gauges::Gauges;
-use longhaul_sheets::sheet::SHEET_PREFIX;
 
 use crate::api::ApiError;
 use crate::ctx::Ctx;
+use crate::own_names::OwnNames;
 use crate::problem::Problem;
 use crate::webhooks;
 
@@ -35,10 +34,6 @@ use text::Text;
 
 /// Queues that are told apart.
 const QUEUES_MAX: usize = 100;
-/// What all queues of runs are called.
-const RUNS: &str = "runs";
-/// What all queues of sheets are called.
-const SHEETS: &str = "sheets";
 
 /// The routes.
 pub(crate) fn routes() -> Router<Ctx> {
@@ -52,9 +47,7 @@ async fn metrics(State(ctx): State<Ctx>) -> Result<Response, ApiError> {
     queues(&ctx, &mut text).await?;
     workers(&ctx, &mut text).await?;
     models(&ctx, &mut text).await?;
-    if let Some(scoring) = &ctx.scoring {
-        stages(scoring.gauges(), &mut text);
-    }
+    pipelines(&ctx, &mut text);
     ctx.meters.write(&mut text);
     text.value("sse_clients", "Open streams of events.", ctx.streams.open() as f64);
     text.value("store_bytes", "Size of the files of the store.", bytes_of(&ctx.measured) as f64);
@@ -66,25 +59,21 @@ fn bytes_of(files: &[PathBuf]) -> u64 {
     files.iter().filter_map(|file| std::fs::metadata(file).ok()).map(|metadata| metadata.len()).sum()
 }
 
-/// The label of a queue.
-fn label(queue: &str) -> &str {
-    match queue {
-        _ if queue.starts_with(RUN_PREFIX) => RUNS,
-        _ if queue.starts_with(SHEET_PREFIX) => SHEETS,
-        _ => queue,
-    }
-}
-
 /// Sums by labels, with a bound on how many there are.
-#[derive(Default)]
-struct Sums<K: Ord> {
+struct Sums<'a, K: Ord> {
+    own: &'a OwnNames,
     by: BTreeMap<(String, K), f64>,
-    names: std::collections::BTreeSet<String>,
+    names: BTreeSet<String>,
 }
 
-impl<K: Ord> Sums<K> {
+impl<'a, K: Ord> Sums<'a, K> {
+    fn new(own: &'a OwnNames) -> Self {
+        Self { own, by: BTreeMap::new(), names: BTreeSet::new() }
+    }
+
     fn add(&mut self, queue: &str, key: K, value: f64) {
-        let mut name = label(queue);
+        // Queues of runs come and go: all of a pipeline's are one.
+        let mut name = self.own.pipeline_of(queue).map_or(queue, |about| about.name);
         if !self.names.contains(name) {
             if self.names.len() >= QUEUES_MAX {
                 name = "other";
@@ -97,7 +86,7 @@ impl<K: Ord> Sums<K> {
 
 async fn jobs(ctx: &Ctx, text: &mut Text) -> Result<(), Problem> {
     let counts = ctx.queue().store().counts().await?;
-    let mut sums = Sums::default();
+    let mut sums = Sums::new(&ctx.names);
     let (mut batches, mut deliveries) = (BTreeMap::new(), BTreeMap::new());
     for Count { queue, kind, state, jobs } in &counts {
         sums.add(queue, state.as_str(), *jobs as f64);
@@ -119,7 +108,7 @@ async fn jobs(ctx: &Ctx, text: &mut Text) -> Result<(), Problem> {
         by_state(batches),
     );
     text.gauge("webhook_deliveries", "Deliveries in the log, by how they ended.", by_state(deliveries));
-    let mut ended = Sums::default();
+    let mut ended = Sums::new(&ctx.names);
     for row in ctx.queue().store().ledger().await? {
         ended.add(&row.queue, row.state.as_str(), row.jobs as f64);
     }
@@ -135,7 +124,8 @@ async fn queues(ctx: &Ctx, text: &mut Text) -> Result<(), Problem> {
     let now = ctx.queue().clock().now();
     let (mut paused, mut oldest) = (BTreeMap::<String, f64>::new(), BTreeMap::<String, f64>::new());
     for queue in ctx.queue().store().queues().await?.iter().take(QUEUES_MAX) {
-        let name = label(&queue.name).to_owned();
+        let name =
+            ctx.names.pipeline_of(&queue.name).map_or(queue.name.as_str(), |about| about.name).to_owned();
         *paused.entry(name.clone()).or_default() += f64::from(u8::from(queue.settings.paused));
         if queue.counts[JobState::Ready as usize] > 0 {
             let age = oldest_ready(ctx, &queue.name, now).await?;
@@ -241,23 +231,18 @@ fn routes_of_models(ctx: &Ctx, text: &mut Text) {
     text.gauge("llm_in_flight", "Calls under way.", flights);
 }
 
-/// What the stages of sheets do in this process.
-fn stages(gauges: &Gauges, text: &mut Text) {
-    let waiting = [
-        ("invoke", &gauges.invoke_queue),
-        ("validation", &gauges.validation_queue),
-        ("writer", &gauges.writer_queue),
-    ];
-    let waiting = waiting.map(|(stage, gauge)| ([("stage", stage)], gauge.get() as f64));
-    text.gauge("score_queue_units", "Units of sheets that wait before a stage.", waiting);
-    text.value("score_invoking_units", "Units of sheets being asked.", gauges.invoking.get() as f64);
-    let lag = gauges.writer_lag_ms.get() as f64 / 1_000.0;
-    text.value("score_writer_lag_seconds", "How long the oldest answer waits for the sink.", lag);
-    let cache = [("hit", &gauges.cache_hits), ("miss", &gauges.cache_misses)];
-    let cache = cache.map(|(result, gauge)| ([("result", result)], gauge.get() as f64));
-    text.counter("score_cache_requests_total", "Units of sheets answered from their cache, and not.", cache);
-    let help = "Answers that sheets wrote to their cache.";
-    text.count("score_cache_written_total", help, gauges.cache_written.get());
-    let help = "Units of sheets whose answer in the cache was too old.";
-    text.count("score_cache_expired_total", help, gauges.cache_expired.get());
+/// What pipelines do in this process.
+fn pipelines(ctx: &Ctx, text: &mut Text) {
+    for pipeline in ctx.runs.pipelines() {
+        let metrics = pipeline.metrics();
+        for figures in metrics.chunk_by(|one, next| one.name == next.name) {
+            let Some(Metric { name, help, counts, .. }) = figures.first() else { continue };
+            let rows =
+                figures.iter().map(|figure| (figure.label.into_iter().collect::<Vec<_>>(), figure.value));
+            match counts {
+                true => text.counter(name, help, rows),
+                false => text.gauge(name, help, rows),
+            }
+        }
+    }
 }

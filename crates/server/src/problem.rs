@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use longhaul_llm::Class;
+use longhaul_pipeline::Error as RunError;
 use longhaul_prompts::draft::Unfit;
 use longhaul_queue::Error as QueueError;
 use longhaul_sheets::places::SinkError;
@@ -167,13 +168,14 @@ impl From<longhaul_llm::Error> for Problem {
     }
 }
 
-impl From<longhaul_prompts::Error> for Problem {
-    fn from(error: longhaul_prompts::Error) -> Self {
+impl From<RunError> for Problem {
+    fn from(error: RunError) -> Self {
         match error {
-            longhaul_prompts::Error::Queue(error) => error.into(),
-            longhaul_prompts::Error::Llm(error) => error.into(),
-            longhaul_prompts::Error::NoRun(_) => Self::not_found(error),
-            longhaul_prompts::Error::Invalid(text) => Self::invalid(text),
+            RunError::Queue(error) => error.into(),
+            RunError::Llm(error) => error.into(),
+            RunError::NoRun(_) => Self::not_found(error),
+            RunError::Invalid(text) => Self::invalid(text),
+            RunError::Place(text) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "unusable_place", text),
         }
     }
 }
@@ -184,7 +186,7 @@ impl From<longhaul_sheets::Error> for Problem {
         match error {
             longhaul_sheets::Error::Queue(error) => error.into(),
             longhaul_sheets::Error::Llm(error) => error.into(),
-            longhaul_sheets::Error::NoSheet(_) => Self::not_found(error),
+            longhaul_sheets::Error::NoRun(_) => Self::not_found(error),
             longhaul_sheets::Error::Invalid(text) => unfit("invalid", text),
             longhaul_sheets::Error::Table(text) => unfit("unusable_table", text),
             longhaul_sheets::Error::Sink(SinkError::Refused(text)) => unfit("sheet_refused", text),

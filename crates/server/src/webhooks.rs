@@ -10,7 +10,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_prompts::{Bulk, HeldRun};
+use longhaul_pipeline::run::hold::HeldRun;
+use longhaul_pipeline::{Listener, Standing, Status};
 use longhaul_queue::job::{OnFailure, Retention, Unique, Window};
 use longhaul_queue::retry::{Backoff, RetryPolicy};
 use longhaul_queue::{JobContext, JobId, Json, NewJob, State, Timestamp};
@@ -71,36 +72,41 @@ fn delivery(endpoint: Endpoint, kind: &str, at: Timestamp, data: &Value) -> Deli
     }
 }
 
-/// Has the end of each run told, in one transaction with it.
-pub(crate) fn tell_of_runs(bulk: Bulk, endpoints: Arc<Endpoints>) -> Bulk {
-    bulk.with_ended(move |context, progress, now| {
-        let kind = format!("run.{}", progress.status);
-        let data = json!({
-            "id": progress.correlation_id,
-            "run": progress.correlation_id,
-            "total": progress.total,
-            "completed": progress.completed,
-            "failed": progress.failed,
-            "cancelled": progress.cancelled,
-        });
-        tell(context, deliveries(&endpoints, &kind, now, &data));
-    })
+/// Has the ends and holds of runs told, in one transaction with each.
+pub fn run_news(endpoints: Arc<Endpoints>) -> Arc<dyn Listener> {
+    Arc::new(RunNews(endpoints))
 }
 
-/// Has each run told that is held, in one transaction with the first of its jobs that is. The others tell the same, and are one
-/// message with it until the gate was opened.
-pub(crate) fn tell_of_held(bulk: Bulk, endpoints: Arc<Endpoints>) -> Bulk {
-    bulk.with_held(move |context, run, now| {
-        let HeldRun { run, held, opening } = *run;
-        let data = json!({ "id": run.as_str(), "run": run.as_str(), "reason": held });
-        let told = endpoints.wanting(HELD).into_iter().filter_map(|endpoint| {
-            let key = format!("{HELD}/{run}/{held}/{opening:x}/{}", endpoint.name);
+struct RunNews(Arc<Endpoints>);
+
+impl Listener for RunNews {
+    fn ended(&self, context: &JobContext, status: &Status, now: Timestamp) {
+        let Standing { state, units, .. } = &status.standing;
+        let data = json!({
+            "id": status.id,
+            "run": status.id,
+            "pipeline": status.pipeline,
+            "total": units.total,
+            "done": units.done,
+            "failed": units.failed,
+            "cancelled": units.cancelled,
+        });
+        tell(context, deliveries(&self.0, &format!("run.{state}"), now, &data));
+    }
+
+    /// Told with the first job of a run that is held. The others tell the same, and are one message with it until the run is
+    /// resumed.
+    fn held(&self, context: &JobContext, held: &HeldRun<'_>, now: Timestamp) {
+        let HeldRun { run, hold, opening } = *held;
+        let data = json!({ "id": run.as_str(), "run": run.as_str(), "reason": hold });
+        let told = self.0.wanting(HELD).into_iter().filter_map(|endpoint| {
+            let key = format!("{HELD}/{run}/{hold}/{opening:x}/{}", endpoint.name);
             let window = Some(Window::Enqueue { length: HELD_TOLD_AGAIN_AFTER });
             let delivery = delivery(endpoint, HELD, now, &data);
             Some(new_job(&delivery)?.unique(Unique { window, ..Unique::key(key) }))
         });
         tell(context, told.collect());
-    })
+    }
 }
 
 /// Stores deliveries with the end of the run that they tell of.

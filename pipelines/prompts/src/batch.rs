@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use longhaul_llm::provider::BatchState;
 use longhaul_llm::{Class, Error as LlmError};
+use longhaul_pipeline::Hold;
 use longhaul_queue::job::{NewJob, Retention, Wake};
 use longhaul_queue::retry::{Backoff, RetryPolicy};
 use longhaul_queue::state::{OnTimeout, Park};
@@ -12,8 +13,9 @@ use longhaul_queue::{JobContext, JobId, Json, KindOptions, Outcome, Timestamp};
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
-use super::gate::{Held, Holding};
-use super::{Bulk, LiveRun, Result, RunId, harvest};
+use super::gate::Holding;
+use super::run::FIRST_BATCH;
+use super::{LiveRun, Prompts, Result, RunId, harvest};
 
 mod parts;
 mod sending;
@@ -199,7 +201,7 @@ pub enum BatchTold {
 
 /// A batch while its job runs.
 pub(super) struct Life<'a> {
-    pub(super) bulk: &'a Bulk,
+    pub(super) prompts: &'a Prompts,
     pub(super) context: &'a JobContext,
     pub(super) live: &'a LiveRun,
     pub(super) payload: &'a BatchPayload,
@@ -261,12 +263,12 @@ const ROUND_BITS: u32 = 3;
 /// The job of a batch. Its number is told by what it sends, so that a batch that is enqueued again is stored once.
 pub fn job_id(run: &RunId, payload: &BatchPayload) -> JobId {
     let BatchPayload { chunk, round, part, .. } = payload;
-    run.batch(chunk + (u64::from(*round) << CHUNK_BITS) + (part << (CHUNK_BITS + ROUND_BITS)))
+    run.job(FIRST_BATCH + chunk + (u64::from(*round) << CHUNK_BITS) + (part << (CHUNK_BITS + ROUND_BITS)))
 }
 
 /// Runs a batch's job until it has to wait for the provider.
-pub(super) async fn run(bulk: Bulk, context: JobContext, payload: BatchPayload) -> Result<Outcome> {
-    let live = bulk.live(&payload.run_id()).await?;
+pub(super) async fn run(prompts: Prompts, context: JobContext, payload: BatchPayload) -> Result<Outcome> {
+    let live = prompts.live(&payload.run_id()).await?;
     let kept: Kept = context.data()?.unwrap_or_default();
     let payload = payload.kept(kept);
     let tag = sending::tag(&payload, context.job().created_at);
@@ -275,7 +277,7 @@ pub(super) async fn run(bulk: Bulk, context: JobContext, payload: BatchPayload) 
     // Only one more call without an answer keeps the count.
     let unanswered = std::mem::take(&mut refused.unanswered);
     let life = Life {
-        bulk: &bulk,
+        prompts: &prompts,
         context: &context,
         live: &live,
         payload: &payload,
@@ -386,9 +388,9 @@ impl Life<'_> {
             _ if error.status == Some(404) && matches!(step, Step::Submitted { .. } | Step::Ended { .. }) => {
                 self.missing(step)
             }
-            Class::Auth => self.hold(Held::Auth, error, step),
-            Class::Quota => self.hold(Held::Quota, error, step),
-            Class::Budget => self.hold(Held::Budget, error, step),
+            Class::Auth => self.hold(Hold::Auth, error, step),
+            Class::Quota => self.hold(Hold::Quota, error, step),
+            Class::Budget => self.hold(Hold::Budget, error, step),
             Class::BadRequest | Class::ContextTooLong
                 if matches!(step, Step::Prepare | Step::Uploaded { .. }) =>
             {
@@ -411,12 +413,12 @@ impl Life<'_> {
         }
     }
 
-    fn hold(&self, held: Held, error: &LlmError, step: &Step) -> Result<Next> {
-        Ok(Next::Wait(self.holding().hold(held, &error.message, &self.stored(step))?))
+    fn hold(&self, hold: Hold, error: &LlmError, step: &Step) -> Result<Next> {
+        Ok(Next::Wait(self.holding().hold(hold, &error.message, &self.stored(step))?))
     }
 
     fn holding(&self) -> Holding<'_> {
-        Holding { bulk: self.bulk, live: self.live, context: self.context }
+        Holding { prompts: self.prompts, live: self.live, context: self.context }
     }
 
     /// What is kept of the job when it is at `step`.
@@ -451,13 +453,13 @@ impl Life<'_> {
     }
 
     pub(super) fn now(&self) -> Timestamp {
-        self.bulk.queue().clock().now()
+        self.prompts.queue().clock().now()
     }
 
     /// Half as long again with each look, spread a little; a simulator whose day is shorter is looked at more often.
     pub(super) fn poll_wait(&self, polls: u32) -> Duration {
         let grown = POLL_FIRST.mul_f64(1.5_f64.powi(polls.min(20).cast_signed()));
-        grown.min(POLL_MAX).mul_f64(self.bulk.llm().poll_scale() * (0.9 + 0.2 * fastrand::f64()))
+        grown.min(POLL_MAX).mul_f64(self.prompts.llm().poll_scale() * (0.9 + 0.2 * fastrand::f64()))
     }
 }
 

@@ -4,11 +4,11 @@
 
 use std::time::Duration;
 
+use longhaul_pipeline::Units;
 use longhaul_queue::Timestamp;
 
-use super::progress::{Progress, Status};
-use super::run::{Mode, Run};
-use super::{Bulk, Result};
+use super::run::Run;
+use super::{Prompts, Result};
 
 /// Requests that are read: before the number of the ended ones, and after it.
 const LOOK_BACK: u64 = 48;
@@ -18,17 +18,16 @@ const ANSWERS_MIN: usize = 4;
 /// A longer time between two answers is a pause: what came before it says nothing about the current pace.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// Seconds until a run has ended; `None` where that is not known: before it has a pace, while it does not move, and for
-/// batches, whose provider alone knows.
-pub async fn eta_seconds(bulk: &Bulk, run: &Run, progress: &Progress) -> Result<Option<u64>> {
-    let left = progress.total.saturating_sub(progress.ended());
-    if progress.status != Status::Running || progress.mode != Mode::Sync || left == 0 {
+/// Seconds until a run has ended whose requests are sent one by one; `None` before it has a pace.
+pub(super) async fn eta_seconds(prompts: &Prompts, run: &Run, units: &Units) -> Result<Option<u64>> {
+    let ended = units.ended();
+    let left = units.total.saturating_sub(ended);
+    if left == 0 {
         return Ok(None);
     }
-    let ended = progress.ended();
-    let ids = ended.saturating_sub(LOOK_BACK)..(ended + LOOK_AHEAD).min(progress.total);
-    let ids = ids.map(|index| run.id.request(index)).collect();
-    let jobs = bulk.queue().store().get(ids).await?;
+    let ids = ended.saturating_sub(LOOK_BACK)..(ended + LOOK_AHEAD).min(units.total);
+    let ids = ids.map(|index| run.id.job(index)).collect();
+    let jobs = prompts.queue().store().get(ids).await?;
     let times = jobs.iter().filter_map(|detail| detail.job.finished_at).collect();
     Ok(seconds_left(times, left))
 }

@@ -49,7 +49,7 @@ pub(super) async fn all(
         return life.wait(&step, NOT_PARKED_WAIT);
     }
     let now = life.now().as_millis();
-    match life.bulk.llm().ledger().close(&life.tag, now).await {
+    match life.prompts.llm().ledger().close(&life.tag, now).await {
         Ok(_) | Err(LedgerError::NotReserved(_)) => {}
         Err(error) => return Err(LlmError::from(error).into()),
     }
@@ -120,16 +120,16 @@ async fn tell_lines(life: &Life<'_>, id: &str, seen: &HashMap<u64, Seen>) -> Res
         };
         let mut value = Json::of(&told)?;
         if let Told::Answer { answer, .. } = &mut told
-            && request::too_large(&value, life.bulk.queue().limits()).is_some()
+            && request::too_large(&value, life.prompts.queue().limits()).is_some()
             && answer.own.take().is_some()
         {
             value = Json::of(&told)?;
         }
-        if let Some(message) = request::too_large(&value, life.bulk.queue().limits()) {
+        if let Some(message) = request::too_large(&value, life.prompts.queue().limits()) {
             // Nobody could be told, and the batch would never end.
             value = Json::of(&Told::Failed { class: Class::BadRequest, message })?;
         }
-        tell_value(life, vec![life.live.id.request(index)], value).await?;
+        tell_value(life, vec![life.live.id.job(index)], value).await?;
         Ok(usage)
     });
     let mut told = told.buffer_unordered(TELLERS);
@@ -160,7 +160,7 @@ async fn book(life: &Life<'_>, index: u64, outcome: &LineOutcome) -> Result<Opti
     let spent = Spent { usage: answer.usage, cost, answers: 1 };
     // What the batch reserved beyond its cost is freed when it is closed.
     let part = PartSpent { part: index.to_string(), spent, ceiling_share: cost };
-    match life.bulk.llm().ledger().settle_part(&life.tag, part).await {
+    match life.prompts.llm().ledger().settle_part(&life.tag, part).await {
         Ok(_) => Ok(cost),
         // It was sent by a process with another file of spending: the answer is worth more than the entry.
         Err(LedgerError::NotReserved(call)) => {
@@ -233,7 +233,7 @@ async fn not_told_yet(life: &Life<'_>, not_run: &[u64]) -> Result<Option<usize>>
         life.payload.indexes().filter(|index| not_run.binary_search(index).is_err()).collect();
     let mut waiting = 0;
     for page in ids(life, &told).chunks(PAGE_MAX) {
-        let details = life.bulk.queue().store().get(page.to_vec()).await?;
+        let details = life.prompts.queue().store().get(page.to_vec()).await?;
         // Not run at all yet, or parked for this batch since we told it.
         let late = details.iter().filter(|detail| {
             let job = &detail.job;
@@ -246,7 +246,7 @@ async fn not_told_yet(life: &Life<'_>, not_run: &[u64]) -> Result<Option<usize>>
 }
 
 fn ids(life: &Life<'_>, indexes: &[u64]) -> Vec<JobId> {
-    indexes.iter().map(|index| life.live.id.request(*index)).collect()
+    indexes.iter().map(|index| life.live.id.job(*index)).collect()
 }
 
 async fn tell(life: &Life<'_>, ids: Vec<JobId>, told: &Told) -> Result<()> {
@@ -256,7 +256,7 @@ async fn tell(life: &Life<'_>, ids: Vec<JobId>, told: &Told) -> Result<()> {
 async fn tell_value(life: &Life<'_>, ids: Vec<JobId>, value: Json) -> Result<()> {
     let key = request::batch_key(&life.live.id, life.payload.chunk);
     for page in ids.chunks(PAGE_MAX) {
-        life.bulk.queue().unpark_waiting(&key, page.to_vec(), Signal::Resume(value.clone())).await?;
+        life.prompts.queue().unpark_waiting(&key, page.to_vec(), Signal::Resume(value.clone())).await?;
     }
     Ok(())
 }
@@ -264,7 +264,7 @@ async fn tell_value(life: &Life<'_>, ids: Vec<JobId>, value: Json) -> Result<()>
 async fn cancel(life: &Life<'_>, indexes: &[u64]) -> Result<()> {
     let now = life.now();
     for page in ids(life, indexes).chunks(PAGE_MAX) {
-        life.bulk.queue().store().cancel(page.to_vec(), now).await?;
+        life.prompts.queue().store().cancel(page.to_vec(), now).await?;
     }
     Ok(())
 }
@@ -284,7 +284,7 @@ pub(super) async fn last_word(life: &Life<'_>, word: &LastWord, maybe_billed: bo
         let step = Step::Over { word: word.clone(), maybe_billed };
         return life.wait(&step, NOT_PARKED_WAIT);
     }
-    let (ledger, tag, now) = (life.bulk.llm().ledger(), &life.tag, life.now().as_millis());
+    let (ledger, tag, now) = (life.prompts.llm().ledger(), &life.tag, life.now().as_millis());
     let booked = match maybe_billed {
         true => ledger.mark_unknown(tag, now).await,
         false => ledger.release(tag, now).await,

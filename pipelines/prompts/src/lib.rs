@@ -1,4 +1,4 @@
-//! Bulk runs: any number of prompts, each answered once, in order, one by one or in provider batches.
+//! Runs of prompts: any number of prompts, each answered once, in order, one by one or in provider batches.
 //!
 //! **Kinds.** `llm.request` is one prompt; its result is its answer. `llm.batch` is one provider batch, a helper of the
 //! run. `llm.run` holds the run's settings and waits for all requests to end.
@@ -23,68 +23,48 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use async_trait::async_trait;
 use longhaul_llm::{Llm, Route, schema};
-use longhaul_queue::{JobContext, KindOptions, Outcome, Queue, Timestamp, TraceContext, Worker};
+use longhaul_pipeline::{About, Listener, Part, Pipeline, Results, Retry, Standing, Status};
+use longhaul_queue::{JobContext, KindOptions, Outcome, Queue, TraceContext, Worker};
 
 pub mod batch;
 pub mod draft;
 pub mod estimate;
-pub mod eta;
-pub mod gate;
+mod eta;
+mod gate;
 mod harvest;
 pub mod manage;
+mod parts;
 pub mod plan;
 pub mod process;
-pub mod progress;
 pub mod request;
+mod results;
 pub mod run;
+mod standing;
 pub mod submit;
 
 pub use draft::{Defaults, Draft};
 pub use estimate::{Basis, Estimate};
-pub use gate::HeldRun;
 use gate::Openings;
-pub use progress::Progress;
-pub use run::{Expected, Mode, Run, RunId, RunSettings, Source};
+pub use longhaul_pipeline::{Error, Result, RunId};
+pub use run::{Expected, Mode, Run, RunSettings, Source};
+pub use standing::{AtProvider, Details};
 pub use submit::{NewRequest, Submission};
 
-/// What can go wrong before a job can say so itself.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The queue refused.
-    #[error(transparent)]
-    Queue(#[from] longhaul_queue::Error),
-    /// The models' side refused.
-    #[error(transparent)]
-    Llm(#[from] longhaul_llm::Error),
-    /// There is no run of this name.
-    #[error("there is no run {0}: it was never submitted, or was consumed")]
-    NoRun(String),
-    /// The caller's mistake.
-    #[error("{0}")]
-    Invalid(String),
-}
+/// The names of this pipeline.
+pub const ABOUT: About =
+    About { name: "prompts", prefix: "run-", kind_prefix: "llm.", manifest: run::KIND, unit: "request" };
 
-/// A result of this slice.
-pub type Result<T, E = Error> = std::result::Result<T, E>;
-
-/// The slice: what its handlers share. Cheap to clone.
+/// The pipeline: what its handlers share. Cheap to clone.
 #[derive(Clone)]
-pub struct Bulk {
+pub struct Prompts {
     inner: Arc<Inner>,
     /// W3C `traceparent` for runs that are submitted here.
     trace: Option<Arc<str>>,
-    /// Hears of the end of each run.
-    ended: Option<Arc<Ended>>,
-    /// Hears of each job that is held.
-    held: Option<Arc<HeldHook>>,
+    /// Hears of the end of each run, and of each job that is held.
+    listener: Arc<dyn Listener>,
 }
-
-/// What is called at the end of a run. Jobs that it enqueues through the context are stored in one transaction with the end.
-type Ended = dyn Fn(&JobContext, &Progress, Timestamp) + Send + Sync;
-
-/// What is called when a job of a run is held; jobs that it enqueues through the context are stored with that.
-type HeldHook = dyn Fn(&JobContext, &HeldRun<'_>, Timestamp) + Send + Sync;
 
 struct Inner {
     queue: Queue,
@@ -116,11 +96,11 @@ impl LiveRun {
 /// Runs kept in memory; beyond it all are read again.
 const LIVE_RUNS_MAX: usize = 1_000;
 
-impl Bulk {
-    /// The slice on a queue and the models.
+impl Prompts {
+    /// The pipeline on a queue and the models.
     pub fn new(queue: Queue, llm: Llm) -> Self {
         let inner = Arc::new(Inner { queue, llm, runs: Mutex::default() });
-        Self { inner, trace: None, ended: None, held: None }
+        Self { inner, trace: None, listener: Arc::new(()) }
     }
 
     /// Runs that are submitted from here on belong to the caller's trace; without one each begins a trace of its own.
@@ -128,20 +108,9 @@ impl Bulk {
         Self { trace: Some(traceparent.into()), ..self }
     }
 
-    /// Calls this at the end of each run, with the time of it.
-    pub fn with_ended(
-        self,
-        ended: impl Fn(&JobContext, &Progress, Timestamp) + Send + Sync + 'static,
-    ) -> Self {
-        Self { ended: Some(Arc::new(ended)), ..self }
-    }
-
-    /// Calls this for each job of a run that is held, with the time of it.
-    pub fn with_held(
-        self,
-        held: impl Fn(&JobContext, &HeldRun<'_>, Timestamp) + Send + Sync + 'static,
-    ) -> Self {
-        Self { held: Some(Arc::new(held)), ..self }
+    /// Tells this of the ends of runs and of their holds.
+    pub fn with_listener(self, listener: Arc<dyn Listener>) -> Self {
+        Self { listener, ..self }
     }
 
     /// The trace of a run that is submitted now.
@@ -159,35 +128,17 @@ impl Bulk {
         &self.inner.llm
     }
 
-    /// Registers the handlers of this slice.
-    pub fn register(&self, worker: &mut Worker) {
-        let bulk = self.clone();
-        worker.handle_with(request::KIND, request::options(), move |context, payload| {
-            request::run(bulk.clone(), context, payload)
-        });
-        let bulk = self.clone();
-        worker.handle_with(batch::KIND, batch::options(), move |context, payload| {
-            batch::run(bulk.clone(), context, payload)
-        });
-        let bulk = self.clone();
-        worker.handle_with(run::KIND, KindOptions::default(), move |context, settings: RunSettings| {
-            let bulk = bulk.clone();
-            async move { bulk.finish(&context, settings).await }
-        });
-    }
-
     /// Ends a run: its last word is what it did and cost.
-    async fn finish(&self, context: &JobContext, settings: RunSettings) -> Result<Outcome> {
+    async fn finish(&self, context: &JobContext) -> Result<Outcome> {
         let Some(process) = &context.job().process_id else {
             return Err(Error::Invalid("a run's job belongs to its process".to_owned()));
         };
         let id = RunId::named(process.as_str());
         self.forget(&id);
-        let progress = Progress::of(self, &id, &settings).await?;
-        if let Some(ended) = &self.ended {
-            ended(context, &progress, self.queue().clock().now());
-        }
-        Ok(Outcome::Done(longhaul_queue::Json::of(&progress)?))
+        let run = longhaul_pipeline::Run::get(self.queue(), &id).await?;
+        let status = Status::of(self, &run).await?;
+        self.listener.ended(context, &status, self.queue().clock().now());
+        Ok(Outcome::Done(longhaul_queue::Json::of(&status)?))
     }
 
     /// A run's settings with what they need to work.
@@ -225,6 +176,69 @@ impl Bulk {
 
     fn runs(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<LiveRun>>> {
         self.inner.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Pipeline for Prompts {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn register(&self, worker: &mut Worker) {
+        let prompts = self.clone();
+        worker.handle_with(request::KIND, request::options(), move |context, payload| {
+            request::run(prompts.clone(), context, payload)
+        });
+        let prompts = self.clone();
+        worker.handle_with(batch::KIND, batch::options(), move |context, payload| {
+            batch::run(prompts.clone(), context, payload)
+        });
+        let prompts = self.clone();
+        worker.handle_with(run::KIND, KindOptions::default(), move |context, _: RunSettings| {
+            let prompts = prompts.clone();
+            async move { prompts.finish(&context).await }
+        });
+    }
+
+    fn queue(&self) -> &Queue {
+        &self.inner.queue
+    }
+
+    fn llm(&self) -> Option<&Llm> {
+        Some(&self.inner.llm)
+    }
+
+    async fn standing(&self, run: &longhaul_pipeline::Run) -> Result<Standing> {
+        standing::standing(self, &Run::read(run.clone())?).await
+    }
+
+    async fn cancel(&self, run: &longhaul_pipeline::Run) -> Result<u64> {
+        manage::cancel(self, &run.id).await
+    }
+
+    async fn resume(&self, run: &longhaul_pipeline::Run) -> Result<u64> {
+        manage::resume(self, &run.id).await
+    }
+
+    async fn retry(&self, run: &longhaul_pipeline::Run, which: Retry) -> Result<u64> {
+        match which {
+            Retry::Failed => manage::retry_failed(self, &run.id).await,
+            Retry::Part(_) => Err(which.unknown_to(&ABOUT)),
+        }
+    }
+
+    async fn remove(&self, run: &longhaul_pipeline::Run) -> Result<u64> {
+        manage::remove(self, &run.id).await
+    }
+
+    async fn parts(&self, run: &longhaul_pipeline::Run, first: u64, limit: usize) -> Result<Vec<Part>> {
+        let parts = parts::parts(self, &run.id).await?.into_iter();
+        Ok(parts.skip(first as usize).take(limit).collect())
+    }
+
+    async fn results(&self, run: &longhaul_pipeline::Run, after: i64, limit: usize) -> Result<Results> {
+        results::page(self, &run.id, after, limit).await
     }
 }
 

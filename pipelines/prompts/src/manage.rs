@@ -4,58 +4,52 @@ use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use longhaul_llm::Scope;
+use longhaul_pipeline::numbered;
+use longhaul_pipeline::run::hold::{self, Hold};
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::store::{CancelReply, Filter, ListRequest, RetryRequest, Signal};
 use longhaul_queue::{Job, JobDetail, Json, Queue, State};
 
 use super::batch::{self, BatchPayload, BatchTold};
-use super::gate::{self, Held};
-use super::run::{self, Mode, Run, RunId};
-use super::{Bulk, Error, Result, request};
+use super::run::{self, Mode, Run};
+use super::{Error, Prompts, Result, RunId, request};
 
 /// How long to wait for batches to take an order, and how often to look.
 const TELL_TRIES_MAX: u32 = 60;
 const TELL_WAIT: Duration = Duration::from_millis(500);
 
-/// Stops a run's requests from being claimed; what was sent goes on.
-pub async fn pause(bulk: &Bulk, run: &RunId) -> Result<()> {
-    Run::get(bulk.queue(), run).await?;
-    Ok(bulk.queue().pause(run.as_str()).await?)
-}
-
-/// Lets a paused or held run go on, and says how many of its jobs were held.
-pub async fn resume(bulk: &Bulk, run: &RunId) -> Result<u64> {
-    let settings = Run::get(bulk.queue(), run).await?.settings;
-    bulk.llm().route(&settings.profile, &settings.model).await?.reopen();
-    bulk.queue().resume(run.as_str()).await?;
-    gate::open(bulk, run, &Held::RESUMED).await
+/// Lets the held jobs of a run go on, and says how many.
+pub(super) async fn resume(prompts: &Prompts, run: &RunId) -> Result<u64> {
+    let settings = Run::get(prompts.queue(), run).await?.settings;
+    prompts.llm().route(&settings.profile, &settings.model).await?.reopen();
+    hold::open(prompts.queue(), run, &Hold::RESUMED).await
 }
 
 /// Goes on with a run that is submitted again: whatever held it may be gone, and what has no answer is asked once more,
 /// be it failed or cancelled. Says how many requests that are.
-pub async fn go_on(bulk: &Bulk, run: &RunId) -> Result<u64> {
-    let mode = Run::get(bulk.queue(), run).await?.settings.mode;
-    gate::open(bulk, run, &Held::RESUMED).await?;
+pub async fn go_on(prompts: &Prompts, run: &RunId) -> Result<u64> {
+    let mode = Run::get(prompts.queue(), run).await?.settings.mode;
+    hold::open(prompts.queue(), run, &Hold::RESUMED).await?;
     // One that was cancelled before it waited for its batch would wait for ever: the batch was cancelled with it.
     let may_run = |job: &Job| job.state == State::Failed || mode == Mode::Sync || job.spent.parks > 0;
-    put_back(bulk, run, vec![State::Failed, State::Cancelled], may_run).await
+    put_back(prompts, run, vec![State::Failed, State::Cancelled], may_run).await
 }
 
 /// Ends a run early. Batches are asked to end at the provider, and what they have answered by then is kept.
 /// Answers how many requests were cancelled at once.
-pub async fn cancel(bulk: &Bulk, run: &RunId) -> Result<u64> {
-    Run::get(bulk.queue(), run).await?;
+pub async fn cancel(prompts: &Prompts, run: &RunId) -> Result<u64> {
+    Run::get(prompts.queue(), run).await?;
     let mut told = HashSet::new();
     let mut cancelled = 0;
     loop {
-        let batches = batches(bulk, run).await?;
-        cancelled += cancel_requests(bulk, run, &batches).await?;
+        let batches = batches(prompts, run).await?;
+        cancelled += cancel_requests(prompts, run, &batches).await?;
         let news: Vec<_> = batches.iter().filter(|(detail, _)| told.insert(detail.job.id)).collect();
         if news.is_empty() {
             return Ok(cancelled);
         }
         for (detail, payload) in news {
-            tell(bulk, &detail.job, payload, BatchTold::Cancel).await?;
+            tell(prompts, &detail.job, payload, BatchTold::Cancel).await?;
         }
         // Again: a batch that was about to end may have sent its rest into a next one, or on their own.
     }
@@ -104,7 +98,11 @@ pub async fn cancel_where(queue: &Queue, filter: Filter) -> Result<CancelledWher
 
 /// Cancels the requests that wait for none of these batches. The others are cancelled by their batch, once it is known
 /// which of them have an answer.
-async fn cancel_requests(bulk: &Bulk, run: &RunId, batches: &[(JobDetail, BatchPayload)]) -> Result<u64> {
+async fn cancel_requests(
+    prompts: &Prompts,
+    run: &RunId,
+    batches: &[(JobDetail, BatchPayload)],
+) -> Result<u64> {
     let mut cancelled = 0;
     let mut cursor = None;
     loop {
@@ -114,11 +112,13 @@ async fn cancel_requests(bulk: &Bulk, run: &RunId, batches: &[(JobDetail, BatchP
             process_id: Some(run.process()),
             ..Filter::default()
         };
-        let page =
-            bulk.queue().list(ListRequest { filter, newest_first: false, cursor, limit: PAGE_MAX }).await?;
+        let page = prompts
+            .queue()
+            .list(ListRequest { filter, newest_first: false, cursor, limit: PAGE_MAX })
+            .await?;
         let mine = |job: &&Job| !batches.iter().any(|(_, batch)| waits_for(job, run, batch));
         let ids: Vec<_> = page.items.iter().filter(mine).map(|job| job.id).collect();
-        let replies = bulk.queue().store().cancel(ids, bulk.queue().clock().now()).await?;
+        let replies = prompts.queue().store().cancel(ids, prompts.queue().clock().now()).await?;
         let at_once = |reply: &&CancelReply| matches!(reply, CancelReply::Cancelled);
         cancelled += replies.iter().filter(at_once).count() as u64;
         cursor = page.next;
@@ -131,19 +131,19 @@ async fn cancel_requests(bulk: &Bulk, run: &RunId, batches: &[(JobDetail, BatchP
 fn waits_for(job: &Job, run: &RunId, batch: &BatchPayload) -> bool {
     let key = request::batch_key(run, batch.chunk);
     let member =
-        batch.members.iter().any(|(first, last)| (*first..=*last).contains(&RunId::index_of(job.id)));
+        batch.members.iter().any(|(first, last)| (*first..=*last).contains(&numbered::number(job.id)));
     member && job.park.as_ref().map_or(job.spent.parks == 0, |park| park.key == key)
 }
 
 /// Puts the failed requests of a run back, and says how many. They are sent one by one.
-pub async fn retry_failed(bulk: &Bulk, run: &RunId) -> Result<u64> {
-    Run::get(bulk.queue(), run).await?;
-    put_back(bulk, run, vec![State::Failed], |_| true).await
+pub async fn retry_failed(prompts: &Prompts, run: &RunId) -> Result<u64> {
+    Run::get(prompts.queue(), run).await?;
+    put_back(prompts, run, vec![State::Failed], |_| true).await
 }
 
 /// Puts requests in these states back, with what they know.
 async fn put_back(
-    bulk: &Bulk,
+    prompts: &Prompts,
     run: &RunId,
     states: Vec<State>,
     may_run: impl Fn(&Job) -> bool,
@@ -154,7 +154,7 @@ async fn put_back(
         process_id: Some(run.process()),
         ..Filter::default()
     };
-    let (queue, mut back, mut cursor) = (bulk.queue(), 0, None);
+    let (queue, mut back, mut cursor) = (prompts.queue(), 0, None);
     loop {
         let page = ListRequest { filter: filter.clone(), newest_first: false, cursor, limit: PAGE_MAX };
         let page = queue.list(page).await?;
@@ -169,35 +169,36 @@ async fn put_back(
 }
 
 /// Decides what to do with batches whose fate is unknown or that the provider refuses, and says how many there were.
-pub async fn resolve(bulk: &Bulk, run: &RunId, decision: BatchTold) -> Result<u64> {
-    Run::get(bulk.queue(), run).await?;
+pub async fn resolve(prompts: &Prompts, run: &RunId, decision: BatchTold) -> Result<u64> {
+    Run::get(prompts.queue(), run).await?;
     let mut told = 0;
-    for (detail, _) in batches(bulk, run).await? {
-        for held in [Held::Ambiguous, Held::BatchLimit] {
+    for (detail, _) in batches(prompts, run).await? {
+        for held in [Hold::Ambiguous, Hold::BatchLimit] {
             let (key, signal) = (held.key(run), Signal::Resume(Json::of(&decision)?));
-            told += bulk.queue().unpark_waiting(&key, vec![detail.job.id], signal).await?.jobs.len() as u64;
+            told +=
+                prompts.queue().unpark_waiting(&key, vec![detail.job.id], signal).await?.jobs.len() as u64;
         }
     }
     Ok(told)
 }
 
 /// Deletes a run for good: its results, its settings and its part of the ledger. Refused while requests are unfinished.
-pub async fn consume(bulk: &Bulk, run: &RunId) -> Result<u64> {
-    let info = bulk.queue().store().process(run.process()).await?;
+pub async fn remove(prompts: &Prompts, run: &RunId) -> Result<u64> {
+    let info = prompts.queue().store().process(run.process()).await?;
     if info.is_some_and(|info| info.sealed && info.unfinished() == 0) {
-        end_helpers(bulk, run).await?;
+        end_helpers(prompts, run).await?;
     }
-    let deleted = bulk.queue().consume_process(&run.process()).await?;
-    bulk.llm().ledger().forget(&Scope::run(run.as_str())).await.map_err(longhaul_llm::Error::from)?;
-    bulk.forget(run);
+    let deleted = prompts.queue().consume_process(&run.process()).await?;
+    prompts.llm().ledger().forget(&Scope::run(run.as_str())).await.map_err(longhaul_llm::Error::from)?;
+    prompts.forget(run);
     Ok(deleted)
 }
 
 /// Ends what a run has left when all of its requests have ended: the last lines of a batch, and its own last word, which
 /// nobody will read. What runs is given the time to end by itself.
-async fn end_helpers(bulk: &Bulk, run: &RunId) -> Result<()> {
+async fn end_helpers(prompts: &Prompts, run: &RunId) -> Result<()> {
     let filter = Filter { states: unfinished(), process_id: Some(run.process()), ..Filter::default() };
-    let queue = bulk.queue();
+    let queue = prompts.queue();
     for _ in 0..TELL_TRIES_MAX {
         let request =
             ListRequest { filter: filter.clone(), newest_first: false, cursor: None, limit: PAGE_MAX };
@@ -213,26 +214,32 @@ async fn end_helpers(bulk: &Bulk, run: &RunId) -> Result<()> {
 }
 
 /// The batches of a run that have not ended.
-pub async fn batches(bulk: &Bulk, run: &RunId) -> Result<Vec<(JobDetail, BatchPayload)>> {
-    batches_in(bulk, run, unfinished()).await
+pub async fn batches(prompts: &Prompts, run: &RunId) -> Result<Vec<(JobDetail, BatchPayload)>> {
+    batches_in(prompts, run, unfinished()).await
 }
 
 /// The batches of a run that its provider did not take, so that their requests were sent one by one. The error of each
 /// says why.
-pub async fn refused_batches(bulk: &Bulk, run: &RunId) -> Result<Vec<(JobDetail, BatchPayload)>> {
-    batches_in(bulk, run, vec![State::Failed]).await
+pub async fn refused_batches(prompts: &Prompts, run: &RunId) -> Result<Vec<(JobDetail, BatchPayload)>> {
+    batches_in(prompts, run, vec![State::Failed]).await
 }
 
-async fn batches_in(bulk: &Bulk, run: &RunId, states: Vec<State>) -> Result<Vec<(JobDetail, BatchPayload)>> {
+async fn batches_in(
+    prompts: &Prompts,
+    run: &RunId,
+    states: Vec<State>,
+) -> Result<Vec<(JobDetail, BatchPayload)>> {
     let filter = Filter {
         states,
         kind: Some(batch::KIND.to_owned()),
         process_id: Some(run.process()),
         ..Filter::default()
     };
-    let page =
-        bulk.queue().list(ListRequest { filter, newest_first: false, cursor: None, limit: PAGE_MAX }).await?;
-    let details = bulk.queue().store().get(page.items.iter().map(|job| job.id).collect()).await?;
+    let page = prompts
+        .queue()
+        .list(ListRequest { filter, newest_first: false, cursor: None, limit: PAGE_MAX })
+        .await?;
+    let details = prompts.queue().store().get(page.items.iter().map(|job| job.id).collect()).await?;
     let with_payload = |detail: JobDetail| {
         let payload: BatchPayload = detail.payload.to()?;
         let kept = detail.data.as_ref().and_then(|data| data.to().ok()).unwrap_or_default();
@@ -246,11 +253,11 @@ fn unfinished() -> Vec<State> {
 }
 
 /// Tells a batch job something, once it waits.
-async fn tell(bulk: &Bulk, job: &Job, payload: &BatchPayload, told: BatchTold) -> Result<()> {
-    let queue = bulk.queue();
+async fn tell(prompts: &Prompts, job: &Job, payload: &BatchPayload, told: BatchTold) -> Result<()> {
+    let queue = prompts.queue();
     let run = payload.run_id();
     let mut keys = vec![payload.poll_key()];
-    keys.extend(Held::ALL.map(|held| held.key(&run)));
+    keys.extend(Hold::ALL.map(|held| held.key(&run)));
     for _ in 0..TELL_TRIES_MAX {
         let Some(detail) = queue.store().get(vec![job.id]).await?.pop() else { return Ok(()) };
         if detail.job.state.is_terminal() {
@@ -265,7 +272,7 @@ async fn tell(bulk: &Bulk, job: &Job, payload: &BatchPayload, told: BatchTold) -
         // Nobody has run it yet: it has sent nothing.
         if detail.job.spent.parks == 0 && detail.job.started_at.is_none() {
             queue.store().cancel(vec![job.id], queue.clock().now()).await?;
-            let members = payload.indexes().map(|index| run.request(index)).collect::<Vec<_>>();
+            let members = payload.indexes().map(|index| run.job(index)).collect::<Vec<_>>();
             for page in members.chunks(PAGE_MAX) {
                 queue.store().cancel(page.to_vec(), queue.clock().now()).await?;
             }

@@ -12,9 +12,9 @@ use longhaul_queue::{JobContext, Json, NewJob, Outcome, State, Worker};
 use serde::{Deserialize, Serialize};
 
 use super::request::RequestResult;
-use super::run::CRASHES_MAX;
+use super::run::{CALLBACK, CRASHES_MAX};
 use super::submit::{NewRequest, Submission};
-use super::{Bulk, Error, Result, Run, RunId, RunSettings};
+use super::{Error, Prompts, Result, Run, RunId, RunSettings};
 
 /// The kind of the call-back.
 pub const KIND: &str = "llm.callback";
@@ -65,63 +65,74 @@ impl Slices {
     }
 
     /// Registers the call-back.
-    pub fn register(&self, bulk: &Bulk, worker: &mut Worker) {
-        let (slices, bulk) = (self.clone(), bulk.clone());
+    pub fn register(&self, prompts: &Prompts, worker: &mut Worker) {
+        let (slices, prompts) = (self.clone(), prompts.clone());
         worker.handle(KIND, move |context: JobContext, callback: Callback| {
-            let (slices, bulk) = (slices.clone(), bulk.clone());
-            async move { slices.call_back(&bulk, &context, callback).await }
+            let (slices, prompts) = (slices.clone(), prompts.clone());
+            async move { slices.call_back(&prompts, &context, callback).await }
         });
     }
 
     /// Prepares and submits; the answers are saved when all of them are there.
-    pub async fn start(&self, bulk: &Bulk, name: &str, input: Json, settings: RunSettings) -> Result<RunId> {
+    pub async fn start(
+        &self,
+        prompts: &Prompts,
+        name: &str,
+        input: Json,
+        settings: RunSettings,
+    ) -> Result<RunId> {
         let requests = self.get(name)?.prepare(&input).await?;
         if requests.is_empty() {
             return Err(Error::Invalid(format!("slice {name:?} has no requests for this input")));
         }
-        let mut submission = Submission::begin(bulk, settings).await?;
+        let mut submission = Submission::begin(prompts, settings).await?;
         let run = submission.id().clone();
         // Before the requests: a crash in between leaves a call-back that waits, and submitting again goes on.
         let callback = Callback { slice: name.to_owned(), run: run.as_str().to_owned(), input };
         let job = NewJob::new(KIND, Json::of(&callback)?)
-            .id(run.callback())
+            .id(run.job(CALLBACK))
             .queue(run.as_str())
             .max_crashes(CRASHES_MAX)
             // After the run's last word, and not beside it: nothing of the run is under way when it is consumed.
             .after_with(run.manifest(), OnFailure::Run)
             .retention(Retention::DeleteOnSuccess);
-        bulk.queue().enqueue(job).await?;
+        prompts.queue().enqueue(job).await?;
         for request in requests {
             submission.push(request).await?;
         }
         submission.finish().await
     }
 
-    async fn call_back(&self, bulk: &Bulk, context: &JobContext, callback: Callback) -> Result<Outcome> {
+    async fn call_back(
+        &self,
+        prompts: &Prompts,
+        context: &JobContext,
+        callback: Callback,
+    ) -> Result<Outcome> {
         let slice = match self.get(&callback.slice) {
             Ok(slice) => slice,
             // Another program may know it: retrying the job there goes on.
             Err(error) => return Ok(Outcome::Fail(JobError::new(Reason::Failure, error))),
         };
         let run = RunId::named(&callback.run);
-        if Run::find(bulk.queue(), &run).await?.is_none() {
+        if Run::find(prompts.queue(), &run).await?.is_none() {
             // Saved and consumed before: only this job's own end got lost.
             return Ok(Outcome::Done(Json::null()));
         }
-        let answers = answers(bulk, &run).await?;
+        let answers = answers(prompts, &run).await?;
         context.log(format!("{} answers for {}", answers.len(), callback.slice));
         slice.save(&callback.input, answers).await?;
-        super::manage::consume(bulk, &run).await?;
+        super::manage::remove(prompts, &run).await?;
         Ok(Outcome::Done(Json::null()))
     }
 }
 
 /// All answers of a run, in order.
-async fn answers(bulk: &Bulk, run: &RunId) -> Result<Vec<std::result::Result<RequestResult, String>>> {
+async fn answers(prompts: &Prompts, run: &RunId) -> Result<Vec<std::result::Result<RequestResult, String>>> {
     let mut answers = Vec::new();
     let mut after = 0;
     loop {
-        let page = bulk.queue().results(&run.process(), after, PAGE_MAX).await?;
+        let page = prompts.queue().results(&run.process(), after, PAGE_MAX).await?;
         for result in page.items {
             answers.push(match (result.state, result.result) {
                 (State::Succeeded, Some(value)) => Ok(value.to()?),

@@ -11,6 +11,7 @@ use longhaul_llm::wire::{anthropic, gemini};
 use longhaul_llm::{
     Answer, Answered, Ask, Billing, Call, ChatRequest, Class, Endpoint, Message, NanoUsd, Request, Role, Stop,
 };
+use longhaul_pipeline::Hold;
 use longhaul_queue::job::Wake;
 use longhaul_queue::limits::Limits;
 use longhaul_queue::retry::{Backoff, RetryPolicy};
@@ -20,8 +21,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tracing::debug;
 
-use super::gate::{self, Held, Holding};
-use super::{Bulk, LiveRun, Result, RunId, RunSettings};
+use super::gate::{self, Holding};
+use super::{LiveRun, Prompts, Result, RunId, RunSettings};
 
 /// The kind.
 pub const KIND: &str = "llm.request";
@@ -162,13 +163,13 @@ pub(super) fn options() -> KindOptions {
 }
 
 /// Runs one request.
-pub(super) async fn run(bulk: Bulk, context: JobContext, payload: RequestPayload) -> Result<Outcome> {
+pub(super) async fn run(prompts: Prompts, context: JobContext, payload: RequestPayload) -> Result<Outcome> {
     let mut tries: Tries = context.data()?.unwrap_or_default();
     if context.attempt() == 0 {
         // It has not failed yet, or was put back by hand since.
         (tries.overloaded, tries.network) = (0, 0);
     }
-    let live = bulk.live(&RunId::named(&payload.run)).await?;
+    let live = prompts.live(&RunId::named(&payload.run)).await?;
     let request = match payload.request(&live) {
         Ok(request) => request,
         Err(error) => return Ok(fail_with(&error)),
@@ -189,13 +190,13 @@ pub(super) async fn run(bulk: Bulk, context: JobContext, payload: RequestPayload
     // It gives up only while it waits its turn: what has been sent is paid for, and its answer is kept.
     let stop = context.cancelled();
     let answered = match tries.said.take() {
-        Some(Said { answer, cost_usd }) => bulk.llm().judge(ask, *answer, cost_usd, stop).await,
-        None => bulk.llm().ask(ask, stop).await,
+        Some(Said { answer, cost_usd }) => prompts.llm().judge(ask, *answer, cost_usd, stop).await,
+        None => prompts.llm().ask(ask, stop).await,
     };
     if answered.as_ref().is_ok_and(|answered| !answered.cached) {
-        gate::outage_ended(&bulk, &live).await?;
+        gate::outage_ended(&prompts, &live).await?;
     }
-    outcome(&context, &payload, (&live, &bulk), tries, answered)
+    outcome(&context, &payload, (&live, &prompts), tries, answered)
 }
 
 fn told(context: &JobContext) -> Result<Option<Told>> {
@@ -267,12 +268,12 @@ fn ask(context: &JobContext, live: &Arc<LiveRun>, request: Request) -> Ask {
 fn outcome(
     context: &JobContext,
     payload: &RequestPayload,
-    (live, bulk): (&LiveRun, &Bulk),
+    (live, prompts): (&LiveRun, &Prompts),
     mut tries: Tries,
     answered: longhaul_llm::Result<Answered>,
 ) -> Result<Outcome> {
     let error = match answered {
-        Ok(answered) => return done(context, result(payload, live, answered), bulk.queue().limits()),
+        Ok(answered) => return done(context, result(payload, live, answered), prompts.queue().limits()),
         Err(error) => error,
     };
     debug!(class = %error.class, status = error.status, "request not answered");
@@ -284,12 +285,12 @@ fn outcome(
     };
     let count_retry = || {
         for scope in gate::scopes(&live.id, &live.settings) {
-            bulk.llm().ledger().count(&scope, Event::Retried);
+            prompts.llm().ledger().count(&scope, Event::Retried);
         }
     };
-    let holding = Holding { bulk, live, context };
+    let holding = Holding { prompts, live, context };
     if let Some(probe_in) = error.outage {
-        let now = bulk.queue().clock().now();
+        let now = prompts.queue().clock().now();
         if error.class != Class::Unreachable {
             let since = *tries.unanswered_since.get_or_insert(now);
             if now.since(since) >= UNANSWERED_FOR_MAX {
@@ -319,9 +320,9 @@ fn outcome(
             Ok(Outcome::Continue { after: Some(after), data: Some(Json::of(&tries)?) })
         }
         Class::Stopped => Ok(Outcome::Continue { after: None, data: Some(Json::of(&tries)?) }),
-        Class::Budget => holding.hold(Held::Budget, &error.message, &tries),
-        Class::Auth => holding.hold(Held::Auth, &error.message, &tries),
-        Class::Quota => holding.hold(Held::Quota, &error.message, &tries),
+        Class::Budget => holding.hold(Hold::Budget, &error.message, &tries),
+        Class::Auth => holding.hold(Hold::Auth, &error.message, &tries),
+        Class::Quota => holding.hold(Hold::Quota, &error.message, &tries),
         Class::Overloaded
         | Class::Network
         | Class::ContextTooLong

@@ -1,28 +1,20 @@
-//! A run: its settings, its names in the queue, and how it is found again. A run is a process with a queue of its own;
-//! its settings are the payload of its `llm.run` job, which waits for the process and ends it with a summary. There is
-//! no other state: whoever opens the store knows all runs.
+//! A run of prompts: its settings, which are the payload of its manifest, and its name, which follows from them.
 
 use std::fmt;
 
 use longhaul_llm::cache::CacheMode;
 use longhaul_llm::{Class, CostRange, Endpoint, NanoUsd, Route};
-use longhaul_queue::store::{Filter, ListRequest, Page};
-use longhaul_queue::{Job, JobId, Json, NewJob, ProcessId, Queue, Timestamp};
+use longhaul_pipeline::run::{self, RunId, TAG};
+use longhaul_queue::store::{Filter, ListRequest};
+use longhaul_queue::{Job, Json, NewJob, Queue, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use sha2::{Digest, Sha256};
 
 use super::draft::Unfit;
-use super::{Error, Result};
-use longhaul_pipeline::numbered;
+use super::{ABOUT, Result};
 
 /// Kind of the job that holds a run's settings.
 pub const KIND: &str = "llm.run";
-/// Tag of those jobs, by which they are listed.
-pub const TAG: &str = "llm.run";
-
-/// Names of runs begin so.
-pub const RUN_PREFIX: &str = "run-";
 
 /// Jobs of runs ask others and wait: whatever kills their worker is not them. A machine that reboots again and again must not fail
 /// them, but one that runs out of memory at the same request each time must.
@@ -159,77 +151,21 @@ pub struct Source {
     pub form: String,
 }
 
-/// Name of a run: of its process and of its queue.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct RunId(String);
-
 /// Where the numbers of batches begin; requests are counted from 0.
-const FIRST_BATCH: u64 = 1 << 47;
-/// The number of the job that holds the settings.
-const MANIFEST: u64 = (1 << 48) - 1;
+pub(super) const FIRST_BATCH: u64 = 1 << 47;
+/// The number of the job that calls a slice back.
+pub const CALLBACK: u64 = (1 << 48) - 2;
 
-impl RunId {
+impl RunSettings {
     /// The run of these requests with these settings. How they are sent and what they may cost does not make another
     /// run: the same work is not to be paid for twice.
-    pub fn of(settings: &RunSettings) -> Self {
-        let RunSettings { profile, model, endpoint, defaults, schema, fallback_model, source, .. } = settings;
+    pub fn run_id(&self) -> RunId {
+        let Self { profile, model, endpoint, defaults, schema, fallback_model, source, .. } = self;
         let mut shape = serde_json::json!([profile, model, defaults, schema, fallback_model, source.sha256]);
         if let (false, Some(parts)) = (is_chat(endpoint), shape.as_array_mut()) {
             parts.push(endpoint.url().into());
         }
-        let digest = Sha256::digest(shape.to_string());
-        Self(format!("{RUN_PREFIX}{}", hex(&digest[..6])))
-    }
-
-    /// From its name.
-    pub fn named(name: impl Into<String>) -> Self {
-        Self(name.into())
-    }
-
-    /// The name.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// Its process.
-    pub fn process(&self) -> ProcessId {
-        ProcessId::new(self.0.clone())
-    }
-
-    /// The job of its `index`th request. Jobs that are enqueued again after a crash have the same ids, and so are
-    /// stored once.
-    pub fn request(&self, index: u64) -> JobId {
-        self.job(index)
-    }
-
-    /// Which request a job of this run is.
-    pub fn index_of(job: JobId) -> u64 {
-        numbered::number(job)
-    }
-
-    /// The job of its `number`th batch.
-    pub fn batch(&self, number: u64) -> JobId {
-        self.job(FIRST_BATCH + number)
-    }
-
-    /// The job that calls a slice back.
-    pub fn callback(&self) -> JobId {
-        self.job(MANIFEST - 1)
-    }
-
-    /// The job that holds its settings.
-    pub fn manifest(&self) -> JobId {
-        self.job(MANIFEST)
-    }
-
-    fn job(&self, number: u64) -> JobId {
-        numbered::job(&self.0, number)
-    }
-}
-
-impl fmt::Display for RunId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
+        RunId::derived(&ABOUT, &shape.to_string())
     }
 }
 
@@ -247,35 +183,31 @@ pub struct Run {
 impl Run {
     /// The run of this name.
     pub async fn find(queue: &Queue, id: &RunId) -> Result<Option<Self>> {
-        let Some(detail) = queue.store().get(vec![id.manifest()]).await?.pop() else { return Ok(None) };
-        let settings = detail.payload.to()?;
-        Ok(Some(Self { id: id.clone(), settings, job: detail.job }))
+        longhaul_pipeline::Run::find(queue, id).await?.map(Self::read).transpose()
     }
 
     /// The run of this name, which must exist.
     pub async fn get(queue: &Queue, id: &RunId) -> Result<Self> {
-        Self::find(queue, id).await?.ok_or_else(|| Error::NoRun(id.to_string()))
+        Self::read(longhaul_pipeline::Run::get(queue, id).await?)
     }
 
-    /// Runs, newest first.
-    pub async fn list(queue: &Queue, cursor: Option<i64>, limit: usize) -> Result<Page<Job>> {
-        let filter = Filter { tag: Some(TAG.to_owned()), ..Filter::default() };
-        Ok(queue.list(ListRequest { filter, newest_first: true, cursor, limit }).await?)
+    /// A run with its settings read.
+    pub fn read(run: longhaul_pipeline::Run) -> Result<Self> {
+        Ok(Self { settings: run.settings.to()?, id: run.id, job: run.job })
+    }
+
+    /// Runs of prompts, newest first.
+    pub(super) async fn list(queue: &Queue, limit: usize) -> Result<Vec<Job>> {
+        let filter = Filter { tag: Some(TAG.to_owned()), kind: Some(KIND.to_owned()), ..Filter::default() };
+        Ok(queue.list(ListRequest { filter, newest_first: true, cursor: None, limit }).await?.items)
     }
 }
 
 /// The job that holds a run's settings and ends it.
 pub(super) fn manifest(id: &RunId, settings: &RunSettings) -> Result<NewJob> {
-    let mut job = NewJob::new(KIND, Json::of(settings)?)
-        .id(id.manifest())
-        .queue(id.as_str())
-        .process(id.process())
-        .after_process(id.process())
-        .max_crashes(CRASHES_MAX)
-        .tag(TAG);
-    job.helper = true;
+    let title = settings.source.name.clone();
+    let mut job = run::manifest(&ABOUT, id, Json::of(settings)?, title).max_crashes(CRASHES_MAX);
     job.options.tags.extend(settings.tags.iter().cloned());
-    job.options.title = Some(settings.source.name.clone());
     Ok(job)
 }
 

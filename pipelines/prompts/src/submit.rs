@@ -10,8 +10,9 @@ use serde_json::Value;
 use super::batch::{self, BatchPayload};
 use super::plan::{Chunk, Load};
 use super::request::{self, RequestPayload};
-use super::run::{self, Mode, Run, RunId, RunSettings};
-use super::{Bulk, Error, Result};
+use super::run::{self, Mode, Run, RunSettings};
+use super::{Error, Prompts, Result};
+use longhaul_pipeline::RunId;
 
 /// Requests stored in one transaction in sync mode.
 const PAGE: usize = 2_000;
@@ -33,7 +34,7 @@ pub struct NewRequest {
 
 /// A run while its requests are stored.
 pub struct Submission {
-    bulk: Bulk,
+    prompts: Prompts,
     id: RunId,
     settings: Arc<RunSettings>,
     next: u64,
@@ -49,32 +50,32 @@ pub struct Submission {
 
 impl Submission {
     /// Begins a run, or goes on with one of the same input and settings.
-    pub async fn begin(bulk: &Bulk, settings: RunSettings) -> Result<Self> {
-        Self::begin_as(bulk, RunId::of(&settings), settings).await
+    pub async fn begin(prompts: &Prompts, settings: RunSettings) -> Result<Self> {
+        Self::begin_as(prompts, settings.run_id(), settings).await
     }
 
     /// Begins or goes on with a run under a name that the caller can find again, and that begins with
-    /// [`run::RUN_PREFIX`].
-    pub async fn begin_as(bulk: &Bulk, id: RunId, settings: RunSettings) -> Result<Self> {
-        let route = bulk.llm().route(&settings.profile, &settings.model).await?;
+    /// the prefix of this pipeline.
+    pub async fn begin_as(prompts: &Prompts, id: RunId, settings: RunSettings) -> Result<Self> {
+        let route = prompts.llm().route(&settings.profile, &settings.model).await?;
         settings.check(&route)?;
-        let found = Run::find(bulk.queue(), &id).await?;
+        let found = Run::find(prompts.queue(), &id).await?;
         let resumed = found.is_some();
         let (settings, trace) = match found {
             // It goes on as it began: which batch a request belongs to must not change.
             Some(run) => (run.settings, run.job.options.trace),
             None => {
-                let trace = Some(bulk.trace());
+                let trace = Some(prompts.trace());
                 let mut manifest = run::manifest(&id, &settings)?;
                 manifest.options.trace.clone_from(&trace);
-                bulk.queue().open_process(id.process()).await?;
-                bulk.queue().enqueue(manifest).await?;
+                prompts.queue().open_process(id.process()).await?;
+                prompts.queue().enqueue(manifest).await?;
                 (settings, trace)
             }
         };
         let chunk = Chunk::new(route.batch_limits(settings.endpoint));
         Ok(Self {
-            bulk: bulk.clone(),
+            prompts: prompts.clone(),
             id,
             settings: Arc::new(settings),
             next: 0,
@@ -105,7 +106,7 @@ impl Submission {
 
     /// Whether all requests of a resumed run are stored, so that none needs to be handed in again.
     pub async fn is_complete(&self) -> Result<bool> {
-        let info = self.bulk.queue().store().process(self.id.process()).await?;
+        let info = self.prompts.queue().store().process(self.id.process()).await?;
         Ok(self.resumed && info.is_some_and(|info| info.sealed))
     }
 
@@ -135,7 +136,7 @@ impl Submission {
         let payload = Json::of(&payload)?;
         self.page_bytes += payload.len();
         let job = NewJob::new(request::KIND, payload)
-            .id(self.id.request(self.next))
+            .id(self.id.job(self.next))
             .queue(self.id.as_str())
             .process(self.id.process())
             .max_crashes(run::CRASHES_MAX);
@@ -165,7 +166,7 @@ impl Submission {
         if self.next == 0 {
             return Err(Error::Invalid("a run needs at least one request".to_owned()));
         }
-        self.bulk.queue().seal(self.id.process()).await?;
+        self.prompts.queue().seal(self.id.process()).await?;
         Ok(self.id)
     }
 
@@ -196,11 +197,11 @@ impl Submission {
         for job in &mut jobs {
             job.options.trace.clone_from(&self.trace);
         }
-        self.bulk.queue().enqueue_many(jobs).await?;
+        self.prompts.queue().enqueue_many(jobs).await?;
         Ok(())
     }
 
     async fn is_stored(&self, index: u64) -> Result<bool> {
-        Ok(!self.bulk.queue().store().get(vec![self.id.request(index)]).await?.is_empty())
+        Ok(!self.prompts.queue().store().get(vec![self.id.job(index)]).await?.is_empty())
     }
 }

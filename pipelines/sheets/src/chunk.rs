@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use longhaul_pipeline::RunId;
+use longhaul_pipeline::run::hold::{self, HeldRun, Hold};
 use longhaul_queue::retry::{Backoff, RetryPolicy};
 use longhaul_queue::state::{JobError, OnTimeout, Park, Reason};
 use longhaul_queue::{JobContext, Json, KindOptions, NewJob, Outcome, Timestamp};
@@ -12,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use super::live::LiveSheet;
 use super::pipeline::{self, Stop};
 use super::producer::Wanted;
-use super::sheet::{CRASHES_MAX, OUTAGE, SheetId};
+use super::sheet::CRASHES_MAX;
 use super::tables::Chunk;
 use super::writer::Ended;
-use super::{Error, Result, Scoring};
+use super::{Error, Result, Sheets};
 
 /// The kind.
 pub const KIND: &str = "score.chunk";
@@ -55,7 +57,7 @@ pub(super) fn options() -> KindOptions {
 }
 
 /// The job of a chunk. `retries` is how often it is run again: 3 means four runs.
-pub(super) fn new_job(id: &SheetId, chunk: &Chunk, retries: u32) -> Result<NewJob> {
+pub(super) fn new_job(id: &RunId, chunk: &Chunk, retries: u32) -> Result<NewJob> {
     let payload = ChunkPayload {
         sheet: id.as_str().to_owned(),
         chunk: chunk.chunk,
@@ -63,7 +65,7 @@ pub(super) fn new_job(id: &SheetId, chunk: &Chunk, retries: u32) -> Result<NewJo
         row_end: chunk.last_row + 1,
     };
     let mut job = NewJob::new(KIND, Json::of(&payload)?)
-        .id(id.chunk(chunk.chunk))
+        .id(id.job(chunk.chunk))
         .queue(id.as_str())
         .process(id.process())
         .max_attempts(retries + 1)
@@ -73,19 +75,19 @@ pub(super) fn new_job(id: &SheetId, chunk: &Chunk, retries: u32) -> Result<NewJo
 }
 
 /// Runs a chunk.
-pub(super) async fn run(scoring: Scoring, context: JobContext, payload: ChunkPayload) -> Result<Outcome> {
-    let sheet = scoring.live(&payload.sheet).await?;
-    let chunk = scoring.chunk(&sheet.stored, payload.chunk).await?;
+pub(super) async fn run(sheets: Sheets, context: JobContext, payload: ChunkPayload) -> Result<Outcome> {
+    let sheet = sheets.live(&payload.sheet).await?;
+    let chunk = sheets.chunk(&sheet.stored, payload.chunk).await?;
     let share_max = sheet.stored.settings.work.failed_share_max;
     let too_many = |chunk: &Chunk| chunk.failed_more_than(share_max);
     // One that failed for its units was put back for them.
     let failed = context.attempt() > 0 || too_many(&chunk);
     let (ended, stop) =
-        pipeline::run(&scoring, &context, Arc::clone(&sheet), Wanted::Chunk { chunk, failed }).await?;
+        pipeline::run(&sheets, &context, Arc::clone(&sheet), Wanted::Chunk { chunk, failed }).await?;
     if let Some(stop) = stop {
-        return stopped(&scoring, &sheet, unanswered_since(&context, ended), stop);
+        return stopped((&sheets, &context), &sheet, unanswered_since(&context, ended), stop);
     }
-    let chunk = scoring.chunk(&sheet.stored, payload.chunk).await?;
+    let chunk = sheets.chunk(&sheet.stored, payload.chunk).await?;
     if too_many(&chunk) {
         return Ok(retry(&format!("{} of {} units failed{}", chunk.failed, chunk.units, of_them(ended))));
     }
@@ -101,26 +103,26 @@ fn of_them(ended: Ended) -> String {
 
 /// The answer of a job whose work was stopped.
 pub(super) fn stopped(
-    scoring: &Scoring,
+    held: (&Sheets, &JobContext),
     sheet: &LiveSheet,
     unanswered_since: Option<Timestamp>,
     stop: Stop,
 ) -> Result<Outcome> {
-    let id = &SheetId::named(&sheet.stored.id);
+    let (sheets, id) = (held.0, &RunId::named(&sheet.stored.id));
     match stop {
         Stop::Told => Ok(Outcome::Continue { after: None, data: None }),
-        Stop::Budget(why) => hold(id, "budget", &why),
-        Stop::Auth(why) => hold(id, "auth", &why),
-        Stop::Quota(why) => hold(id, "quota", &why),
+        Stop::Budget(why) => hold(held, id, Hold::Budget, &why),
+        Stop::Auth(why) => hold(held, id, Hold::Auth, &why),
+        Stop::Quota(why) => hold(held, id, Hold::Quota, &why),
         Stop::Outage { why, probe_in } => {
             sheet.in_outage.store(true, Ordering::Release);
-            let now = scoring.queue().clock().now();
-            let key = id.hold_key(OUTAGE);
+            let now = sheets.queue().clock().now();
+            let key = Hold::Outage.key(id);
             let park = Park { key, until: Some(now + probe_in), on_timeout: OnTimeout::Resume };
-            let note = HeldNote { held: why, unanswered_since: Some(unanswered_since.unwrap_or(now)) };
-            Ok(Outcome::Park { park, data: Some(Json::of(&note)?) })
+            let waits = Waits { unanswered_since: Some(unanswered_since.unwrap_or(now)) };
+            Ok(hold::outcome_at(park, &why, &waits)?)
         }
-        Stop::Refused(why) => hold(id, "sink", &why),
+        Stop::Refused(why) => hold(held, id, Hold::Sink, &why),
         Stop::Sink(why) => Ok(retry(&format!("the sheet could not be written: {why}"))),
         Stop::Store(why) => Err(Error::Table(why)),
         Stop::Broken(why) => Ok(retry(&why)),
@@ -132,16 +134,16 @@ fn retry(why: &str) -> Outcome {
 }
 
 /// What stops all of a sheet holds its jobs instead of failing them one by one; `resume` lets them go on.
-fn hold(id: &SheetId, reason: &str, why: &str) -> Result<Outcome> {
-    let park = Park { key: id.hold_key(reason), until: None, on_timeout: Default::default() };
-    let note = HeldNote { held: why.to_owned(), unanswered_since: None };
-    Ok(Outcome::Park { park, data: Some(Json::of(&note)?) })
+fn hold((sheets, context): (&Sheets, &JobContext), id: &RunId, hold: Hold, why: &str) -> Result<Outcome> {
+    let held = HeldRun { run: id, hold, opening: hold::opening(context) };
+    sheets.inner.listener.held(context, &held, sheets.queue().clock().now());
+    Ok(hold.outcome(id, why, &Waits::default())?)
 }
 
 /// Since when a job waits for the end of an outage; anew, if units were answered in this run.
 pub(super) fn unanswered_since(context: &JobContext, ended: Ended) -> Option<Timestamp> {
-    let note = context.data::<HeldNote>().ok().flatten().filter(|_| ended.scored == 0);
-    note.and_then(|note| note.unanswered_since)
+    let waits = context.data::<Waits>().ok().flatten().filter(|_| ended.scored == 0);
+    waits.and_then(|waits| waits.unanswered_since)
 }
 
 /// Whether a job waited for the end of an outage for so long that its units are taken for the cause.
@@ -150,12 +152,10 @@ pub(super) fn is_unanswered_for_long(context: &JobContext) -> bool {
     since.zip(now).is_some_and(|(since, now)| now.since(since) >= UNANSWERED_FOR_MAX)
 }
 
-/// What a held job remembers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct HeldNote {
-    /// What happened, for people.
-    pub(super) held: String,
+/// What a held job remembers beside the reason.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Waits {
     /// In an outage: since when nothing was answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) unanswered_since: Option<Timestamp>,
+    unanswered_since: Option<Timestamp>,
 }

@@ -12,7 +12,7 @@ use super::prompt::Prompt;
 use super::scheduler;
 use super::settings::{Mode, SheetSettings};
 use super::tables::StoredSheet;
-use super::{Result, Scoring};
+use super::{Result, Sheets};
 use longhaul_pipeline::expected::{self, INPUT_SPREAD};
 
 /// Tokens of an answer: around all scores, for each score, for each reason, for each field of a schema. Digits, points and
@@ -106,9 +106,9 @@ struct OutputTokens {
 }
 
 /// Estimates a sheet by reading its table; nothing is kept and nothing is sent.
-pub async fn estimate(scoring: &Scoring, settings: &SheetSettings) -> Result<Estimate> {
-    let (plan, mut table) = scheduler::preview(scoring, settings).await?;
-    let route = scoring.inner.llm.route(&settings.model.profile, &settings.model.model).await?;
+pub async fn estimate(sheets: &Sheets, settings: &SheetSettings) -> Result<Estimate> {
+    let (plan, mut table) = scheduler::preview(sheets, settings).await?;
+    let route = sheets.inner.llm.route(&settings.model.profile, &settings.model.model).await?;
     let sheet = StoredSheet::unmade(settings.clone(), plan);
     let prompt = Prompt::of(&sheet);
     let priced = route.price().map(|_| NanoUsd::ZERO);
@@ -146,7 +146,7 @@ pub async fn estimate(scoring: &Scoring, settings: &SheetSettings) -> Result<Est
         }
     }
     if let (Some(raw @ NanoUsd(1..)), Some((part, calls))) =
-        (estimate.raw_cost_usd, measured(scoring, settings).await?)
+        (estimate.raw_cost_usd, measured(sheets, settings).await?)
     {
         estimate.cost_usd = Some(raw.scaled(part));
         estimate.cost_max_usd = estimate.cost_usd;
@@ -156,7 +156,7 @@ pub async fn estimate(scoring: &Scoring, settings: &SheetSettings) -> Result<Est
 }
 
 /// What the newest sheet that was asked the same has cost, in parts of what it was estimated at, and by how many calls.
-async fn measured(scoring: &Scoring, settings: &SheetSettings) -> Result<Option<(f64, u64)>> {
+async fn measured(sheets: &Sheets, settings: &SheetSettings) -> Result<Option<(f64, u64)>> {
     let same = |other: &SheetSettings| {
         (&other.model, &other.mode, &other.categories, &other.instructions, other.work.block_categories)
             == (
@@ -168,11 +168,10 @@ async fn measured(scoring: &Scoring, settings: &SheetSettings) -> Result<Option<
             )
     };
     for sheet in
-        scoring.inner.tables.list(SHEETS_LOOKED_AT).await?.iter().filter(|sheet| same(&sheet.settings))
+        sheets.inner.tables.list(SHEETS_LOOKED_AT).await?.iter().filter(|sheet| same(&sheet.settings))
     {
-        let totals = scoring.inner.tables.totals(sheet.seq).await?;
-        let spent =
-            scoring.inner.llm.ledger().totals(&Scope::run(&sheet.id)).await.map_err(LlmError::from)?;
+        let totals = sheets.inner.tables.totals(sheet.seq).await?;
+        let spent = sheets.inner.llm.ledger().totals(&Scope::run(&sheet.id)).await.map_err(LlmError::from)?;
         let whole = totals.units > 0 && totals.cached == 0 && totals.written == totals.units;
         if let (true, 0, Some(NanoUsd(estimated @ 1..))) =
             (whole, spent.unpriced_calls, sheet.settings.raw_estimate_usd)

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use longhaul_pipeline::{Run, RunId, Status};
 use longhaul_queue::state::{JobError, Reason};
 use longhaul_queue::{JobContext, Json, KindOptions, Outcome};
 use longhaul_stores::sqlite::DbError;
@@ -15,10 +16,8 @@ use super::pipeline::{self, Stop};
 use super::places::{Exported, Filled, FilledRow};
 use super::producer::Wanted;
 use super::settings::Target;
-use super::sheet::SheetId;
-use super::status::UnitCounts;
 use super::tables::{AnsweredUnit, StoredSheet, Tables};
-use super::{Error, Result, Scoring, chunk, files};
+use super::{Error, Result, Sheets, chunk, files};
 
 /// The kind.
 pub const KIND: &str = "score.sheet";
@@ -51,21 +50,21 @@ pub(super) fn options() -> KindOptions {
 }
 
 /// Ends a sheet. Its last word is what became of it; one with blanks fails, so that it can be tried again.
-pub(super) async fn run(scoring: Scoring, context: JobContext, payload: FinishPayload) -> Result<Outcome> {
-    let id = SheetId::named(&payload.sheet);
-    let process = scoring.inner.queue.process(&id.process()).await?;
+pub(super) async fn run(sheets: Sheets, context: JobContext, payload: FinishPayload) -> Result<Outcome> {
+    let id = RunId::named(&payload.sheet);
+    let process = sheets.inner.queue.process(&id.process()).await?;
     if process.unfinished() > 0 {
         return Ok(Outcome::Continue { after: Some(CHUNKS_WAIT), data: None });
     }
     // Where the scores go, and how often blanks are gone over, may have been said anew since somebody read it.
-    scoring.forget(&id);
-    let sheet = scoring.live(&payload.sheet).await?;
+    sheets.forget(&id);
+    let sheet = sheets.live(&payload.sheet).await?;
     let mut done: Done = context.data()?.unwrap_or_default();
     loop {
-        let totals = scoring.inner.tables.totals(sheet.stored.seq).await?;
+        let totals = sheets.inner.tables.totals(sheet.stored.seq).await?;
         let fill_chunk = sheet.stored.fill_chunk;
         let failed = match fill_chunk {
-            Some(chunk) => scoring.chunk(&sheet.stored, chunk).await?.failed,
+            Some(chunk) => sheets.chunk(&sheet.stored, chunk).await?.failed,
             None => totals.failed,
         };
         let blanks = failed > 0 && done.rounds < sheet.stored.settings.work.fill_rounds;
@@ -73,42 +72,52 @@ pub(super) async fn run(scoring: Scoring, context: JobContext, payload: FinishPa
             break;
         }
         let wanted = if blanks { Wanted::Failed { chunk: fill_chunk } } else { Wanted::Nothing };
-        let (ended, stop) = pipeline::run(&scoring, &context, Arc::clone(&sheet), wanted).await?;
+        let (ended, stop) = pipeline::run(&sheets, &context, Arc::clone(&sheet), wanted).await?;
         if blanks && matches!(stop, None | Some(Stop::Sink(_))) {
             info!(sheet = %id, round = done.rounds + 1, ?ended, "went over blanks");
             done.rounds += 1;
             context.save(&done).await?;
         }
         if let Some(stop) = stop {
-            return chunk::stopped(&scoring, &sheet, chunk::unanswered_since(&context, ended), stop);
+            return chunk::stopped(
+                (&sheets, &context),
+                &sheet,
+                chunk::unanswered_since(&context, ended),
+                stop,
+            );
         }
-        let left = scoring.inner.tables.totals(sheet.stored.seq).await?.scored;
+        let left = sheets.inner.tables.totals(sheet.stored.seq).await?.scored;
         if !blanks && left >= totals.scored {
             return Err(Error::Table(format!("{left} answers wait to be written, and none of them can be")));
         }
     }
-    let exported = export(&scoring, &sheet.stored).await?;
-    scoring.inner.tables.set_exported(sheet.stored.seq, Some(exported)).await?;
-    scoring.forget(&id);
-    let totals = scoring.inner.tables.totals(sheet.stored.seq).await?;
+    let exported = export(&sheets, &sheet.stored).await?;
+    sheets.inner.tables.set_exported(sheet.stored.seq, Some(exported)).await?;
+    sheets.forget(&id);
+    let totals = sheets.inner.tables.totals(sheet.stored.seq).await?;
     let open = totals.units - totals.settled().min(totals.units);
-    if totals.failed + open > 0 {
-        let why = format!(
-            "{} of {} units are blank: {} failed, {open} are of chunks that failed",
-            totals.failed + open,
-            totals.units,
-            totals.failed
-        );
-        return Ok(Outcome::Fail(JobError::new(Reason::Failure, why)));
-    }
-    Ok(Outcome::Done(Json::of(&UnitCounts::of(&totals))?))
+    let blank = totals.failed + open;
+    let ended = match blank {
+        0 => None,
+        _ => Some(format!(
+            "{blank} of {} units are blank: {} failed, {open} are of chunks that failed",
+            totals.units, totals.failed
+        )),
+    };
+    let status = Status::of(&sheets, &Run::get(&sheets.inner.queue, &id).await?).await?;
+    let status = status.ended(ended.as_deref());
+    sheets.inner.listener.ended(&context, &status, sheets.inner.queue.clock().now());
+    Ok(match ended {
+        Some(why) => Outcome::Fail(JobError::new(Reason::Failure, why)),
+        None => Outcome::Done(Json::of(&status)?),
+    })
 }
 
 /// Writes the file of a sheet with all that is known so far; nothing for one whose scores go elsewhere.
-pub(super) async fn export(scoring: &Scoring, sheet: &StoredSheet) -> Result<Exported> {
+pub(super) async fn export(sheets: &Sheets, sheet: &StoredSheet) -> Result<Exported> {
     let Target::File { path, format } = sheet.settings.target.clone() else { return Ok(Exported::default()) };
     let sheet = sheet.clone();
-    let read = scoring.inner.tables.db().read(move |connection| {
+    let read = sheets.inner.tables.db().read(move |connection| {
         let mut filled = StoredCells::new(connection, &sheet);
         let settings = &sheet.settings;
         let job = files::Export {
@@ -126,13 +135,13 @@ pub(super) async fn export(scoring: &Scoring, sheet: &StoredSheet) -> Result<Exp
 
 /// Rows with their scores, from a row on.
 pub(super) async fn rows(
-    scoring: &Scoring,
+    sheets: &Sheets,
     sheet: &StoredSheet,
     first: u64,
     limit: u64,
 ) -> Result<Vec<(u64, FilledRow)>> {
     let sheet = sheet.clone();
-    let read = scoring.inner.tables.db().read(move |connection| {
+    let read = sheets.inner.tables.db().read(move |connection| {
         let texts = Tables::texts_from(connection, sheet.seq, first, limit)?;
         let mut filled = StoredCells::new(connection, &sheet);
         let rows = texts.into_iter().filter_map(|row| Some((row, filled.row(row).transpose()?)));

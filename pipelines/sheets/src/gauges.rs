@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use longhaul_pipeline::pipeline::Metric;
+
 /// A number that changes.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicU64);
@@ -55,6 +57,55 @@ impl Drop for Rest {
         for gauge in [invoke_queue, invoking, validation_queue, writer_queue, writer_lag_ms] {
             gauge.set(0);
         }
+    }
+}
+
+impl Gauges {
+    /// As figures for `/metrics`.
+    pub(super) fn metrics(&self) -> Vec<Metric> {
+        let gauge = |name, help, label, gauge: &Gauge| Metric {
+            name,
+            help,
+            counts: false,
+            label,
+            value: gauge.get() as f64,
+        };
+        let waiting = |stage, of| {
+            gauge(
+                "score_queue_units",
+                "Units of sheets that wait before a stage.",
+                Some(("stage", stage)),
+                of,
+            )
+        };
+        let count = |name, help, label, of| Metric { counts: true, ..gauge(name, help, label, of) };
+        let asked = |result, of| {
+            let help = "Units of sheets answered from their cache, and not.";
+            count("score_cache_requests_total", help, Some(("result", result)), of)
+        };
+        let help = "How long the oldest answer waits for the sink.";
+        let lag = gauge("score_writer_lag_seconds", help, None, &self.writer_lag_ms);
+        vec![
+            waiting("invoke", &self.invoke_queue),
+            waiting("validation", &self.validation_queue),
+            waiting("writer", &self.writer_queue),
+            gauge("score_invoking_units", "Units of sheets being asked.", None, &self.invoking),
+            Metric { value: lag.value / 1_000.0, ..lag },
+            asked("hit", &self.cache_hits),
+            asked("miss", &self.cache_misses),
+            count(
+                "score_cache_written_total",
+                "Answers that sheets wrote to their cache.",
+                None,
+                &self.cache_written,
+            ),
+            count(
+                "score_cache_expired_total",
+                "Units of sheets whose answer in the cache was too old.",
+                None,
+                &self.cache_expired,
+            ),
+        ]
     }
 }
 

@@ -120,7 +120,7 @@ async fn ask(shared: Arc<Shared>, mut unit: Unit) -> Asked {
     let sheet = &shared.sheet;
     // The fallback's turn has just come: its cache was not looked at before.
     if unit.fallback && unit.tries == 0 && sheet.stored.settings.cache == CacheMode::Auto {
-        match sheet.cached(&shared.scoring, &unit).await {
+        match sheet.cached(&shared.sheets, &unit).await {
             Ok(Some(cells)) => {
                 let end = End::Scored { cells, by: sheet.answered_by(&unit), cached: true, key: None };
                 return Asked::Through(Settled { unit, end });
@@ -149,9 +149,9 @@ async fn ask(shared: Arc<Shared>, mut unit: Unit) -> Asked {
         run: Arc::clone(&sheet.name),
         urgency: Urgency::Bulk,
     };
-    match shared.scoring.inner.llm.ask(ask, shared.stop.reached()).await {
+    match shared.sheets.inner.llm.ask(ask, shared.stop.reached()).await {
         Ok(answered) => {
-            manage::outage_ended(&shared.scoring, sheet).await;
+            manage::outage_ended(&shared.sheets, sheet).await;
             unit.refusals = 0;
             unit.paid(answered.cost);
             Asked::Answered(Answered { unit, answer: Box::new(answered.answer) })
@@ -200,7 +200,7 @@ fn failed(shared: &Shared, mut unit: Unit, mut error: LlmError) -> Asked {
     // One that answered, if only in another shape, needs no rest.
     let rests = matches!(error.class, Class::Network | Class::Overloaded);
     for scope in &shared.sheet.scopes {
-        shared.scoring.inner.llm.ledger().count(scope, Event::Retried);
+        shared.sheets.inner.llm.ledger().count(scope, Event::Retried);
     }
     match shared.try_again(unit, hopeless) {
         Ok(unit) if rests && unit.tries > 0 => {

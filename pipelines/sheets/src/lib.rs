@@ -1,4 +1,4 @@
-//! Scoring: a table of texts and a list of categories go in, every cell gets its score.
+//! Sheets: a table of texts and a list of categories go in, every cell gets its score.
 //!
 //! **Kinds.** `score.chunk` scores some hundred rows; its result says how it went. `score.sheet` holds the sheet's settings, waits for
 //! all chunks, fills what is still blank and writes the file.
@@ -22,8 +22,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use longhaul_llm::Llm;
+use longhaul_pipeline::pipeline::{About, Listener, Metric, Part, Pipeline, Results, Retry};
+use longhaul_pipeline::{Run, RunId, Standing};
 use longhaul_queue::{Queue, Worker};
 use longhaul_stores::sqlite::Db;
+use serde_json::Value;
 
 pub mod chunk;
 pub mod estimate;
@@ -51,14 +54,17 @@ mod writer;
 pub use layout::{Layout, Plan};
 pub use scheduler::ChunkScheduler;
 pub use settings::SheetSettings;
-pub use sheet::SheetId;
-pub use status::Status;
+pub use status::Details;
 
 use gauges::Gauges;
 use live::LiveSheet;
 use places::{Pages, Sink};
 use settings::GoogleSheet;
 use tables::{Chunk, StoredSheet, Tables};
+
+/// The names of this pipeline.
+pub const ABOUT: About =
+    About { name: "sheets", prefix: "sheet-", kind_prefix: "score.", manifest: finish::KIND, unit: "unit" };
 
 /// What is missing where no account was named.
 const NO_KEY: &str = "no key for Google Sheets is set: name the key file of a service account in google.key_file, or with --google-key";
@@ -75,9 +81,9 @@ pub enum Error {
     /// The models' side refused.
     #[error(transparent)]
     Llm(#[from] longhaul_llm::Error),
-    /// There is no sheet of this name.
-    #[error("there is no sheet {0}: it was never made, or was removed")]
-    NoSheet(String),
+    /// There is no run of this name.
+    #[error("there is no run {0}: it was never started, or was removed")]
+    NoRun(String),
     /// The caller's mistake.
     #[error("{0}")]
     Invalid(String),
@@ -95,7 +101,32 @@ impl From<longhaul_pipeline::table_files::TableError> for Error {
     }
 }
 
-/// A result of this slice.
+impl From<longhaul_pipeline::Error> for Error {
+    fn from(error: longhaul_pipeline::Error) -> Self {
+        match error {
+            longhaul_pipeline::Error::Queue(error) => Self::Queue(error),
+            longhaul_pipeline::Error::Llm(error) => Self::Llm(error),
+            longhaul_pipeline::Error::NoRun(name) => Self::NoRun(name),
+            longhaul_pipeline::Error::Invalid(text) => Self::Invalid(text),
+            longhaul_pipeline::Error::Place(text) => Self::Table(text),
+        }
+    }
+}
+
+impl From<Error> for longhaul_pipeline::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Queue(error) => Self::Queue(error),
+            Error::Llm(error) => Self::Llm(error),
+            Error::NoRun(name) => Self::NoRun(name),
+            Error::Invalid(text) => Self::Invalid(text),
+            Error::Table(text) => Self::Place(text),
+            Error::Sink(error) => Self::Place(error.to_string()),
+        }
+    }
+}
+
+/// A result of this pipeline.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Where sheets that are not files are. The binary knows how to get in.
@@ -120,10 +151,24 @@ impl Places for () {
     }
 }
 
-/// The slice: what its handlers share. Cheap to clone.
+/// The pipeline: what its handlers share. Cheap to clone.
 #[derive(Clone)]
-pub struct Scoring {
+pub struct Sheets {
     inner: Arc<Inner>,
+}
+
+/// What is given to the pipeline from outside.
+pub struct Parts {
+    /// Where sheets that are not files are.
+    pub places: Arc<dyn Places>,
+    /// Hears of ends and holds.
+    pub listener: Arc<dyn Listener>,
+}
+
+impl Default for Parts {
+    fn default() -> Self {
+        Self { places: Arc::new(()), listener: Arc::new(()) }
+    }
 }
 
 struct Inner {
@@ -132,16 +177,18 @@ struct Inner {
     tables: Tables,
     places: Arc<dyn Places>,
     gauges: Arc<Gauges>,
+    listener: Arc<dyn Listener>,
     /// Sheets by name, read once. What may be said anew, where scores go and how often blanks are gone over, is read again at the end.
     live: Mutex<HashMap<String, Arc<LiveSheet>>>,
 }
 
-impl Scoring {
-    /// The slice on a queue, the models and the data store.
-    pub async fn open(queue: Queue, llm: Llm, data: Db, places: Arc<dyn Places>) -> Result<Self> {
+impl Sheets {
+    /// The pipeline on a queue, the models and the data store.
+    pub async fn open(queue: Queue, llm: Llm, data: Db, parts: Parts) -> Result<Self> {
         let tables = Tables::open(data).await?;
         let (gauges, live) = (Arc::default(), Mutex::default());
-        Ok(Self { inner: Arc::new(Inner { queue, llm, tables, places, gauges, live }) })
+        let Parts { places, listener } = parts;
+        Ok(Self { inner: Arc::new(Inner { queue, llm, tables, places, gauges, listener, live }) })
     }
 
     /// The queue.
@@ -164,18 +211,6 @@ impl Scoring {
         &self.inner.gauges
     }
 
-    /// Registers the handlers of this slice.
-    pub fn register(&self, worker: &mut Worker) {
-        let scoring = self.clone();
-        worker.handle_with(chunk::KIND, chunk::options(), move |context, payload| {
-            chunk::run(scoring.clone(), context, payload)
-        });
-        let scoring = self.clone();
-        worker.handle_with(finish::KIND, finish::options(), move |context, payload| {
-            finish::run(scoring.clone(), context, payload)
-        });
-    }
-
     /// A sheet with what it needs to work.
     async fn live(&self, id: &str) -> Result<Arc<LiveSheet>> {
         if let Some(live) = self.known().get(id) {
@@ -190,7 +225,7 @@ impl Scoring {
         Ok(Arc::clone(known.entry(id.to_owned()).or_insert(live)))
     }
 
-    fn forget(&self, id: &SheetId) {
+    fn forget(&self, id: &RunId) {
         self.known().remove(id.as_str());
     }
 
@@ -200,6 +235,70 @@ impl Scoring {
 
     async fn chunk(&self, sheet: &StoredSheet, number: u64) -> Result<Chunk> {
         let found = self.inner.tables.chunks(sheet.seq, number, 1).await?.pop();
-        found.filter(|chunk| chunk.chunk == number).ok_or_else(|| Error::NoSheet(sheet.id.clone()))
+        found.filter(|chunk| chunk.chunk == number).ok_or_else(|| Error::NoRun(sheet.id.clone()))
+    }
+}
+
+#[async_trait]
+impl Pipeline for Sheets {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn register(&self, worker: &mut Worker) {
+        let sheets = self.clone();
+        worker.handle_with(chunk::KIND, chunk::options(), move |context, payload| {
+            chunk::run(sheets.clone(), context, payload)
+        });
+        let sheets = self.clone();
+        worker.handle_with(finish::KIND, finish::options(), move |context, payload| {
+            finish::run(sheets.clone(), context, payload)
+        });
+    }
+
+    fn queue(&self) -> &Queue {
+        &self.inner.queue
+    }
+
+    fn llm(&self) -> Option<&Llm> {
+        Some(&self.inner.llm)
+    }
+
+    async fn standing(&self, run: &Run) -> longhaul_pipeline::Result<Standing> {
+        Ok(status::standing(self, run).await?)
+    }
+
+    async fn cancel(&self, run: &Run) -> longhaul_pipeline::Result<u64> {
+        Ok(manage::cancel(self, &run.id).await?)
+    }
+
+    async fn resume(&self, run: &Run) -> longhaul_pipeline::Result<u64> {
+        Ok(manage::resume(self, &run.id).await?)
+    }
+
+    async fn retry(&self, run: &Run, which: Retry) -> longhaul_pipeline::Result<u64> {
+        Ok(manage::retry(self, &run.id, which).await?)
+    }
+
+    async fn remove(&self, run: &Run) -> longhaul_pipeline::Result<u64> {
+        Ok(manage::remove(self, &run.id).await?)
+    }
+
+    async fn settings(&self, run: &Run) -> longhaul_pipeline::Result<Value> {
+        Ok(self.inner.tables.get(run.id.as_str()).await?.settings.shown()?)
+    }
+
+    async fn parts(&self, run: &Run, first: u64, limit: usize) -> longhaul_pipeline::Result<Vec<Part>> {
+        let sheet = self.inner.tables.get(run.id.as_str()).await?;
+        Ok(status::parts(self, &sheet, first, limit).await?)
+    }
+
+    async fn results(&self, run: &Run, after: i64, limit: usize) -> longhaul_pipeline::Result<Results> {
+        let sheet = self.inner.tables.get(run.id.as_str()).await?;
+        Ok(manage::results(self, &sheet, after, limit).await?)
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        self.inner.gauges.metrics()
     }
 }

@@ -10,7 +10,7 @@ use super::prompt::Prompt;
 use super::settings::{Mode, ModelName, Source, Target};
 use super::tables::StoredSheet;
 use super::validation::FreeSchema;
-use super::{Result, Scoring};
+use super::{Result, Sheets};
 
 /// A sheet at work.
 pub(super) struct LiveSheet {
@@ -29,9 +29,9 @@ pub(super) struct LiveSheet {
 }
 
 impl LiveSheet {
-    pub(super) async fn of(scoring: &Scoring, stored: StoredSheet) -> Result<Self> {
+    pub(super) async fn of(sheets: &Sheets, stored: StoredSheet) -> Result<Self> {
         let settings = &stored.settings;
-        let route = async |name: &ModelName| scoring.inner.llm.route(&name.profile, &name.model).await;
+        let route = async |name: &ModelName| sheets.inner.llm.route(&name.profile, &name.model).await;
         let fallback = match &settings.fallback {
             Some(name) => Some(route(name).await?),
             None => None,
@@ -41,7 +41,7 @@ impl LiveSheet {
             Mode::Scores | Mode::Rationale => None,
         };
         let sink = match (&settings.source, &settings.target) {
-            (Source::Google(_), Target::InPlace) => Some(scoring.inner.places.sink(&stored).await?),
+            (Source::Google(_), Target::InPlace) => Some(sheets.inner.places.sink(&stored).await?),
             _ => None,
         };
         Ok(Self {

@@ -23,7 +23,7 @@ use super::tables::{AnsweredBy, Chunk};
 use super::unit::Unit;
 use super::validation::Validator;
 use super::writer::{Ended, Writer};
-use super::{Error, Result, Scoring, chunk};
+use super::{Error, Result, Sheets, chunk};
 
 /// Queues before the invokers and before the judges hold so many units for each invoker.
 const QUEUED_PER_INVOKER: usize = 2;
@@ -104,7 +104,7 @@ impl Stopper {
 
 /// What all stages of one run share.
 pub(super) struct Shared {
-    pub(super) scoring: Scoring,
+    pub(super) sheets: Sheets,
     pub(super) sheet: Arc<LiveSheet>,
     pub(super) stop: Stopper,
     pub(super) gauges: Arc<Gauges>,
@@ -138,7 +138,7 @@ impl Shared {
 
     /// Chunks that some rows belong to.
     pub(super) async fn chunks_of(&self, first: u64, last: u64) -> Result<Vec<Chunk>> {
-        self.scoring.inner.tables.chunks_between(self.sheet.stored.seq, first, last).await
+        self.sheets.inner.tables.chunks_between(self.sheet.stored.seq, first, last).await
     }
 
     /// Tells how far the run is.
@@ -151,7 +151,7 @@ impl Shared {
 
 /// Runs the wanted units through all stages. Answers what became of them, and why not all were asked, if so.
 pub(super) async fn run(
-    scoring: &Scoring,
+    sheets: &Sheets,
     context: &JobContext,
     sheet: Arc<LiveSheet>,
     wanted: Wanted,
@@ -161,7 +161,7 @@ pub(super) async fn run(
             ((chunk.first_row, chunk.last_row), (through(chunk, *failed), chunk.units))
         }
         Wanted::Failed { .. } | Wanted::Nothing => {
-            let totals = scoring.inner.tables.totals(sheet.stored.seq).await?;
+            let totals = sheets.inner.tables.totals(sheet.stored.seq).await?;
             (
                 (totals.first_row, totals.last_row),
                 (totals.units - totals.failed.min(totals.units), totals.units),
@@ -172,9 +172,9 @@ pub(super) async fn run(
     let queued = QUEUED_PER_INVOKER * work.concurrency;
     let (expected, units) = watch::channel(None);
     let shared = Arc::new(Shared {
-        scoring: scoring.clone(),
+        sheets: sheets.clone(),
         stop: Stopper::new(),
-        gauges: Arc::clone(&scoring.inner.gauges),
+        gauges: Arc::clone(&sheets.inner.gauges),
         fence: context.fence(),
         filling: !matches!(wanted, Wanted::Chunk { .. }),
         expected,
@@ -189,7 +189,7 @@ pub(super) async fn run(
     // No bound of its own: a unit is in it instead of under way.
     let (again, lane) = mpsc::unbounded_channel();
     // Dropped last: after it nobody counts any more.
-    let _rest = Rest(Arc::clone(&scoring.inner.gauges));
+    let _rest = Rest(Arc::clone(&sheets.inner.gauges));
     // Dropped with this future, and all that runs with it.
     let mut stages = JoinSet::new();
     let producer = Producer { shared: Arc::clone(&shared), invoke, write: write.clone(), produced: 0 };
@@ -241,12 +241,12 @@ impl LiveSheet {
     }
 
     /// The answer to a unit that the cache has of the model whose turn it is.
-    pub(super) async fn cached(&self, scoring: &Scoring, unit: &Unit) -> Result<Option<Vec<Value>>> {
+    pub(super) async fn cached(&self, sheets: &Sheets, unit: &Unit) -> Result<Option<Vec<Value>>> {
         let key = self.prompt.key(&unit.text, unit.block, self.route_for(unit));
-        let now = scoring.inner.queue.clock().now();
+        let now = sheets.inner.queue.clock().now();
         let keys = vec![(key, self.stored.targets(unit.block).len())];
-        let found = scoring.inner.tables.cached(keys, now).await?;
-        found.note(&scoring.inner.gauges);
+        let found = sheets.inner.tables.cached(keys, now).await?;
+        found.note(&sheets.inner.gauges);
         Ok(found.get(&key).map(<[Value]>::to_vec))
     }
 

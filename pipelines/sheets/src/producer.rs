@@ -58,7 +58,7 @@ impl Producer {
     }
 
     async fn chunk(&mut self, chunk: &Chunk, failed: bool) -> Result<()> {
-        let (tables, seq) = (&self.shared.scoring.inner.tables, self.shared.sheet.stored.seq);
+        let (tables, seq) = (&self.shared.sheets.inner.tables, self.shared.sheet.stored.seq);
         let (mut first, last) = (chunk.first_row, chunk.last_row);
         let settled = tables.states(seq, (first, last)).await?;
         let settled: HashSet<(u64, u32)> = settled
@@ -82,7 +82,7 @@ impl Producer {
 
     /// Goes through the chunks, since a unit knows its own, and takes what failed in each.
     async fn failed(&mut self, only: Option<u64>) -> Result<()> {
-        let (tables, seq) = (self.shared.scoring.inner.tables.clone(), self.shared.sheet.stored.seq);
+        let (tables, seq) = (self.shared.sheets.inner.tables.clone(), self.shared.sheet.stored.seq);
         let mut number = only.unwrap_or(0);
         loop {
             let chunks = tables.chunks(seq, number, PAGE_ROWS).await?;
@@ -102,7 +102,7 @@ impl Producer {
 
     /// What failed in a chunk, a page at a time. False when the work was stopped.
     async fn failed_of(&mut self, chunk: &Chunk) -> Result<bool> {
-        let (tables, seq) = (self.shared.scoring.inner.tables.clone(), self.shared.sheet.stored.seq);
+        let (tables, seq) = (self.shared.sheets.inner.tables.clone(), self.shared.sheet.stored.seq);
         let (range, mut after) = ((chunk.first_row, chunk.last_row), None);
         loop {
             let failed = tables.open_units(seq, UnitState::Failed, range, after, PAGE_ROWS).await?;
@@ -169,10 +169,10 @@ impl Producer {
                     (unit, key)
                 })
                 .collect();
-            let now = self.shared.scoring.inner.queue.clock().now();
+            let now = self.shared.sheets.inner.queue.clock().now();
             let width = |unit: &Unit| sheet.stored.targets(unit.block).len();
             let keys = open.iter().map(|(unit, key)| (*key, width(unit))).collect();
-            let found = self.shared.scoring.inner.tables.cached(keys, now).await?;
+            let found = self.shared.sheets.inner.tables.cached(keys, now).await?;
             found.note(&self.shared.gauges);
             for (unit, key) in open {
                 if let Some(cells) = found.get(&key) {

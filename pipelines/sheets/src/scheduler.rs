@@ -3,15 +3,16 @@
 
 use std::sync::Arc;
 
+use longhaul_pipeline::RunId;
 use longhaul_queue::store::QueueChange;
 use tokio::sync::mpsc;
 
 use super::layout::{Plan, Row};
 use super::places::{Pages, Rows};
 use super::settings::{Existing, SheetSettings, Source};
-use super::sheet::{self, SheetId};
+use super::sheet;
 use super::tables::{Chunk, KeptRow, StoredSheet};
-use super::{Error, Result, Scoring, chunk, files};
+use super::{Error, Result, Sheets, chunk, files};
 
 /// Rows read from a sheet elsewhere at once.
 const PAGE_ROWS: u64 = 2_000;
@@ -32,7 +33,7 @@ pub(super) enum Table {
 const ROWS_AHEAD: usize = 1_000;
 
 impl Table {
-    pub(super) async fn open(scoring: &Scoring, settings: &SheetSettings) -> Result<Self> {
+    pub(super) async fn open(sheets: &Sheets, settings: &SheetSettings) -> Result<Self> {
         match &settings.source {
             Source::File { .. } => {
                 let source = settings.source.clone();
@@ -42,7 +43,7 @@ impl Table {
                 Ok(Self::File(ahead))
             }
             Source::Google(google) => {
-                let pages = scoring.inner.places.pages(google).await?;
+                let pages = sheets.inner.places.pages(google).await?;
                 Ok(Self::Pages { pages, next: 0, page: Default::default(), over: false })
             }
         }
@@ -97,8 +98,8 @@ fn read(source: &Source, wanted: &[String], rows: &mpsc::Sender<Result<Row>>) {
 
 /// Cuts a table into chunks.
 pub struct ChunkScheduler {
-    scoring: Scoring,
-    id: SheetId,
+    sheets: Sheets,
+    id: RunId,
     sheet: StoredSheet,
     next: u64,
     rows: Vec<KeptRow>,
@@ -113,27 +114,30 @@ pub struct ChunkScheduler {
 
 impl ChunkScheduler {
     /// Makes a sheet, or goes on with one of the same table and settings.
-    pub async fn make(scoring: &Scoring, settings: SheetSettings) -> Result<SheetId> {
+    pub async fn make(sheets: &Sheets, settings: SheetSettings) -> Result<RunId> {
         settings.check()?;
         for model in std::iter::once(&settings.model).chain(&settings.fallback) {
-            scoring.inner.llm.route(&model.profile, &model.model).await?;
+            sheets.inner.llm.route(&model.profile, &model.model).await?;
         }
-        let id = SheetId::of(&settings)?;
-        let mut table = Table::open(scoring, &settings).await?;
+        let id = settings.run_id()?;
+        let mut table = Table::open(sheets, &settings).await?;
         let head = table.head(&settings).await?;
         let plan = settings.layout.plan(&head, &settings.categories, &settings.mode)?;
-        scoring.inner.tables.make(id.as_str(), &settings, &plan, scoring.inner.queue.clock().now()).await?;
+        let (tables, queue) = (&sheets.inner.tables, &sheets.inner.queue);
         // One that is there already goes on as it began.
-        let sheet = scoring.inner.tables.get(id.as_str()).await?;
-        if sheet.read_whole {
+        let known = tables.find(id.as_str()).await?;
+        if known.as_ref().is_some_and(|sheet| sheet.read_whole) {
             return Ok(id);
         }
-        let queue = &scoring.inner.queue;
+        let settings = known.map_or(settings, |sheet| sheet.settings);
         queue.open_process(id.process()).await?;
-        queue.set_queue(limit(&id, sheet.settings.work.parallel_chunks)).await?;
-        queue.enqueue(sheet::manifest(&id, &sheet.settings)?).await?;
+        queue.set_queue(limit(&id, settings.work.parallel_chunks)).await?;
+        // Before anything is kept: a run is known by its manifest, and can be removed from here on.
+        queue.enqueue(sheet::manifest(&id, &settings)?).await?;
+        tables.make(id.as_str(), &settings, &plan, queue.clock().now()).await?;
+        let sheet = tables.get(id.as_str()).await?;
         let scheduler = Self {
-            scoring: scoring.clone(),
+            sheets: sheets.clone(),
             id: id.clone(),
             sheet,
             next: 0,
@@ -150,12 +154,12 @@ impl ChunkScheduler {
 
     /// Goes on behind the last chunk that is kept: a sheet that somebody edits meanwhile must not be cut anew.
     async fn after_what_is_kept(mut self) -> Result<Self> {
-        let kept = self.scoring.inner.tables.totals(self.sheet.seq).await?;
+        let kept = self.sheets.inner.tables.totals(self.sheet.seq).await?;
         if let Some(last) = kept.chunk.checked_sub(1) {
-            let last = self.scoring.chunk(&self.sheet, last).await?;
+            let last = self.sheets.chunk(&self.sheet, last).await?;
             // Its job may be missing, if this ended between the two.
             let job = chunk::new_job(&self.id, &last, self.sheet.settings.work.chunk_retries)?;
-            self.scoring.inner.queue.enqueue(job).await?;
+            self.sheets.inner.queue.enqueue(job).await?;
             (self.next, self.active, self.kept_to) = (kept.chunk, kept.rows, Some(kept.last_row));
         }
         Ok(self)
@@ -177,11 +181,11 @@ impl ChunkScheduler {
         }
         self.store().await?;
         if self.active == 0 {
-            self.scoring.forget_unmade(&self.id, self.sheet.seq).await?;
+            self.sheets.forget_unmade(&self.id, self.sheet.seq).await?;
             return Err(Error::Invalid("no row has a text: there is nothing to score".to_owned()));
         }
-        self.scoring.inner.queue.seal(self.id.process()).await?;
-        self.scoring.inner.tables.set_read_whole(self.sheet.seq).await
+        self.sheets.inner.queue.seal(self.id.process()).await?;
+        self.sheets.inner.tables.set_read_whole(self.sheet.seq).await
     }
 
     /// Takes a row in, if it has a text.
@@ -211,14 +215,14 @@ impl ChunkScheduler {
             rows: rows.len() as u64,
             processed_rows: std::mem::take(&mut self.complete),
             units: std::mem::take(&mut self.units),
-            updated_at: self.scoring.inner.queue.clock().now(),
+            updated_at: self.sheets.inner.queue.clock().now(),
             ..Chunk::default()
         };
         self.bytes = 0;
         self.next += 1;
         let job = chunk::new_job(&self.id, &chunk, self.sheet.settings.work.chunk_retries)?;
-        self.scoring.inner.tables.keep(self.sheet.seq, chunk, rows).await?;
-        self.scoring.inner.queue.enqueue(job).await?;
+        self.sheets.inner.tables.keep(self.sheet.seq, chunk, rows).await?;
+        self.sheets.inner.queue.enqueue(job).await?;
         Ok(())
     }
 }
@@ -249,15 +253,15 @@ pub(super) fn filled(row: &Row, sheet: &StoredSheet) -> Vec<u32> {
     targets.filter_map(|target| u32::try_from(target).ok()).collect()
 }
 
-fn limit(id: &SheetId, parallel: u32) -> QueueChange {
+fn limit(id: &RunId, parallel: u32) -> QueueChange {
     let name = id.as_str().to_owned();
     QueueChange { name, max_running: Some(Some(parallel)), ..QueueChange::default() }
 }
 
 /// The plan of a table, without anything being kept. For estimates, and to find mistakes early.
-pub(super) async fn preview(scoring: &Scoring, settings: &SheetSettings) -> Result<(Plan, Table)> {
+pub(super) async fn preview(sheets: &Sheets, settings: &SheetSettings) -> Result<(Plan, Table)> {
     settings.check()?;
-    let mut table = Table::open(scoring, settings).await?;
+    let mut table = Table::open(sheets, settings).await?;
     let head = table.head(settings).await?;
     let plan = settings.layout.plan(&head, &settings.categories, &settings.mode)?;
     Ok((plan, table))

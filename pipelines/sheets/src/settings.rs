@@ -238,6 +238,18 @@ pub enum Existing {
 }
 
 impl SheetSettings {
+    /// As they are shown: of a file, only its name is told, not where it is on this machine.
+    pub(super) fn shown(&self) -> Result<Value> {
+        let mut value = serde_json::to_value(self).map_err(|error| Error::Invalid(error.to_string()))?;
+        for place in ["/source/file", "/target/file"] {
+            let Some(file) = value.pointer_mut(place).and_then(Value::as_object_mut) else { continue };
+            let path = file.shift_remove("path");
+            let name = path.as_ref().and_then(Value::as_str).and_then(|path| path.rsplit(['/', '\\']).next());
+            file.insert("name".to_owned(), name.into());
+        }
+        Ok(value)
+    }
+
     /// Refuses what makes no sense, by the name of the field.
     pub fn check(&self) -> Result<()> {
         let Work { chunk_rows, parallel_chunks, concurrency, block_categories, failed_share_max, .. } =

@@ -1,65 +1,52 @@
-//! Where a sheet stands: units, money, what holds it. One event for bars, pages and logs, read from the store and the
-//! ledger, so every process tells the same.
+//! Where a sheet stands.
 
-use longhaul_llm::{CostRange, Error as LlmError, NanoUsd, Scope, Totals};
+use longhaul_llm::{Error as LlmError, Scope};
+use longhaul_pipeline::run::hold::{self, Hold};
+use longhaul_pipeline::run::status;
+use longhaul_pipeline::{Part, Run, RunId, RunState, Standing, Status, Units, numbered};
 use longhaul_queue::limits::PAGE_MAX;
-use longhaul_queue::store::{Filter, ListRequest};
+use longhaul_queue::store::{Filter, ListRequest, ProcessInfo};
 use longhaul_queue::{Job, State, Timestamp};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::chunk::{self, HeldNote};
+use super::chunk;
 use super::places::Exported;
-use super::settings::ModelName;
-use super::sheet::{HOLDS, OUTAGE, SheetId};
+use super::settings::{ModelName, Target};
 use super::tables::{Chunk, Pace, StoredSheet};
-use super::{Result, Scoring};
-use longhaul_pipeline::numbered;
+use super::{Result, Sheets};
 
-/// Where a sheet stands.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Status {
-    /// The sheet.
-    pub id: String,
-    /// What it does.
-    pub state: SheetState,
-    /// Why it is held, why it failed, or what is missing.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub message: Option<String>,
-    /// What holds it: budget, auth, quota, outage or sink. An outage ends by itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub held: Option<String>,
+/// What only sheets have in their status.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Details {
     /// Chunks in all, and by what became of them.
     pub chunks: ChunkCounts,
-    /// Units of all chunks together.
-    pub units: UnitCounts,
+    /// The columns that are filled.
+    pub columns: Vec<String>,
+    /// More of the units.
+    #[serde(flatten)]
+    pub counts: UnitCounts,
     /// Who answered how many of them.
     pub answered_by: Vec<AnsweredUnits>,
-    /// Seconds until all units are answered, by the pace so far without pauses; absent where that is not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub eta_seconds: Option<u64>,
     /// When something became of a unit last.
     pub updated_at: Timestamp,
-    /// What was spent, and what may have been.
-    pub spent: Totals,
     /// Calls that were answered and paid for, and whose answers a crash took before they were stored. Known while no
     /// chunk is at work: then every other answer is counted with its unit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_calls: Option<u64>,
-    /// What was expected to be spent: the lower end.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub estimated_usd: Option<NanoUsd>,
-    /// The upper end.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub estimated_max_usd: Option<NanoUsd>,
-    /// Answers and prices are made up.
-    pub simulated: bool,
     /// What its file came to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exported: Option<Exported>,
 }
 
+impl Details {
+    /// Those in a status of a sheet.
+    pub fn of(status: &Status) -> Option<Self> {
+        serde_json::from_value(serde_json::Value::Object(status.standing.details.clone())).ok()
+    }
+}
+
 /// Chunks by state.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChunkCounts {
     /// All.
     pub total: u64,
@@ -74,10 +61,8 @@ pub struct ChunkCounts {
 }
 
 /// Units by what became of them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnitCounts {
-    /// All that are asked for.
-    pub total: u64,
     /// Rows with a text.
     pub rows: u64,
     /// Rows all of whose units have an answer or are left blank.
@@ -86,8 +71,6 @@ pub struct UnitCounts {
     pub scored: u64,
     /// Written.
     pub written: u64,
-    /// Left blank.
-    pub failed: u64,
     /// Left alone, because the row was edited.
     pub edited: u64,
     /// Answered from the cache.
@@ -97,7 +80,7 @@ pub struct UnitCounts {
 }
 
 /// What one model answered.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AnsweredUnits {
     /// The profile of its provider.
     pub profile: String,
@@ -111,177 +94,126 @@ impl UnitCounts {
     /// Those of chunks.
     pub(super) fn of(totals: &Chunk) -> Self {
         Self {
-            total: totals.units,
             rows: totals.rows,
             processed_rows: totals.processed_rows,
             scored: totals.scored,
             written: totals.written,
-            failed: totals.failed,
             edited: totals.edited,
             cached: totals.cached,
             asked: totals.asked,
         }
     }
-
-    /// Units with an answer, written or not.
-    pub fn answered(&self) -> u64 {
-        self.scored + self.written + self.edited
-    }
-
-    /// Units that need no model any more: with an answer, or left blank.
-    pub fn ended(&self) -> u64 {
-        self.answered() + self.failed
-    }
 }
 
-/// What a sheet does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SheetState {
-    /// Its table is being read.
-    Reading,
-    /// Units are being answered, or can be once a worker runs.
-    Running,
-    /// Nothing can be asked or written; `held` and `message` say why.
-    Held,
-    /// All units are where they belong.
-    Completed,
-    /// It has ended with blanks.
-    PartlyFailed,
-    /// It has ended, and nothing was scored.
-    Failed,
-    /// Somebody cancelled it.
-    Cancelled,
-}
-
-impl SheetState {
-    /// Its name in output.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Reading => "reading",
-            Self::Running => "running",
-            Self::Held => "held",
-            Self::Completed => "completed",
-            Self::PartlyFailed => "partly_failed",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-}
-
-/// A chunk with what its job says.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct ChunkStatus {
-    /// `chunk-0001`.
-    pub name: String,
-    /// Its units.
+/// What is told of a chunk beside its state.
+#[derive(Debug, Serialize)]
+struct ChunkDetails<'a> {
+    /// Its rows and units.
     #[serde(flatten)]
-    pub chunk: Chunk,
-    /// The state of its job; that of its units, where they were answered after it failed.
-    pub state: State,
+    chunk: &'a Chunk,
     /// How often it was run again.
-    pub retries: u32,
+    retries: u32,
     /// Why it failed last.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_error: Option<String>,
+    last_error: Option<&'a str>,
     /// What its stages are doing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub stages: Option<String>,
+    stages: Option<&'a str>,
 }
 
-impl Status {
-    /// Where a sheet stands now.
-    pub async fn of(scoring: &Scoring, sheet: &StoredSheet) -> Result<Self> {
-        let id = SheetId::named(&sheet.id);
-        let inner = &scoring.inner;
-        // In this order: what is read later has changed since, if at all, so an end is never told with older counts.
-        let manifest = inner.queue.store().get(vec![id.manifest()]).await?.pop();
-        // There is none for a moment while a sheet is made, and while it is deleted.
-        let process = inner.queue.store().process(id.process()).await?;
-        let count = |state: State| process.as_ref().map_or(0, |process| process.counts[state as usize]);
-        let totals = inner.tables.totals(sheet.seq).await?;
-        let spent = inner.llm.ledger().totals(&Scope::run(id.as_str())).await.map_err(LlmError::from)?;
-        let ended = manifest.as_ref().map_or(State::Blocked, |detail| detail.job.state);
-        let held = match count(State::Parked) + u64::from(ended == State::Parked) {
-            0 => None,
-            _ => held(scoring, &id).await?,
-        };
-        let moving = count(State::Ready) + count(State::Scheduled) + count(State::Running);
-        let state = match ended {
-            _ if !sheet.read_whole => SheetState::Reading,
-            State::Succeeded => SheetState::Completed,
-            State::Cancelled => SheetState::Cancelled,
-            // In an outage other chunks wait for their turn to find out.
-            _ if held.as_ref().is_some_and(|(held, _)| held == OUTAGE) => SheetState::Held,
-            _ if held.is_some() && moving == 0 => SheetState::Held,
-            State::Failed if totals.written + totals.scored + totals.edited > 0 => SheetState::PartlyFailed,
-            State::Failed => SheetState::Failed,
-            _ => SheetState::Running,
-        };
-        let made_up = match count(State::Failed) + count(State::Cancelled) {
-            0 => (0, 0),
-            _ => made_up(scoring, sheet, &id).await?,
-        };
-        let at_work = count(State::Running) > 0 || ended == State::Running;
-        let failed = manifest.and_then(|detail| detail.job.error).map(|error| error.text);
-        let (held, message) = held.map_or((None, failed), |(held, message)| (Some(held), Some(message)));
-        let message = match state {
-            SheetState::Cancelled => {
-                let done = totals.written + totals.scored + totals.edited;
-                Some(format!("cancelled when {done} of {} units were answered", totals.units))
-            }
-            _ => message,
-        };
-        Ok(Self {
-            id: sheet.id.clone(),
-            state,
-            message,
-            held,
-            chunks: ChunkCounts {
-                total: totals.chunk,
-                completed: count(State::Succeeded) + made_up.0 + made_up.1,
-                running: count(State::Running),
-                failed: count(State::Failed).saturating_sub(made_up.0),
-                cancelled: count(State::Cancelled).saturating_sub(made_up.1),
-            },
-            units: UnitCounts::of(&totals),
-            answered_by: answered_by(sheet, &totals),
-            eta_seconds: eta_seconds(sheet, &totals).filter(|_| state == SheetState::Running),
-            updated_at: totals.updated_at.max(sheet.made_at),
-            lost_calls: (!at_work).then(|| spent.calls.saturating_sub(totals.asked)),
-            spent,
-            estimated_usd: sheet.settings.estimate_usd,
-            // One that was made before there were ranges has one amount.
-            estimated_max_usd: sheet.settings.estimate_max_usd.or(sheet.settings.estimate_usd),
-            simulated: inner.llm.is_simulated(&sheet.settings.model.profile, &sheet.settings.model.model),
-            exported: sheet.exported,
-        })
-    }
+/// Where a sheet stands now.
+pub(super) async fn standing(sheets: &Sheets, run: &Run) -> Result<Standing> {
+    let (id, inner) = (&run.id, &sheets.inner);
+    // Its texts go before its jobs when it is removed.
+    let Some(sheet) = inner.tables.find(id.as_str()).await? else { return Ok(Standing::default()) };
+    // In this order: what is read later has changed since, if at all, so an end is never told with older counts.
+    let manifest = inner.queue.store().get(vec![id.manifest()]).await?.pop();
+    let process = inner.queue.store().process(id.process()).await?;
+    let count = |state: State| process.as_ref().map_or(0, |process| process.counts[state as usize]);
+    let totals = inner.tables.totals(sheet.seq).await?;
+    let ended = manifest.as_ref().map_or(State::Blocked, |detail| detail.job.state);
+    let held = match count(State::Parked) + u64::from(ended == State::Parked) {
+        0 => None,
+        _ => hold::why(&inner.queue, id).await?,
+    };
+    let moving = count(State::Ready) + count(State::Scheduled) + count(State::Running);
+    let done = totals.scored + totals.written + totals.edited;
+    let state = match ended {
+        _ if !sheet.read_whole => RunState::Running,
+        State::Succeeded => RunState::Completed,
+        State::Cancelled => RunState::Cancelled,
+        State::Failed if done > 0 => RunState::PartlyFailed,
+        State::Failed => RunState::Failed,
+        _ if status::is_paused(&inner.queue, id).await? => RunState::Paused,
+        // In an outage other chunks wait for their turn to find out.
+        _ if matches!(held, Some((Hold::Outage, _))) => RunState::Held,
+        _ if held.is_some() && moving == 0 => RunState::Held,
+        _ => RunState::Running,
+    };
+    let at_work = count(State::Running) > 0 || ended == State::Running;
+    let failed = manifest.and_then(|detail| detail.job.error).map(|error| error.text);
+    let (hold, message) = held.map_or((None, failed), |(hold, message)| (Some(hold), Some(message)));
+    let message = match state {
+        RunState::Cancelled => Some(format!("cancelled when {done} of {} units were answered", totals.units)),
+        _ => message,
+    };
+    let settings = &sheet.settings;
+    let left = totals.units.saturating_sub(done + totals.failed);
+    let scope = Scope::run(id.as_str());
+    let calls = inner.llm.ledger().totals(&scope).await.map_err(LlmError::from)?.calls;
+    let details = Details {
+        chunks: chunk_counts(sheets, &sheet, id, (&totals, process.as_ref())).await?,
+        columns: sheet.plan.targets.iter().map(|target| target.name.clone()).collect(),
+        counts: UnitCounts::of(&totals),
+        answered_by: answered_by(&sheet, &totals),
+        updated_at: totals.updated_at.max(sheet.made_at),
+        lost_calls: (!at_work).then(|| calls.saturating_sub(totals.asked)),
+        // One without a target writes no file, so there is nothing to tell of one.
+        exported: sheet.exported.filter(|_| sheet.settings.target != Target::Kept),
+    };
+    Ok(Standing {
+        state,
+        hold,
+        message,
+        units: Units {
+            total: totals.units,
+            done,
+            failed: totals.failed,
+            cancelled: if state == RunState::Cancelled { left } else { 0 },
+            running: 0,
+        },
+        model: Some(status::ModelName {
+            profile: settings.model.profile.clone(),
+            name: settings.model.model.clone(),
+        }),
+        estimated_usd: settings.estimate_usd,
+        estimated_max_usd: settings.estimate_max_usd,
+        simulated: inner.llm.is_simulated(&settings.model.profile, &settings.model.model),
+        eta_seconds: eta_seconds(&sheet, &totals).filter(|_| state == RunState::Running),
+        details: status::fields(&details),
+        ..Standing::default()
+    })
+}
 
-    /// What was expected to be spent.
-    pub fn estimated(&self) -> Option<CostRange> {
-        Some(CostRange { low: self.estimated_usd?, high: self.estimated_max_usd? })
-    }
-
-    /// Whether nothing more happens by itself: it has ended, or a person has to act.
-    pub fn is_over(&self) -> bool {
-        match self.state {
-            SheetState::Reading | SheetState::Running => false,
-            SheetState::Held => self.held.as_deref() != Some(OUTAGE),
-            SheetState::Completed | SheetState::PartlyFailed | SheetState::Failed | SheetState::Cancelled => {
-                true
-            }
-        }
-    }
-
-    /// What the whole sheet will cost if it goes on as so far.
-    pub fn projected(&self) -> Option<NanoUsd> {
-        let ended = self.units.ended();
-        if ended == 0 || self.spent.unpriced_calls > 0 {
-            return None;
-        }
-        Some(self.spent.cost.scaled(self.units.total as f64 / ended as f64))
-    }
+/// Chunks by what became of them.
+async fn chunk_counts(
+    sheets: &Sheets,
+    sheet: &StoredSheet,
+    id: &RunId,
+    (totals, process): (&Chunk, Option<&ProcessInfo>),
+) -> Result<ChunkCounts> {
+    let count = |state: State| process.map_or(0, |process| process.counts[state as usize]);
+    let made_up = match count(State::Failed) + count(State::Cancelled) {
+        0 => (0, 0),
+        _ => made_up(sheets, sheet, id).await?,
+    };
+    Ok(ChunkCounts {
+        total: totals.chunk,
+        completed: count(State::Succeeded) + made_up.0 + made_up.1,
+        running: count(State::Running),
+        failed: count(State::Failed).saturating_sub(made_up.0),
+        cancelled: count(State::Cancelled).saturating_sub(made_up.1),
+    })
 }
 
 /// Who answered how many units.
@@ -321,7 +253,7 @@ pub(super) fn state_of(sheet: &StoredSheet, chunk: &Chunk, job: State) -> State 
 }
 
 /// How many chunks failed and were cancelled whose units were answered all the same.
-async fn made_up(scoring: &Scoring, sheet: &StoredSheet, id: &SheetId) -> Result<(u64, u64)> {
+async fn made_up(sheets: &Sheets, sheet: &StoredSheet, id: &RunId) -> Result<(u64, u64)> {
     let mut made_up = (0, 0);
     let mut cursor = None;
     loop {
@@ -332,9 +264,9 @@ async fn made_up(scoring: &Scoring, sheet: &StoredSheet, id: &SheetId) -> Result
             ..Filter::default()
         };
         let page = ListRequest { filter, newest_first: false, cursor, limit: PAGE_MAX };
-        let page = scoring.inner.queue.list(page).await?;
+        let page = sheets.inner.queue.list(page).await?;
         for job in &page.items {
-            let chunk = scoring.chunk(sheet, numbered::number(job.id)).await?;
+            let chunk = sheets.chunk(sheet, numbered::number(job.id)).await?;
             match (state_of(sheet, &chunk, job.state), job.state) {
                 (State::Succeeded, State::Failed) => made_up.0 += 1,
                 (State::Succeeded, State::Cancelled) => made_up.1 += 1,
@@ -358,48 +290,34 @@ fn re_runs(job: &Job) -> u32 {
     }
 }
 
-/// What holds a sheet, with the message of one of its jobs.
-async fn held(scoring: &Scoring, id: &SheetId) -> Result<Option<(String, String)>> {
-    let filter = Filter { states: vec![State::Parked], process_id: Some(id.process()), ..Filter::default() };
-    let parked = ListRequest { filter, newest_first: false, cursor: None, limit: 1 };
-    let Some(job) = scoring.inner.queue.list(parked).await?.items.pop() else { return Ok(None) };
-    let key = job.park.as_ref().map_or("", |park| park.key.as_str());
-    let reason = HOLDS.iter().find(|reason| id.hold_key(reason) == key);
-    let Some(reason) = reason else { return Ok(None) };
-    let note = scoring.inner.queue.get(job.id).await?.data.and_then(|data| data.to::<HeldNote>().ok());
-    Ok(Some(((*reason).to_owned(), note.map_or_else(String::new, |note| note.held))))
-}
-
-/// Chunks with their jobs, from a number on.
-pub async fn chunks(
-    scoring: &Scoring,
+/// Chunks with their jobs, from a number on. The state is that of the chunk's units, where they were answered after it failed.
+pub(super) async fn parts(
+    sheets: &Sheets,
     sheet: &StoredSheet,
     first: u64,
     limit: usize,
-) -> Result<Vec<ChunkStatus>> {
-    let id = SheetId::named(&sheet.id);
-    let chunks = scoring.inner.tables.chunks(sheet.seq, first, limit.min(PAGE_MAX)).await?;
-    let ids = chunks.iter().map(|chunk| id.chunk(chunk.chunk)).collect();
-    let jobs = scoring.inner.queue.store().get(ids).await?;
-    let mut found = Vec::with_capacity(chunks.len());
-    for chunk in chunks {
-        let job = jobs.iter().find(|detail| detail.job.id == id.chunk(chunk.chunk));
+) -> Result<Vec<Part>> {
+    let id = RunId::named(&sheet.id);
+    let chunks = sheets.inner.tables.chunks(sheet.seq, first, limit.min(PAGE_MAX)).await?;
+    let ids = chunks.iter().map(|chunk| id.job(chunk.chunk)).collect();
+    let jobs = sheets.inner.queue.store().get(ids).await?;
+    let mut parts = Vec::with_capacity(chunks.len());
+    for chunk in &chunks {
+        let job = jobs.iter().find(|detail| detail.job.id == id.job(chunk.chunk));
         let Some(detail) = job else { continue };
-        let running = detail.job.state == State::Running;
-        let state = state_of(sheet, &chunk, detail.job.state);
-        let is_made_up = state != detail.job.state;
-        found.push(ChunkStatus {
+        let state = state_of(sheet, chunk, detail.job.state);
+        let error = detail.job.error.as_ref().filter(|_| state == detail.job.state);
+        let progress = detail.progress.as_ref().filter(|_| detail.job.state == State::Running);
+        let stages = progress.and_then(|progress| progress.message.as_deref());
+        let last_error = error.map(|error| error.text.as_str());
+        let details = ChunkDetails { chunk, retries: re_runs(&detail.job), last_error, stages };
+        parts.push(Part {
             name: format!("chunk-{:04}", chunk.chunk + 1),
-            chunk,
             state,
-            retries: re_runs(&detail.job),
-            last_error: detail.job.error.as_ref().filter(|_| !is_made_up).map(|error| error.text.clone()),
-            stages: detail
-                .progress
-                .as_ref()
-                .filter(|_| running)
-                .and_then(|progress| progress.message.clone()),
+            units: chunk.units,
+            note: last_error.or(stages).map(str::to_owned),
+            details: status::fields(&details),
         });
     }
-    Ok(found)
+    Ok(parts)
 }

@@ -163,7 +163,7 @@ pub struct KeptRow {
 impl Tables {
     /// The tables in a database, made if need be.
     pub async fn open(db: Db) -> Result<Self> {
-        data::migrate(&db, "scoring", &MIGRATIONS).await?;
+        data::migrate(&db, "sheets", &MIGRATIONS).await?;
         Ok(Self { db })
     }
 
@@ -193,7 +193,7 @@ impl Tables {
 
     /// A sheet that must exist.
     pub async fn get(&self, id: &str) -> Result<StoredSheet> {
-        self.find(id).await?.ok_or_else(|| Error::NoSheet(id.to_owned()))
+        self.find(id).await?.ok_or_else(|| Error::NoRun(id.to_owned()))
     }
 
     /// Sheets, newest first.

@@ -147,7 +147,7 @@ fn unusable(shared: &Shared, answered: Answered, what: &str) -> Result<Settled, 
     let Answered { mut unit, answer } = answered;
     let sheet = &shared.sheet;
     for scope in &sheet.scopes {
-        shared.scoring.inner.llm.ledger().count(scope, Event::Repaired);
+        shared.sheets.inner.llm.ledger().count(scope, Event::Repaired);
     }
     let hopeless = answer.stop == AnswerStop::Refused;
     unit.went_wrong(format!("{}: {what}", sheet.route_for(&unit).model()));

@@ -159,11 +159,11 @@ impl Writer {
             }
             rows.push(row);
         }
-        let now = self.shared.scoring.inner.queue.clock().now();
+        let now = self.shared.sheets.inner.queue.clock().now();
         if !rows.is_empty() {
             let kept = |row: &&UnitRow| matches!(&row.end, UnitEnd::Scored(scored) if scored.key.is_some());
             self.shared.gauges.cache_written.add(rows.iter().filter(kept).count() as u64);
-            self.shared.scoring.inner.tables.settle(self.shared.sheet.stored.seq, rows, now).await?;
+            self.shared.sheets.inner.tables.settle(self.shared.sheet.stored.seq, rows, now).await?;
         }
         self.shared.report(self.ended, self.lag());
         Ok(())
@@ -184,7 +184,7 @@ impl Writer {
         if self.backlog.empty || !self.waiting.is_empty() || self.shared.stop.is_set() {
             return Ok(());
         }
-        let (tables, seq) = (&self.shared.scoring.inner.tables, self.shared.sheet.stored.seq);
+        let (tables, seq) = (&self.shared.sheets.inner.tables, self.shared.sheet.stored.seq);
         let Backlog { rows, after, .. } = self.backlog;
         let units = tables.open_units(seq, UnitState::Scored, rows, after, BACKLOG_PAGE).await?;
         self.backlog.empty = units.len() < BACKLOG_PAGE;
@@ -228,8 +228,8 @@ impl Writer {
                 let fate = |unit: &Waiting| places.get(&unit.row).copied().unwrap_or(Fate::Edited);
                 self.ended.edited += units.iter().filter(|unit| fate(unit) == Fate::Edited).count() as u64;
                 let units = units.iter().map(|unit| (unit.chunk, unit.row, unit.block, fate(unit))).collect();
-                let now = self.shared.scoring.inner.queue.clock().now();
-                self.shared.scoring.inner.tables.wrote(self.shared.sheet.stored.seq, units, now).await?;
+                let now = self.shared.sheets.inner.queue.clock().now();
+                self.shared.sheets.inner.tables.wrote(self.shared.sheet.stored.seq, units, now).await?;
                 self.shared.report(self.ended, self.lag());
             }
             Err(error) => {

@@ -185,7 +185,7 @@ fn a_table_keeps_its_columns_and_every_row() {
         sheet: None,
         line_bytes_max: 1000,
     };
-    let read = prompts::Prompts::open(&place.path("out"), options).expect("a table");
+    let read = prompts::PromptFile::open(&place.path("out"), options).expect("a table");
     let columns =
         read.lines().expect("rows").next().expect("a row").expect("valid").columns.expect("columns");
     assert_eq!(columns[2], ("answer_2".to_owned(), "one,\n\"two\" \\".to_owned()));
@@ -238,7 +238,7 @@ fn a_workbook_is_one_and_can_be_asked_about_again() {
         line_bytes_max: 1000,
         ..prompts::Options::default()
     };
-    let read = prompts::Prompts::open(&place.path("out.xlsx"), options).expect("a workbook");
+    let read = prompts::PromptFile::open(&place.path("out.xlsx"), options).expect("a workbook");
     assert_eq!(read.check().expect("valid").form, prompts::Form::Xlsx);
     let rows: Vec<_> = read.lines().expect("rows").map(|row| row.expect("valid")).collect();
     let column = |row: usize| rows[row].columns.clone().expect("columns");

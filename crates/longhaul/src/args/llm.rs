@@ -229,14 +229,20 @@ pub(crate) struct BillVerdict {
 pub(crate) enum RunsCommand {
     /// Lists runs, newest first.
     Ls {
+        /// Only those of one pipeline: prompts, sheets.
+        #[arg(long, value_name = "NAME")]
+        pipeline: Option<String>,
         /// At most this many.
         #[arg(long, default_value_t = 20, value_name = "N", value_parser = parse::positive::<usize>)]
         limit: usize,
     },
-    /// Shows a run: settings, progress, spending, batches.
+    /// Shows a run: settings, progress, spending, and its parts, such as batches or chunks.
     Show {
         /// The run.
         id: String,
+        /// Parts that are shown.
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        parts: usize,
     },
     /// Waits until a run has ended or cannot go on.
     Wait {
@@ -246,7 +252,7 @@ pub(crate) enum RunsCommand {
         #[arg(long, value_parser = parse::duration, value_name = "TIME")]
         timeout: Option<Duration>,
     },
-    /// Sends no more requests of a run; what was sent goes on.
+    /// Begins no more units of a run; what is under way goes on.
     Pause {
         /// The run.
         id: String,
@@ -259,21 +265,24 @@ pub(crate) enum RunsCommand {
         #[command(flatten)]
         spending: SpendingArgs,
     },
-    /// Ends a run early; answers so far are kept.
+    /// Ends a run early; what was done is kept.
     Cancel {
         /// The run.
         id: String,
     },
-    /// Asks again what failed.
-    RetryFailed {
+    /// Tries again what failed, and nothing else.
+    Retry {
         /// The run.
         id: String,
+        /// Only what failed in this part, counted from 1.
+        #[arg(long, value_name = "N")]
+        part: Option<u64>,
     },
-    /// Prints the answers of a run, in order.
+    /// Writes the results of a run: answers in order, or the table with its scores.
     Results {
         /// The run.
         id: String,
-        /// Where answers go; default stdout.
+        /// Where results go; default stdout, or where the run writes them.
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
         /// Where requests without an answer go; default among the answers.
@@ -294,7 +303,7 @@ pub(crate) enum RunsCommand {
         #[command(flatten)]
         decision: Decision,
     },
-    /// Deletes a run that has ended, with its answers.
+    /// Deletes a run that has ended, with its results; files stay.
     Rm {
         /// The run.
         id: String,

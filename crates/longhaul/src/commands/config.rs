@@ -140,6 +140,6 @@ pub(crate) fn man(command: &[String]) -> Result<Code> {
 
 /// `openapi`.
 pub(crate) fn openapi() -> Result<Code> {
-    write_stdout(&longhaul_server::openapi())?;
+    write_stdout(&longhaul_server::openapi(&crate::pipelines::own_names()))?;
     Ok(Code::Ok)
 }

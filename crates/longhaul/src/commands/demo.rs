@@ -26,7 +26,7 @@ mod tally;
 mod work;
 
 use plan::{PROCESS, Plan};
-use prompts::Prompts;
+use prompts::PromptsPart;
 use tally::{Kill, Tally};
 
 pub(crate) use work::register;
@@ -52,7 +52,7 @@ pub(crate) async fn run(app: &App, args: &DemoArgs) -> Result<Code> {
     let mut show = Show { app, stage: &stage, started, kill: None };
     show.run(args.crash).await?;
     let Show { kill, .. } = show;
-    let mut prompts = Prompts::prepare(app, &stage, args.prompts.unwrap_or(PROMPTS_DEFAULT)).await?;
+    let mut prompts = PromptsPart::prepare(app, &stage, args.prompts.unwrap_or(PROMPTS_DEFAULT)).await?;
     prompts.run(args.crash).await?;
     let batched = batch::run(app, &stage, BATCHED, args.crash).await?;
     let scored = sheet::run(app, &stage, SCORED, args.crash, args.keep.is_some()).await?;

@@ -7,7 +7,6 @@ use longhaul_queue::job::{Dependency, JobOptions, Unique, UniquePolicy, Window};
 use longhaul_queue::limits::INSERT_MAX;
 use longhaul_queue::store::{Enqueued, How};
 use longhaul_queue::{JobId, Json, NewJob, ProcessId, Queue};
-use longhaul_server::own_names;
 
 use crate::app::{App, resolve_all};
 use crate::args::{EnqueueArgs, JobFlags};
@@ -15,6 +14,7 @@ use crate::exit::{Code, Failure, is_closed_pipe};
 use crate::jobspec::{JobSpec, Refs};
 use crate::output::{Format, Table, counted, write_stdout};
 use crate::parse;
+use crate::pipelines::own_names;
 
 /// Text of one submission; more is sent in several.
 const BATCH_BYTES_MAX: usize = 64_000_000;
@@ -76,10 +76,10 @@ fn remark(app: &App, enqueued: &Enqueued) {
 async fn job_of(app: &App, queue: &Queue, kind: &str, payload: Json, flags: &JobFlags) -> Result<NewJob> {
     let now = app.now();
     let own = |error: longhaul_queue::Error| Failure::new(Code::Usage, error.to_string());
-    own_names::check_kind(kind).map_err(own)?;
-    flags.queue.as_deref().map_or(Ok(()), own_names::check_queue).map_err(own)?;
-    flags.process.as_deref().map_or(Ok(()), own_names::check_process).map_err(own)?;
-    flags.id.map_or(Ok(()), own_names::check_id).map_err(own)?;
+    own_names().check_kind(kind).map_err(own)?;
+    flags.queue.as_deref().map_or(Ok(()), |name| own_names().check_queue(name)).map_err(own)?;
+    flags.process.as_deref().map_or(Ok(()), |name| own_names().check_process(name)).map_err(own)?;
+    flags.id.map_or(Ok(()), |name| own_names().check_id(name)).map_err(own)?;
     let usage = |option: &str, problem: String| Failure::new(Code::Usage, format!("{option}: {problem}"));
     let at = flags.at.as_deref().map(|text| parse::time(text, now).map_err(|problem| usage("--at", problem)));
     let expires = flags

@@ -6,13 +6,13 @@ use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::state::{JobError, Reason};
 use longhaul_queue::store::{CancelReply, Filter, ListRequest, RetryRequest, Signal};
 use longhaul_queue::{Job, JobChange, JobId, Queue, State};
-use longhaul_server::own_names;
 use serde::Serialize;
 
 use crate::app::{App, resolve, resolve_all};
 use crate::args::{BulkArgs, EditArgs, JobsCommand, ListArgs, RetryArgs, UnparkArgs};
 use crate::exit::{Code, Failure};
 use crate::output::{Cell, Table, state_style};
+use crate::pipelines::own_names;
 
 mod show;
 
@@ -213,7 +213,7 @@ async fn retry(app: &App, queue: &Queue, args: &RetryArgs) -> Result<Code> {
 
 async fn edit(app: &App, queue: &Queue, args: &EditArgs) -> Result<Code> {
     let id = resolve(queue, &args.id).await?;
-    own_names::check_change(&queue.get(id).await?.job)?;
+    own_names().check_change(&queue.get(id).await?.job)?;
     let payload = args.payload.as_deref().map(|payload| app.json_argument(Some(payload))).transpose()?;
     let change = JobChange { priority: args.priority, title: args.title.clone(), payload };
     let mut state = queue.edit(id, change).await?;

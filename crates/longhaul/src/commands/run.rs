@@ -1,12 +1,15 @@
 //! `run`: prompts in, answers out, in order. It stores the requests, answers them with a worker of its own, and writes
 //! the answers; interrupted at any point, the same command goes on.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
-use longhaul_prompts::{Bulk, Estimate, NewRequest, Progress, Run, RunId, Submission, gate, manage};
+use longhaul_pipeline::{Found, Pipeline as _, RunId, Status};
+use longhaul_prompts::{Details, Estimate, Mode, NewRequest, Prompts, Run, Submission, manage};
 use longhaul_queue::Worker;
 
+use super::follow::{self, Asks, Shown};
 use super::interrupts::{EndAtOnce, Interrupts};
 use super::provider_outage;
 use super::working::{self, Working};
@@ -14,22 +17,17 @@ use crate::app::App;
 use crate::args::RunArgs;
 use crate::config::concurrency;
 use crate::exit::{Code, Failure};
-use crate::output::counted;
-use crate::prompts::{Pick, Prompts};
+use crate::output::{counted, grouped};
+use crate::progress::Fact;
+use crate::prompts::{Pick, PromptFile};
 use crate::{answers, models, outputs};
 
 pub(crate) mod estimate;
 mod finish;
-mod follow;
-mod outage;
 mod settings;
 
-use finish::Took;
-pub(crate) use finish::{
-    Answers, STDOUT, budget_way_out, consume, form_of, print_object, print_summary, spending, way_out,
-    write_answers,
-};
-pub(crate) use follow::{Shown, code_of, show};
+pub(crate) use finish::write_results;
+use finish::{Took, print_object};
 pub(crate) use settings::shown_model;
 
 /// Runs the command.
@@ -44,29 +42,30 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
     let pick = Pick { prompts: summary.prompts, limit: args.prompts.limit, sample: args.sample };
     let prompts = prompts.picking(pick);
     let models = models::Setup::new(app, args.prompts.base_url.as_deref())?;
-    let bulk = Bulk::new(app.queue_or_new().await?, models.llm(app)?).with_trace(app.trace.traceparent());
-    let sharing = models::open_books(app, bulk.queue(), bulk.llm()).await?;
-    let wanted = settings::of(app, args, &models, &bulk, (&prompts, &summary, pick)).await?;
-    let id = RunId::of(&wanted);
+    let pipeline =
+        Prompts::new(app.queue_or_new().await?, models.llm(app)?).with_trace(app.trace.traceparent());
+    let sharing = models::open_books(app, pipeline.queue(), pipeline.llm()).await?;
+    let wanted = settings::of(app, args, &models, &pipeline, (&prompts, &summary, pick)).await?;
+    let id = wanted.run_id();
     if !args.force {
-        outputs::refuse_foreign(bulk.queue(), id.as_str(), &places).await?;
+        outputs::refuse_foreign(pipeline.queue(), id.as_str(), &places).await?;
     }
-    let simulated = bulk.llm().is_simulated(&wanted.profile, &wanted.model);
+    let simulated = pipeline.llm().is_simulated(&wanted.profile, &wanted.model);
     if args.dry_run {
         return settings::describe(app, &wanted, args.spending.max_cost, simulated);
     }
-    models::set_limits(bulk.llm(), id.as_str(), &args.spending).await?;
+    models::set_limits(pipeline.llm(), id.as_str(), &args.spending).await?;
     drop(reading);
-    let submission = Submission::begin(&bulk, wanted).await?;
+    let submission = Submission::begin(&pipeline, wanted).await?;
     settings::introduce(app, &submission, args.spending.max_cost, simulated);
     let resumed = submission.is_resumed();
     if resumed {
-        go_on(app, &bulk, &id).await?;
+        go_on(app, &pipeline, &id).await?;
     }
     let started = Instant::now();
     let mut working = match args.detach || args.watch {
         true => None,
-        false => Some(work(app, args, &bulk, &id)?),
+        false => Some(work(app, args, &pipeline, &id)?),
     };
     tokio::select! {
         stored = submit(&prompts, submission) => stored?,
@@ -74,84 +73,91 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
             if let Some(working) = &mut working {
                 interrupts.drain(app, working).await;
             }
-            return half_stored(app, &bulk, &id, working).await;
+            return half_stored(app, &pipeline, &id, working).await;
         }
     }
     if args.detach {
         return detached(app, &id);
     }
-    let run = Run::get(bulk.queue(), &id).await?;
-    let ended = follow::until_the_end(app, &bulk, &run, working.as_mut(), &mut interrupts).await;
+    let found = found(&pipeline, &id).await?;
+    let run = Run::read(found.run.clone())?;
+    let route = pipeline.llm().route(&run.settings.profile, &run.settings.model).await?;
+    let asks = Asks { route: &route, one_by_one: run.settings.mode == Mode::Sync };
+    let ended = follow::until_the_end(app, &found, (working.as_mut(), asks), &mut interrupts).await;
     let unstored = stop(working).await?;
-    bulk.llm().save_learnt().await;
+    pipeline.llm().save_learnt().await;
     sharing.end().await;
     match ended? {
-        Shown::Ended(progress) => {
+        Shown::Ended(status) => {
             let took = Took { time: started.elapsed(), all: !resumed };
-            let code = finish::finish(app, args, &bulk, (&run, &prompts), &progress, took).await?;
-            let estimate = estimate_all(app, args, &bulk, &run, (prompts, pick)).await?;
-            if args.out.is_some() || !progress.status.is_end() {
-                print_object(app, &run, &progress, estimate.as_ref())?;
+            let code =
+                finish::finish(app, args, (&pipeline, &found), (&run, &prompts), &status, took).await?;
+            let estimate = estimate_all(app, args, &pipeline, &run, (prompts, pick)).await?;
+            if args.out.is_some() || !status.standing.state.is_end() {
+                print_object(app, &status, estimate.as_ref())?;
             }
             Ok(code)
         }
-        Shown::NeverReached => Err(never_reached(&bulk, &run).await?.into()),
+        Shown::NeverReached => {
+            let why = found.status().await?.standing.message;
+            Err(provider_outage::unreached(&route, id.as_str(), why).into())
+        }
         Shown::Interrupted => {
-            print_object(app, &run, &Progress::of(&bulk, &id, &run.settings).await?, None)?;
+            print_object(app, &found.status().await?, None)?;
             Ok(interrupted(app, &id, unstored))
         }
         Shown::WorkerEnded => Err(worker_ended(&id).into()),
     }
 }
 
+async fn found(pipeline: &Prompts, id: &RunId) -> Result<Found> {
+    let run = longhaul_pipeline::Run::get(pipeline.queue(), id).await?;
+    Ok(Found { pipeline: Arc::new(pipeline.clone()), run })
+}
+
 /// Asks again what a run that was there before has no answer for.
-async fn go_on(app: &App, bulk: &Bulk, id: &RunId) -> Result<()> {
-    let again = manage::go_on(bulk, id).await?;
+async fn go_on(app: &App, pipeline: &Prompts, id: &RunId) -> Result<()> {
+    let again = manage::go_on(pipeline, id).await?;
     if again > 0 {
         app.out.note(format_args!("asking again what has no answer: {}", counted(again, "request")));
     }
     Ok(())
 }
 
-async fn never_reached(bulk: &Bulk, run: &Run) -> Result<Failure> {
-    let route = bulk.llm().route(&run.settings.profile, &run.settings.model).await?;
-    let why = gate::why(bulk, &run.id).await?.map(|(_, why)| why);
-    Ok(provider_outage::unreached(&route, run.id.as_str(), why))
-}
-
 /// After a sample: what all prompts will cost.
 async fn estimate_all(
     app: &App,
     args: &RunArgs,
-    bulk: &Bulk,
+    pipeline: &Prompts,
     run: &Run,
-    (prompts, pick): (Prompts, Pick),
+    (prompts, pick): (PromptFile, Pick),
 ) -> Result<Option<Estimate>> {
     if args.sample.is_none() || args.consume {
         return Ok(None);
     }
     let all = prompts.picking(Pick { sample: None, ..pick });
-    Ok(Some(estimate::of_all(app, bulk, run, &all).await?))
+    Ok(Some(estimate::of_all(app, pipeline, run, &all).await?))
 }
 
 /// Starts a worker for this run alone.
-fn work(app: &App, args: &RunArgs, bulk: &Bulk, id: &RunId) -> Result<Working> {
+fn work(app: &App, args: &RunArgs, pipeline: &Prompts, id: &RunId) -> Result<Working> {
     let slots = match args.concurrency {
         Some(slots) => slots,
         None => app.settings.read("llm.concurrency", concurrency)?,
     };
-    let mut worker = Worker::new(bulk.queue().clone(), working::options(app, id.as_str(), slots as usize)?);
-    bulk.register(&mut worker);
+    let mut worker =
+        Worker::new(pipeline.queue().clone(), working::options(app, id.as_str(), slots as usize)?);
+    pipeline.register(&mut worker);
     Ok(Working::start(worker))
 }
 
-fn open(app: &App, args: &RunArgs) -> Result<Prompts> {
+fn open(app: &App, args: &RunArgs) -> Result<PromptFile> {
     let limits = app.limits()?;
     settings::prompts(&args.prompts, limits.value_bytes_max)
 }
 
 /// Stores the requests. What is stored already is left alone, so this is also how an interrupted submission goes on.
-async fn submit(prompts: &Prompts, mut submission: Submission) -> Result<()> {
+async fn submit(prompts: &PromptFile, mut submission: Submission) -> Result<()> {
     if submission.is_complete().await? {
         return Ok(());
     }
@@ -182,11 +188,10 @@ async fn stop(working: Option<Working>) -> Result<u64> {
 }
 
 /// Somebody does not want to wait until all requests are stored.
-async fn half_stored(app: &App, bulk: &Bulk, id: &RunId, working: Option<Working>) -> Result<Code> {
+async fn half_stored(app: &App, pipeline: &Prompts, id: &RunId, working: Option<Working>) -> Result<Code> {
     let unstored = stop(working).await?;
-    let stored = bulk.queue().process(&id.process()).await?.total();
-    let run = Run::get(bulk.queue(), id).await?;
-    print_object(app, &run, &Progress::of(bulk, id, &run.settings).await?, None)?;
+    let stored = pipeline.queue().process(&id.process()).await?.total();
+    print_object(app, &found(pipeline, id).await?.status().await?, None)?;
     app.out.note(format_args!("{} of {id} are stored so far", counted(stored, "request")));
     if unstored > 0 {
         return Ok(interrupted(app, id, unstored));
@@ -212,4 +217,31 @@ fn interrupted(app: &App, id: &RunId, unstored: u64) -> Code {
 fn worker_ended(id: &RunId) -> Failure {
     Failure::new(Code::Failure, format!("the worker ended before {id} did; nothing is lost"))
         .hint("go on with the same command")
+}
+
+/// Lines of a run that only runs of prompts have.
+pub(crate) fn detail_lines(status: &Status) -> Vec<String> {
+    let Some(Details { mode, parked, at_provider }) = Details::of(status) else { return Vec::new() };
+    let mut lines = vec![format!("mode         {mode}")];
+    if mode == Mode::Batch && parked > 0 {
+        let there = at_provider
+            .map_or_else(String::new, |there| format!(", {} answered there", grouped(there.answered)));
+        lines.push(format!("in batches   {} wait for the provider{there}", grouped(parked)));
+    }
+    lines
+}
+
+/// What only runs of prompts tell beside the bar.
+pub(crate) fn facts(status: &Status) -> Vec<Fact> {
+    let mut facts = Fact::counts(&[("cached", status.spent.cached, "cached")]);
+    let Some(Details { mode, parked, at_provider }) = Details::of(status) else { return facts };
+    if mode == Mode::Batch && parked > 0 {
+        let text = format!("{parked} wait for a provider batch, usually 1 to 24 h");
+        facts.push(Fact::new("in_batch", parked.to_string(), text));
+        if let Some(there) = at_provider.filter(|there| there.answered > 0) {
+            let text = format!("{} answered there", there.answered);
+            facts.push(Fact::new("answered_in_batch", there.answered.to_string(), text));
+        }
+    }
+    facts
 }

@@ -1,293 +1,281 @@
-//! `runs …`: runs that are stored, by whatever process they were submitted.
+//! `runs …`: runs of every pipeline that are stored, by whatever process they were started.
 
-use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 use longhaul_llm::rate::AdaptiveConcurrency;
-use longhaul_prompts::batch::{BatchTold, Refused, Step};
-use longhaul_prompts::eta::eta_seconds;
-use longhaul_prompts::{Bulk, Progress, Run, RunId, manage};
-use longhaul_queue::{Job, State, Timestamp};
+use longhaul_pipeline::{Error, Found, Part, Retry, Status};
+use longhaul_prompts::batch::BatchTold;
+use longhaul_prompts::manage;
+use longhaul_queue::Timestamp;
 use serde::Serialize;
+use serde_json::{Value, json};
 
-use super::run::{
-    Answers, STDOUT, code_of, form_of, print_object, print_summary, show, shown_model, write_answers,
-};
+use super::follow::{code_of, show};
+use super::run::shown_model;
+use super::summary::{cost, spending, state_word, tell_state, unit_of, way_out};
 use super::workers::served;
 use crate::app::App;
 use crate::args::{Decision, RunsCommand, SpendingArgs};
 use crate::exit::{Code, Failure};
-use crate::models;
 use crate::output::{Cell, Table, counted, duration, grouped};
-use crate::prompts::Form;
+use crate::pipelines::{self, FailedUnit, Pipelines, Place};
+use crate::store::Missing;
+use crate::{models, outputs};
+
+/// Failed units whose reasons are shown.
+const FAILURES_SHOWN: usize = 10;
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, command: &RunsCommand) -> Result<Code> {
-    let bulk = Bulk::new(app.queue().await?, models::Setup::new(app, None)?.llm(app)?);
-    // What a killed process left under way may have been billed, and is part of what a run cost.
-    bulk.llm().ledger().abandon_dead(app.now().as_millis()).await?;
+    let (queue, data) = app.queue_with_data(Missing::Refuse).await?;
+    let llm = models::Setup::new(app, None)?.llm(app)?;
+    let pipelines = Pipelines::open(app, (&queue, data), llm, Arc::new(())).await?;
+    pipelines.runs.book_abandoned().await?;
+    let found = async |id: &str| found(&pipelines, id).await;
     match command {
-        RunsCommand::Ls { limit } => ls(app, &bulk, *limit).await,
-        RunsCommand::Show { id } => show_one(app, &bulk, &found(&bulk, id).await?).await,
-        RunsCommand::Wait { id, timeout } => wait(app, &bulk, &found(&bulk, id).await?, *timeout).await,
+        RunsCommand::Ls { limit, pipeline } => ls(app, &pipelines, pipeline.as_deref(), *limit).await,
+        RunsCommand::Show { id, parts } => show_one(app, &pipelines, &found(id).await?, *parts).await,
+        RunsCommand::Wait { id, timeout } => wait(app, &found(id).await?, *timeout).await,
         RunsCommand::Pause { id } => {
-            let run = found(&bulk, id).await?;
-            manage::pause(&bulk, &run.id).await?;
-            said(app, &run.id, "paused", format!("{} is paused; requests under way end", run.id))
+            let run = found(id).await?;
+            run.pause().await?;
+            said(app, &run, "paused", format!("{} is paused; what is under way ends", run.run.id))
         }
-        RunsCommand::Resume { id, spending } => resume(app, &bulk, id, spending).await,
+        RunsCommand::Resume { id, spending } => resume(app, &found(id).await?, spending).await,
         RunsCommand::Cancel { id } => {
-            let run = found(&bulk, id).await?;
-            app.confirm(&format!("cancel {}", run.id))?;
-            let cancelled = manage::cancel(&bulk, &run.id).await?;
-            let text =
-                format!("{} of {} cancelled; answers so far are kept", counted(cancelled, "request"), run.id);
-            said(app, &run.id, "cancelled", text)
+            let run = found(id).await?;
+            app.confirm(&format!("cancel {}", run.run.id))?;
+            let (jobs, id) = (run.cancel().await?, &run.run.id);
+            let units = units_text(&run.status().await?);
+            let text = match jobs {
+                0 => format!("nothing of {id} is left to cancel: {units}"),
+                _ => format!("{id} is cancelled, what was done is kept: {units}"),
+            };
+            said(app, &run, "cancelled", text)
         }
-        RunsCommand::RetryFailed { id } => {
-            let run = found(&bulk, id).await?;
-            let retried = manage::retry_failed(&bulk, &run.id).await?;
-            if retried == 0 {
-                return Err(
-                    Failure::new(Code::NothingMatched, format!("no request of {} failed", run.id)).into()
-                );
+        RunsCommand::Retry { id, part } => retry(app, &found(id).await?, *part).await,
+        RunsCommand::Results { id, out, errors, force, consume } => {
+            let run = found(id).await?;
+            let place = Place { out: out.as_deref(), errors: errors.as_deref(), force: *force };
+            let code = pipelines.write_results(app, &run, &place).await?;
+            if *consume {
+                remove(&run).await?;
             }
-            app.out.hint("answer them with longhaul work --drain");
+            Ok(code)
+        }
+        RunsCommand::Resolve { id, decision } => resolve(app, &pipelines, &found(id).await?, decision).await,
+        RunsCommand::Rm { id } => {
+            let run = found(id).await?;
+            app.confirm(&format!("delete {} with its results", run.run.id))?;
+            let deleted = remove(&run).await?;
             said(
                 app,
-                &run.id,
-                "retried",
-                format!("to be asked again: {} of {}", counted(retried, "request"), run.id),
+                &run,
+                "deleted",
+                format!("{} is deleted ({}); files stay", run.run.id, counted(deleted, "job")),
             )
-        }
-        RunsCommand::Results { id, out, errors, force, consume } => {
-            let run = found(&bulk, id).await?;
-            let answers =
-                Answers { out: out.as_deref(), errors: errors.as_deref(), prompts: None, force: *force };
-            let written = write_answers(app, &bulk, &run, &answers).await?;
-            tell_lost_columns(app, &run, out.as_deref());
-            if *consume {
-                super::run::consume(&bulk, &run.id).await?;
-            }
-            if let Some(out) = out {
-                let told =
-                    serde_json::json!({ "id": run.id.as_str(), "file": out, "failed": written.failed });
-                app.out.one(&told, String::new)?;
-            }
-            Ok(if written.failed > 0 { Code::JobsFailed } else { Code::Ok })
-        }
-        RunsCommand::Resolve { id, decision } => resolve(app, &bulk, id, decision).await,
-        RunsCommand::Rm { id } => {
-            let run = found(&bulk, id).await?;
-            app.confirm(&format!("delete {} with its answers", run.id))?;
-            let deleted = super::run::consume(&bulk, &run.id).await?;
-            said(app, &run.id, "deleted", format!("{} is deleted ({})", run.id, counted(deleted, "job")))
         }
     }
 }
 
-async fn wait(app: &App, bulk: &Bulk, run: &Run, timeout: Option<Duration>) -> Result<Code> {
-    let shown = show(app, bulk, run, None);
-    let progress = match timeout {
+/// Deletes a run that has ended, with its results and whatever is known of its files; answers how many jobs that were.
+pub(super) async fn remove(found: &Found) -> Result<u64> {
+    let deleted = found.remove().await?;
+    outputs::forget(found.pipeline.queue(), found.run.id.as_str()).await?;
+    Ok(deleted)
+}
+
+/// The run of this name, with or without the prefix.
+async fn found(pipelines: &Pipelines, name: &str) -> Result<Found> {
+    pipelines.runs.get(name).await.map_err(|error| match error {
+        Error::NoRun(name) => Failure::new(Code::NothingMatched, format!("there is no run {name}"))
+            .hint("list runs with: longhaul runs ls")
+            .into(),
+        error => error.into(),
+    })
+}
+
+fn said(app: &App, found: &Found, what: &str, text: String) -> Result<Code> {
+    app.out.one(&json!({ "id": found.run.id.as_str(), "done": what }), || text)?;
+    Ok(Code::Ok)
+}
+
+async fn wait(app: &App, found: &Found, timeout: Option<Duration>) -> Result<Code> {
+    let shown = show(app, found, None);
+    let status = match timeout {
         None => shown.await?,
         Some(timeout) => match tokio::time::timeout(timeout, shown).await {
-            Ok(progress) => progress?,
+            Ok(status) => status?,
             Err(_) => {
-                print_object(app, run, &Progress::of(bulk, &run.id, &run.settings).await?, None)?;
-                app.out.note("the wait timed out; the run goes on");
+                let status = found.status().await?;
+                let served = served(found.pipeline.queue()).await?.contains(found.run.id.as_str());
+                app.out.one(&status, String::new)?;
+                app.out.note(format_args!("the wait timed out; the run: {}", state_word(&status, served)));
                 return Ok(Code::TimedOut);
             }
         },
     };
-    print_summary(app, run, &progress, None);
-    print_object(app, run, &progress, None)?;
-    Ok(code_of(&progress))
-}
-
-fn said(app: &App, id: &RunId, what: &str, text: String) -> Result<Code> {
-    app.out.one(&serde_json::json!({ "id": id.as_str(), "done": what }), || text)?;
-    Ok(Code::Ok)
-}
-
-/// The run of this name, with or without `run-`.
-async fn found(bulk: &Bulk, name: &str) -> Result<Run> {
-    let name = if name.starts_with("run-") { name.to_owned() } else { format!("run-{name}") };
-    match Run::find(bulk.queue(), &RunId::named(&name)).await? {
-        Some(run) => Ok(run),
-        None => Err(Failure::new(Code::NothingMatched, format!("there is no run {name}"))
-            .hint("list runs with: longhaul runs ls")
-            .into()),
-    }
-}
-
-/// A table's other columns are in its file, not in the store.
-fn tell_lost_columns(app: &App, run: &Run, out: Option<&Path>) {
-    let source = &run.settings.source;
-    let form = Form::named(&source.form);
-    let written = form_of(app, out.unwrap_or(Path::new(STDOUT)), form, None);
-    if !(form.is_table() && written.is_table()) {
-        return;
-    }
-    let name = &source.name;
-    app.out.warn(format_args!("the columns of {name} are not stored, so they are not beside the answers"));
-    app.out.hint(format_args!(
-        "the command that began the run writes them too, with --out, and asks nothing again: longhaul run {name} …"
-    ));
+    app.out.note(format_args!("{}: {}", status.id, units_text(&status)));
+    spending(&status).into_iter().for_each(|line| app.out.note(line));
+    tell_state(app, &status);
+    app.out.one(&status, String::new)?;
+    Ok(code_of(&status))
 }
 
 /// A run in a list.
 #[derive(Debug, Serialize)]
 struct Line {
-    id: String,
-    source: String,
-    model: String,
-    profile: String,
-    created_at: Timestamp,
     /// Whether a worker serves it now; otherwise nothing moves.
     served: bool,
-    /// When it will have ended at its present pace.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    eta_seconds: Option<u64>,
     #[serde(flatten)]
-    progress: Progress,
+    status: Status,
 }
 
-async fn ls(app: &App, bulk: &Bulk, limit: usize) -> Result<Code> {
-    let page = Run::list(bulk.queue(), None, limit).await?;
-    let served = served(bulk.queue()).await?;
+async fn ls(app: &App, pipelines: &Pipelines, pipeline: Option<&str>, limit: usize) -> Result<Code> {
+    let runs = &pipelines.runs;
+    let page = runs.list(pipeline, None, limit).await.map_err(|error| match error {
+        Error::Invalid(text) => Failure::new(Code::Usage, format!("--pipeline: {text}")).into(),
+        error => anyhow::Error::from(error),
+    })?;
+    let served = served(runs.queue()).await?;
     let mut lines = Vec::with_capacity(page.items.len());
-    for job in page.items {
-        let Some(process) = &job.process_id else { continue };
-        let run = Run::get(bulk.queue(), &RunId::named(process.as_str())).await?;
-        let progress = Progress::of(bulk, &run.id, &run.settings).await?;
-        lines.push(Line {
-            eta_seconds: eta_seconds(bulk, &run, &progress).await?,
-            id: run.id.as_str().to_owned(),
-            source: run.settings.source.name,
-            model: run.settings.model,
-            profile: run.settings.profile,
-            created_at: run.job.created_at,
-            served: served.contains(run.id.as_str()),
-            progress,
-        });
+    for job in &page.items {
+        // One that was removed between two reads is not there any more.
+        let Some(found) = runs.of_manifest(job).await? else { continue };
+        let status = found.status().await?;
+        lines.push(Line { served: served.contains(&status.id), status });
     }
     let now = app.now();
     app.out.list(&lines, page.next, || {
         let mut table =
-            Table::new(&["ID", "STATUS", "DONE", "FAILED", "MODEL", "MODE", "COST", "FILE", "STARTED"]);
-        for line in &lines {
-            let progress = &line.progress;
+            Table::new(&["ID", "PIPELINE", "STATE", "DONE", "FAILED", "MODEL", "COST", "TITLE", "STARTED"]);
+        for Line { served, status } in &lines {
+            let units = &status.standing.units;
+            let model = status.standing.model.as_ref().map_or("", |model| shown_model(&model.name));
             table.row(vec![
-                Cell::new(&line.id),
-                Cell::new(status_word(progress, line.served)),
-                Cell::new(format!("{}/{}", grouped(progress.ended()), grouped(progress.total))),
-                Cell::new(grouped(progress.failed)),
-                Cell::new(shown_model(&line.model)),
-                Cell::new(progress.mode.to_string()),
-                Cell::new(cost(progress)),
-                Cell::new(&line.source),
-                Cell::new(app.out.list_time(line.created_at, now)),
+                Cell::new(&status.id),
+                Cell::new(status.pipeline),
+                Cell::new(state_word(status, *served)),
+                Cell::quantity(format!("{}/{}", grouped(units.ended()), grouped(units.total))),
+                Cell::number(units.failed),
+                Cell::new(model),
+                Cell::quantity(cost(status)),
+                Cell::new(&status.title),
+                Cell::new(app.out.list_time(status.created_at, now)),
             ]);
         }
         table
     })?;
     if lines.is_empty() {
-        app.out.note("there are no runs; start one: longhaul run FILE");
+        app.out.note("there are no runs; start one: longhaul run FILE, or longhaul score TABLE");
     }
     Ok(Code::Ok)
 }
 
-fn status_word(progress: &Progress, served: bool) -> String {
-    use longhaul_prompts::progress::Status;
-    match (progress.status, progress.held) {
-        (Status::Held, Some(held)) => format!("{}: {held}", Status::Held),
-        (Status::Running, _) if !served => "waits for a worker".to_owned(),
-        (status, _) => status.to_string(),
-    }
+/// All that is known of a run.
+#[derive(Debug, Serialize)]
+struct View {
+    served: bool,
+    #[serde(flatten)]
+    status: Status,
+    settings: Value,
+    adaptive_concurrency: Option<AdaptiveConcurrency>,
+    parts: Vec<Part>,
+    /// There are more parts than these.
+    #[serde(skip)]
+    more_parts: bool,
+    /// The first units that failed.
+    failures: Vec<FailedUnit>,
 }
 
-fn cost(progress: &Progress) -> String {
-    let simulated = if progress.simulated { " (simulated)" } else { "" };
-    format!("{}{simulated}", progress.spent.spent())
-}
-
-async fn show_one(app: &App, bulk: &Bulk, run: &Run) -> Result<Code> {
-    let progress = Progress::of(bulk, &run.id, &run.settings).await?;
-    let served = served(bulk.queue()).await?.contains(run.id.as_str());
-    let eta = eta_seconds(bulk, run, &progress).await?;
-    let mut batches = Vec::new();
-    let mut found = manage::batches(bulk, &run.id).await?;
-    found.extend(manage::refused_batches(bulk, &run.id).await?);
-    for (detail, payload) in found {
-        let step: Step = detail.data.as_ref().and_then(|data| data.to().ok()).unwrap_or_default();
-        let refused: Refused = detail.data.and_then(|data| data.to().ok()).unwrap_or_default();
-        batches.push((payload, detail.job, step, refused));
-    }
-    let adaptive = bulk.llm().adaptive_concurrency(&run.settings.profile, &run.settings.model).await;
-    let view = serde_json::json!({
-        "id": run.id.as_str(), "settings": run.settings, "progress": progress, "eta_seconds": eta,
-        "created_at": run.job.created_at, "adaptive_concurrency": adaptive,
-        "batches": batches.iter().map(|(payload, job, step, refused)| serde_json::json!({
-            "job_id": job.id, "chunk": payload.chunk, "round": payload.round, "requests": payload.len(), "at": step,
-            "refusals": refused.refusals, "reason": reason(job, refused),
-        })).collect::<Vec<_>>(),
-    });
-    app.out.one(&view, || {
-        let now = app.now();
-        let settings = &run.settings;
-        let mut lines = vec![
-            format!("run          {}", run.id),
-            format!("status       {}", status_word(&progress, served)),
-            format!(
-                "file         {} ({})",
-                settings.source.name,
-                counted(settings.source.requests, "request")
-            ),
-            format!("model        {} by profile {}", shown_model(&settings.model), settings.profile),
-            format!("mode         {}", settings.mode),
-            format!("started      {}", app.out.detail_time(run.job.created_at, now)),
-            format!(
-                "requests     {} answered · {} failed · {} cancelled · {} of {} open",
-                grouped(progress.completed),
-                grouped(progress.failed),
-                grouped(progress.cancelled),
-                grouped(progress.total - progress.ended()),
-                grouped(progress.total),
-            ),
-        ];
-        lines.extend(eta.map(|seconds| format!("ETA          {}", duration(Duration::from_secs(seconds)))));
-        lines.extend(super::run::spending(&progress));
-        lines.extend(
-            adaptive.as_ref().map(|adaptive| format!("concurrency  {}", adaptive_text(app, adaptive))),
-        );
-        lines.extend(progress.message.iter().map(|message| format!("note         {message}")));
-        for (payload, job, step, refused) in &batches {
-            let what = batch_text(job, step, refused);
-            lines.push(format!("batch        {}, {what}", counted(payload.len(), "request")));
-        }
-        lines.join("\n")
-    })?;
-    if let Some(held) = progress.held {
-        let message = progress.message.as_deref().unwrap_or_default();
-        app.out.hint(super::run::way_out(held, message, &run.id));
+async fn show_one(app: &App, pipelines: &Pipelines, found: &Found, limit: usize) -> Result<Code> {
+    let status = found.status().await?;
+    let mut parts = found.pipeline.parts(&found.run, 0, limit.saturating_add(1)).await?;
+    let more_parts = parts.len() > limit;
+    parts.truncate(limit);
+    let adaptive_concurrency = match (&status.standing.model, found.pipeline.llm()) {
+        (Some(model), Some(llm)) => llm.adaptive_concurrency(&model.profile, &model.name).await,
+        _ => None,
+    };
+    let view = View {
+        served: served(found.pipeline.queue()).await?.contains(found.run.id.as_str()),
+        settings: found.pipeline.settings(&found.run).await?,
+        adaptive_concurrency,
+        failures: match status.standing.units.failed {
+            0 => Vec::new(),
+            _ => pipelines.failures(found, FAILURES_SHOWN).await?,
+        },
+        parts,
+        more_parts,
+        status,
+    };
+    app.out.one(&view, || text_of(app, &view))?;
+    if let Some(hint) = way_out(&view.status) {
+        app.out.hint(hint);
     }
     Ok(Code::Ok)
 }
 
-/// Where a batch stands, and why it is not further.
-fn batch_text(job: &Job, step: &Step, refused: &Refused) -> String {
-    match reason(job, refused) {
-        Some(reason) if job.state == State::Failed => reason.to_owned(),
-        Some(reason) if *step == Step::Prepare => {
-            format!("refused {}, to be sent again: {reason}", counted(refused.refusals.into(), "time"))
-        }
-        Some(_) | None => step_text(step, job),
+fn text_of(app: &App, view: &View) -> String {
+    let (status, standing) = (&view.status, &view.status.standing);
+    let now = app.now();
+    let mut lines = vec![
+        format!("run          {} ({})", status.id, status.pipeline),
+        format!("state        {}", state_word(status, view.served)),
+        format!("title        {}", status.title),
+    ];
+    if let Some(model) = &standing.model {
+        lines.push(format!("model        {} by profile {}", shown_model(&model.name), model.profile));
     }
+    lines.push(format!("started      {}", app.out.detail_time(status.created_at, now)));
+    lines.extend(status.ended_at.map(|at| format!("ended        {}", app.out.detail_time(at, now))));
+    lines.push(format!("{:<12} {}", format!("{}s", unit_of(status)), units_text(status)));
+    lines.extend(
+        standing
+            .eta_seconds
+            .map(|seconds| format!("ETA          {}", duration(Duration::from_secs(seconds)))),
+    );
+    lines.extend(spending(status));
+    lines.extend(pipelines::detail_lines(status));
+    let adaptive = view.adaptive_concurrency.as_ref();
+    lines.extend(adaptive.map(|adaptive| format!("concurrency  {}", adaptive_text(app, adaptive))));
+    lines.extend(standing.message.iter().map(|message| format!("note         {message}")));
+    if !view.parts.is_empty() {
+        let mut table = Table::new(&["PART", "STATE", "UNITS", "NOTE"]);
+        for part in &view.parts {
+            table.row(vec![
+                Cell::new(&part.name),
+                Cell::new(app.out.state(part.state)),
+                Cell::number(part.units),
+                Cell::new(part.note.as_deref().unwrap_or_default()),
+            ]);
+        }
+        lines.push(format!("\n{}", table.render(false).trim_end()));
+    }
+    if view.more_parts {
+        lines.push("… and more: --parts N shows as many as you like".to_owned());
+    }
+    for FailedUnit { unit, reason } in &view.failures {
+        lines.push(format!("failed: {unit}: {}", reason.as_deref().unwrap_or("no reason is known")));
+    }
+    lines.join("\n")
+}
+
+/// Units by what became of them.
+pub(super) fn units_text(status: &Status) -> String {
+    let units = &status.standing.units;
+    let open = units.total.saturating_sub(units.ended());
+    let counts = [(units.failed, "failed"), (units.cancelled, "cancelled"), (open, "open")];
+    let others = counts.iter().filter(|(count, _)| *count > 0);
+    let mut parts = vec![format!("{} of {} done", grouped(units.done), grouped(units.total))];
+    parts.extend(others.map(|(count, word)| format!("{} {word}", grouped(*count))));
+    parts.join(" · ")
 }
 
 /// Adaptive concurrency in a line.
-pub(super) fn adaptive_text(app: &App, adaptive: &AdaptiveConcurrency) -> String {
+fn adaptive_text(app: &App, adaptive: &AdaptiveConcurrency) -> String {
     let cuts = adaptive.changes.iter().filter(|change| change.refused);
     let mut text = format!("{} adaptive", adaptive.concurrency);
     if let Some(last) = cuts.clone().next_back() {
@@ -301,56 +289,45 @@ pub(super) fn adaptive_text(app: &App, adaptive: &AdaptiveConcurrency) -> String
     text
 }
 
-/// Why the provider did not take a batch.
-fn reason<'a>(job: &'a Job, refused: &'a Refused) -> Option<&'a str> {
-    match &job.error {
-        Some(error) if job.state == State::Failed => Some(&error.text),
-        _ => refused.refused.as_deref(),
+async fn resume(app: &App, found: &Found, spending: &SpendingArgs) -> Result<Code> {
+    if let Some(llm) = found.pipeline.llm() {
+        models::set_limits(llm, found.run.id.as_str(), spending).await?;
     }
+    let opened = found.resume().await?;
+    app.out.hint("a worker goes on with it: longhaul work --drain");
+    said(app, found, "resumed", format!("{} goes on (jobs that were held: {opened})", found.run.id))
 }
 
-fn step_text(step: &Step, job: &Job) -> String {
-    match step {
-        Step::Prepare => format!("not sent yet ({})", job.state),
-        Step::Uploaded { .. } => "uploaded".to_owned(),
-        Step::Submitting { candidates, .. } if candidates.is_empty() => "asked for, not confirmed".to_owned(),
-        Step::Submitting { candidates, .. } => format!("ambiguous: may be {}", candidates.join(" or ")),
-        Step::Submitted { id, missing: Some(missing), .. } => {
-            format!("{id}: the provider no longer knows it (asked {})", counted(missing.looks.into(), "time"))
-        }
-        Step::Ended { id, missing: Some(missing), .. } => {
-            let asked = counted(missing.looks.into(), "time");
-            format!("{id}: the provider no longer has its results (asked {asked})")
-        }
-        Step::Submitted { id, completed, .. } => {
-            let done = completed.map_or_else(String::new, |count| format!(", {} answered", grouped(count)));
-            format!("{id} at the provider{done}")
-        }
-        Step::Ended { id, .. } => format!("{id} has ended, results are read"),
-        Step::Over { .. } => "given up, its requests are told".to_owned(),
+async fn retry(app: &App, found: &Found, part: Option<u64>) -> Result<Code> {
+    let which = match part {
+        Some(0) => return Err(Failure::new(Code::Usage, "--part counts from 1, as in runs show").into()),
+        Some(number) => Retry::Part(number - 1),
+        None => Retry::Failed,
+    };
+    let retried = found.retry(which).await.map_err(|error| match error {
+        Error::Invalid(text) => Failure::new(Code::Usage, text).into(),
+        error => anyhow::Error::from(error),
+    })?;
+    let (id, unit) = (&found.run.id, found.pipeline.about().unit);
+    if retried == 0 {
+        return Err(Failure::new(Code::NothingMatched, format!("no {unit} of {id} failed")).into());
     }
+    app.out.hint("a worker does it: longhaul work --drain");
+    said(app, found, "retried", format!("to be tried again: {} of {id}", counted(retried, unit)))
 }
 
-async fn resume(app: &App, bulk: &Bulk, id: &str, spending: &SpendingArgs) -> Result<Code> {
-    let run = found(bulk, id).await?;
-    models::set_limits(bulk.llm(), run.id.as_str(), spending).await?;
-    let opened = manage::resume(bulk, &run.id).await?;
-    app.out.hint("answer it with longhaul work --drain");
-    said(app, &run.id, "resumed", format!("{} goes on (jobs that were held: {opened})", run.id))
-}
-
-async fn resolve(app: &App, bulk: &Bulk, id: &str, decision: &Decision) -> Result<Code> {
-    let run = found(bulk, id).await?;
+async fn resolve(app: &App, pipelines: &Pipelines, found: &Found, decision: &Decision) -> Result<Code> {
     let told = match decision {
         Decision { resubmit: true, .. } => BatchTold::Resubmit,
         Decision { one_by_one: true, .. } => BatchTold::Alone,
         Decision { drop: true, .. } => BatchTold::Drop,
         Decision { .. } => BatchTold::Wait,
     };
-    let count = manage::resolve(bulk, &run.id, told).await?;
+    let id = &found.run.id;
+    let count = manage::resolve(&pipelines.prompts, id, told).await?;
     if count == 0 {
-        let text = format!("no batch of {} waits for a decision", run.id);
+        let text = format!("no batch of {id} waits for a decision");
         return Err(Failure::new(Code::NothingMatched, text).into());
     }
-    said(app, &run.id, "resolved", format!("of the batches of {}, {count} go on as you decided", run.id))
+    said(app, found, "resolved", format!("of the batches of {id}, {count} go on as you decided"))
 }

@@ -6,13 +6,13 @@ use longhaul_queue::limits::check_name;
 use longhaul_queue::maintenance::next_after;
 use longhaul_queue::store::Schedule;
 use longhaul_queue::{NewJob, Queue, Timestamp};
-use longhaul_server::own_names;
 use serde::Serialize;
 
 use crate::app::App;
 use crate::args::{ScheduleAddArgs, ScheduleCommand};
 use crate::exit::{Code, Failure};
 use crate::output::{Cell, Table, local};
+use crate::pipelines::own_names;
 
 /// Coming runs that `add` prints.
 const RUNS_SHOWN: usize = 3;
@@ -74,8 +74,8 @@ struct Added<'a> {
 async fn add(app: &App, queue: &Queue, args: &ScheduleAddArgs) -> Result<Code> {
     check_name("schedule", &args.name)?;
     let own = |error: longhaul_queue::Error| Failure::new(Code::Usage, error.to_string());
-    own_names::check_kind(&args.kind).map_err(own)?;
-    args.queue.as_deref().map_or(Ok(()), own_names::check_queue).map_err(own)?;
+    own_names().check_kind(&args.kind).map_err(own)?;
+    args.queue.as_deref().map_or(Ok(()), |name| own_names().check_queue(name)).map_err(own)?;
     let timezone = args.tz.clone().unwrap_or_else(system_zone);
     let next_runs = next_runs(&args.cron, &timezone, app.now())?;
     let mut job = NewJob::new(&args.kind, app.json_argument(args.payload.as_deref())?);

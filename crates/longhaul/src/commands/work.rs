@@ -5,12 +5,10 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use longhaul_llm::Llm;
 use longhaul_pipeline::serve::{self, Served};
-use longhaul_prompts::run::RUN_PREFIX;
 use longhaul_queue::{
     Error, KindOptions, Queue, QueueShare, Shutdown, State, Worker, WorkerOptions, WorkerReport,
 };
-use longhaul_server::{Ctx, ServerOptions, batches, own_names, webhooks};
-use longhaul_sheets::sheet::SHEET_PREFIX;
+use longhaul_server::{Ctx, ServerOptions, batches, webhooks};
 use longhaul_stores::sqlite::Db;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
@@ -21,6 +19,7 @@ use crate::config::{Origin, concurrency, lease, list};
 use crate::exec::{Exec, ExecOptions, Spawner};
 use crate::exit::{Code, Failure};
 use crate::output::counted;
+use crate::pipelines::{ABOUTS, own_names};
 use crate::sharing::Sharing;
 use crate::{builtin, config, models, parse, server, store};
 
@@ -43,7 +42,7 @@ pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
     if let Some(instrument) = args.instrument {
         builtin::register_instrument(&mut worker, instrument);
     }
-    let bulk = serve_runs(app, args, (&queue, data), &mut worker, &options).await?;
+    let runs = serve_runs(app, args, (&queue, data), &mut worker, &options).await?;
     // Before the introduction: a supervisor that reads it may ask the worker to end.
     let (mut interrupts, mut terms) = signals()?;
     introduce(app, &queue, &worker, &options, args)?;
@@ -66,8 +65,8 @@ pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
         }
     };
     spawner.finish().await;
-    if let Some(bulk) = bulk {
-        bulk.stop().await;
+    if let Some(runs) = runs {
+        runs.stop().await;
     }
     let report = report.map_err(|error| name_kinds(error, args))?;
     summarise(app, &report)?;
@@ -93,7 +92,7 @@ fn name_kinds(error: Error, args: &WorkArgs) -> anyhow::Error {
         .into()
 }
 
-/// What a worker for runs of prompts and sheets has beside its handlers.
+/// What a worker for runs has beside its handlers.
 pub(crate) struct Runs {
     llm: Llm,
     serving: JoinHandle<()>,
@@ -101,23 +100,22 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// Registers what answers prompts, batches and sheets, and serves the queues of all of them.
+    /// Registers every pipeline, batches and webhooks, and serves the queues of all of them.
     pub(crate) async fn serve(
         app: &App,
         ctx: &Ctx,
         worker: &mut Worker,
         options: &WorkerOptions,
     ) -> Result<Self> {
-        ctx.bulk.register(worker);
+        for pipeline in ctx.runs.pipelines() {
+            pipeline.register(worker);
+        }
         batches::register(ctx, worker);
         webhooks::register(ctx, worker);
         let sharing = models::open_books(app, ctx.queue(), ctx.llm()).await?;
-        if let Some(scoring) = &ctx.scoring {
-            scoring.register(worker);
-        }
         let mut always = options.queues.clone();
         always.extend([batches::QUEUE, webhooks::QUEUE].map(QueueShare::from));
-        let served = Served { always, prefixes: vec![RUN_PREFIX, SHEET_PREFIX] };
+        let served = Served { always, prefixes: ctx.names.run_prefixes() };
         serve::look(ctx.queue(), &worker.control(), &served).await;
         let serving = tokio::spawn(serve::all(ctx.queue().clone(), worker.control(), served));
         Ok(Self { llm: ctx.llm().clone(), serving, sharing })
@@ -139,7 +137,7 @@ async fn serve_runs(
     options: &WorkerOptions,
 ) -> Result<Option<Runs>> {
     let wanted = args.kinds.is_empty()
-        || args.kinds.iter().any(|kind| kind.starts_with("llm.") || kind.starts_with("score."));
+        || args.kinds.iter().any(|kind| ABOUTS.iter().any(|about| kind.starts_with(about.kind_prefix)));
     if args.exec.is_some() || !wanted {
         return Ok(None);
     }
@@ -221,7 +219,7 @@ fn register_exec(
         return Err(Failure::new(Code::Usage, "--exec is empty").hint(hint).into());
     }
     let queues = app.settings.read("worker.queues", |text| Ok(list(text)))?;
-    if let Some(queue) = queues.iter().find(|queue| own_names::is_own_queue(queue)) {
+    if let Some(queue) = queues.iter().find(|queue| own_names().is_own_queue(queue)) {
         return Err(Failure::new(
             Code::Usage,
             format!("--exec cannot run the jobs of queue {queue:?}: they are Longhaul's own"),
@@ -270,7 +268,8 @@ fn introduce(
     app.out.note(format_args!("queues       {} (kinds: {kinds})", queues.join(", ")));
     app.out.note(format_args!("handlers     {handlers}"));
     if args.exec.is_none() {
-        app.out.note("runs         prompts of all runs are answered, and all sheets scored");
+        let names: Vec<&str> = ABOUTS.iter().map(|about| about.name).collect();
+        app.out.note(format_args!("runs         all, of {}", names.join(", ")));
     }
     Ok(())
 }

@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use anyhow::Result;
 use longhaul_queue::store::WorkerInfo;
 use longhaul_queue::{Queue, State};
-use longhaul_server::own_names::{is_own_kind, is_own_queue};
 
 use crate::app::App;
 use crate::exit::Code;
 use crate::output::{Cell, Table, duration, state_style};
+use crate::pipelines::own_names;
 
 pub(super) use longhaul_queue::limits::WORKER_SILENT_AFTER as SILENT_AFTER;
 
@@ -29,6 +29,9 @@ pub(crate) async fn ls(app: &App) -> Result<Code> {
     let queue = app.queue().await?;
     let now = queue.clock().now();
     let workers = queue.store().workers(now).await?;
+    let own = own_names();
+    let (is_own_queue, is_own_kind) =
+        (|name: &str| own.is_own_queue(name), |name: &str| own.is_own_kind(name));
     app.out.list(&workers, None, || {
         let mut table =
             Table::new(&["WORKER", "HOST", "PID", "VERSION", "BUSY", "QUEUES", "KINDS", "UP", "SEEN"]);
@@ -100,7 +103,7 @@ mod tests {
             ("a,b,c,d,e,llm.f", "a,b,c +3"),
         ] {
             let names: Vec<String> = kinds.split_terminator(',').map(str::to_owned).collect();
-            assert_eq!(shortened(&names, is_own_kind), expected, "{kinds}");
+            assert_eq!(shortened(&names, |kind| own_names().is_own_kind(kind)), expected, "{kinds}");
         }
     }
 }

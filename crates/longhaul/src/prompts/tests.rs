@@ -41,7 +41,7 @@ impl<'a> Input<'a> {
         self
     }
 
-    fn open(&self) -> Result<Prompts> {
+    fn open(&self) -> Result<PromptFile> {
         let template = self.template.map(|text| text.parse().expect("a template"));
         let options = Options {
             format: self.format,
@@ -53,13 +53,13 @@ impl<'a> Input<'a> {
         if self.name == "-" {
             let source = Source::spool("stdin", self.content)?;
             let shape = detect::shape(Path::new("-"), &source, &options)?;
-            return Ok(Prompts { source, shape, options, pick: Pick::default() });
+            return Ok(PromptFile { source, shape, options, pick: Pick::default() });
         }
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join(self.name);
         std::fs::write(&path, self.content).expect("a file");
         // The open file outlives its folder.
-        Prompts::open(&path, options)
+        PromptFile::open(&path, options)
     }
 
     fn read(&self) -> Result<(Summary, Vec<PromptLine>)> {
@@ -126,7 +126,7 @@ fn a_file_that_is_written_to_is_refused() {
     let path = folder.path().join("a.txt");
     std::fs::write(&path, "one\ntwo\n").expect("a file");
     let options = Options { line_bytes_max: LINE_BYTES_MAX, ..Options::default() };
-    let prompts = Prompts::open(&path, options).expect("prompts");
+    let prompts = PromptFile::open(&path, options).expect("prompts");
     prompts.check().expect("valid");
     let mut file = std::fs::OpenOptions::new().append(true).open(&path).expect("the file");
     file.write_all(b"three\n").expect("written");
@@ -137,7 +137,7 @@ fn a_file_that_is_written_to_is_refused() {
 #[test]
 fn a_missing_file_matches_nothing_and_an_empty_one_is_wrong_usage() {
     let options = Options { line_bytes_max: LINE_BYTES_MAX, ..Options::default() };
-    let error = Prompts::open(Path::new("no/such/file.jsonl"), options).expect_err("missing");
+    let error = PromptFile::open(Path::new("no/such/file.jsonl"), options).expect_err("missing");
     assert_eq!(code_of(&error), Code::NothingMatched);
     for (name, content) in
         [("a.txt", "\n \n"), ("a.jsonl", ""), ("a.csv", "prompt\n"), ("b.csv", ""), ("-", "")]

@@ -1,4 +1,4 @@
-//! Bulk runs with the real binary over real sockets: `longhaul run` in one process, `longhaul sim serve` in another, and
+//! Runs of prompts with the real binary over real sockets: `longhaul run` in one process, `longhaul sim serve` in another, and
 //! where a moment has to be hit, a relay between them that stops there.
 
 mod relay;

@@ -28,7 +28,7 @@ fn commands_about_the_place_print_documents() {
         &["costs", "unknown"][..],
         &["costs", "decisions"],
         &["runs", "ls"],
-        &["sheet", "ls"],
+        &["runs", "ls", "--pipeline", "sheets"],
         &["schedule", "ls"],
         &["tokens", "ls"],
         &["workers", "ls"],
@@ -60,11 +60,7 @@ fn a_run_prints_its_answers_as_lines_or_what_became_of_it() {
     assert_eq!(lines(&rows)[0]["index"], 0, "answers of a table");
     let told = document(&desk.run(&["run", "prompts.txt", "--out", "a.jsonl", "-o", "json"]));
     let id = told["id"].as_str().expect("an id");
-    assert_eq!(
-        (&told["progress"]["completed"], &told["progress"]["failed"]),
-        (&json!(1), &json!(1)),
-        "{told}"
-    );
+    assert_eq!((&told["units"]["done"], &told["units"]["failed"]), (&json!(1), &json!(1)), "{told}");
     assert_eq!(document(&desk.run(&["runs", "wait", id, "-o", "json"]))["id"], id);
     let written = document(&desk.run(&["runs", "results", id, "--out", "b.jsonl", "-o", "json"]));
     assert_eq!((&written["file"], &written["failed"]), (&json!("b.jsonl"), &json!(1)));

@@ -166,7 +166,7 @@ fn a_client_that_may_write_hands_in_cancels_and_retries() {
     place.drain(&["--profile", "sim"]);
 
     let waited = client.done("wait_job", &json!({"id": run["run"]}));
-    assert!(waited["ended"] == true && waited["progress"]["completed"] == 2, "{waited}");
+    assert!(waited["ended"] == true && waited["units"]["done"] == 2, "{waited}");
     let results = client.done("get_results", &json!({"id": run["run"], "limit": 1}));
     let next = results["next_after"].clone();
     assert!(results["results"][0]["custom_id"] == "a" && next.is_i64(), "{results}");

@@ -125,7 +125,7 @@ fn a_sheet_is_written_over_only_in_place_or_where_it_wrote_before() {
     desk.place.write("notes.csv", "my,notes\n");
     symlink("t.csv", desk.place.path("link.csv")).expect("a link");
     let score = |out: &[&str]| {
-        desk.run(&[&["sheet", "score", "t.csv", "--text-column", "text", "--rubric", "r.toml"], out].concat())
+        desk.run(&[&["score", "t.csv", "--text-column", "text", "--rubric", "r.toml"], out].concat())
     };
     for out in ["t.csv", "./t.csv", "link.csv"] {
         score(&["--out", out, "--force"]).fails(2, &["reads", "--in-place"]);
@@ -137,8 +137,8 @@ fn a_sheet_is_written_over_only_in_place_or_where_it_wrote_before() {
         let ran = score(&["--out", "s.csv"]);
         assert_eq!(ran.code, Some(0), "{ran:?}");
     }
-    let id = desk.json(&["sheet", "ls"])["items"][0]["id"].as_str().expect("an id").to_owned();
-    let export = |out: &str| desk.run(&["sheet", "export", &id, "--out", out]);
+    let id = desk.run_id();
+    let export = |out: &str| desk.run(&["runs", "results", &id, "--out", out]);
     export("notes.csv").fails(2, &["exists and was left as it is", "--force"]);
     export("link.csv").fails(2, &["reads"]);
     for _ in 0..2 {
@@ -173,9 +173,9 @@ fn what_is_not_there_has_one_exit_code() {
         &["run", PROMPTS, "--system", "@nosuch.md"],
         &["run", PROMPTS, "--template", "@nosuch.md"],
         &["run", PROMPTS, "--out", "no/folder/a.jsonl"],
-        &["sheet", "score", "nosuch.csv", "--text-column", "text", "--sample", "1"],
-        &["sheet", "score", "t.csv", "--text-column", "text", "--rubric", "nosuch.toml", "--sample", "1"],
-        &["sheet", "score", "t.csv", "--text-column", "text", "--schema", "nosuch.json", "--sample", "1"],
+        &["score", "nosuch.csv", "--text-column", "text", "--sample", "1"],
+        &["score", "t.csv", "--text-column", "text", "--rubric", "nosuch.toml", "--sample", "1"],
+        &["score", "t.csv", "--text-column", "text", "--schema", "nosuch.json", "--sample", "1"],
         &["enqueue", "echo", "@nosuch.json"],
         &["restore", "nosuch.db", "--yes"],
         &["backup", "no/folder/b.db"],

@@ -86,7 +86,7 @@ fn works_as_on_a_file(kind: &str) {
     assert_eq!(crate::place::read(&desk.place.path("answers.jsonl")).lines().count(), 30);
     desk.place.write("t.csv", &format!("text\n{}", "late but fine\n".repeat(20)));
     desk.place.write("r.toml", "[[category]]\nname = \"joy\"\n");
-    let score = ["sheet", "score", "t.csv", "--text-column", "text", "--rubric", "r.toml", "--out", "s.csv"];
+    let score = ["score", "t.csv", "--text-column", "text", "--rubric", "r.toml", "--out", "s.csv"];
     desk.ok(&[&score[..], &["--profile", "sim"]].concat());
     assert_eq!(crate::place::read(&desk.place.path("s.csv")).lines().count(), 21);
 

@@ -9,7 +9,7 @@ use longhaul_queue::{JobId, Json, NewJob, RetryPolicy, Timestamp, TraceContext};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::own_names;
+use crate::own_names::OwnNames;
 use crate::problem::Problem;
 
 /// A job to store.
@@ -200,6 +200,7 @@ impl From<JobOptions> for OptionsIn {
 /// The jobs of one call, with ids for those that others depend on. `derived` gives the id of the nth job, if ids are to follow
 /// from the call itself.
 pub(super) fn new_jobs(
+    names: &OwnNames,
     jobs: Vec<JobIn>,
     now: Timestamp,
     derived: impl Fn(usize) -> Option<JobId>,
@@ -208,7 +209,9 @@ pub(super) fn new_jobs(
     let mut random = fastrand::u128(..);
     let mut ids = Vec::with_capacity(jobs.len());
     for (index, job) in jobs.iter().enumerate() {
-        job.id.map_or(Ok(()), own_names::check_id).map_err(|error| wrong(index, "id", error.to_string()))?;
+        job.id
+            .map_or(Ok(()), |id| names.check_id(id))
+            .map_err(|error| wrong(index, "id", error.to_string()))?;
         let mut id = job.id.or_else(|| derived(index));
         if let Some(name) = &job.r#ref {
             let id = *id.get_or_insert_with(|| JobId::generate(now, random));
@@ -220,21 +223,21 @@ pub(super) fn new_jobs(
         ids.push(id);
     }
     let jobs = jobs.into_iter().zip(ids).enumerate();
-    jobs.map(|(index, (job, id))| new_job(job, index, id, &refs, now)).collect()
+    jobs.map(|(index, (job, id))| new_job(names, job, index, (id, &refs), now)).collect()
 }
 
 fn new_job(
+    names: &OwnNames,
     job: JobIn,
     index: usize,
-    id: Option<JobId>,
-    refs: &HashMap<String, JobId>,
+    (id, refs): (Option<JobId>, &HashMap<String, JobId>),
     now: Timestamp,
 ) -> Result<NewJob, Problem> {
-    own_names::check_kind(&job.kind).map_err(|error| wrong(index, "kind", error.to_string()))?;
+    names.check_kind(&job.kind).map_err(|error| wrong(index, "kind", error.to_string()))?;
     let queue = job.queue.unwrap_or_else(|| DEFAULT_QUEUE.to_owned());
-    own_names::check_queue(&queue).map_err(|error| wrong(index, "queue", error.to_string()))?;
+    names.check_queue(&queue).map_err(|error| wrong(index, "queue", error.to_string()))?;
     if let Some(process) = &job.process_id {
-        own_names::check_process(process).map_err(|error| wrong(index, "process_id", error.to_string()))?;
+        names.check_process(process).map_err(|error| wrong(index, "process_id", error.to_string()))?;
     }
     let run_at = match (job.run_at, job.delay_ms) {
         (Some(_), Some(_)) => {

@@ -153,7 +153,7 @@ pub(super) async fn enqueue_jobs(
     let sees_all = caller.may(Scope::Admin);
     let is_plain = |job: &JobIn| job.webhook.is_none() && (sees_all || !waits(job));
     let enqueued = if key.is_none() && jobs.iter().all(is_plain) {
-        ctx.queue().enqueue_many(new_jobs(jobs, now, |_| None)?).await.map_err(Problem::unfit)?
+        ctx.queue().enqueue_many(new_jobs(&ctx.names, jobs, now, |_| None)?).await.map_err(Problem::unfit)?
     } else {
         Box::pin(enqueue_after_a_look(&ctx, &caller, key, jobs)).await?
     };
@@ -187,7 +187,7 @@ async fn enqueue_after_a_look(
     let webhooks = webhooks(ctx, &jobs)?;
     let fresh =
         |index: &usize| webhooks.contains_key(index).then(|| JobId::generate(now, fastrand::u128(..)));
-    let mut jobs = new_jobs(jobs, now, |index| match &key {
+    let mut jobs = new_jobs(&ctx.names, jobs, now, |index| match &key {
         Some(key) => Some(key.job(index)),
         None => fresh(&index),
     })?;

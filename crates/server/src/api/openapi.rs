@@ -1,12 +1,16 @@
 //! The description of `/api/v1` for programs: OpenAPI 3.1, made from the handlers themselves, with the bounds that they check by hand; and
 //! of `/v1`, by its calls.
 
+use axum::extract::State as Shared;
 use axum::http::header;
 use axum::response::IntoResponse;
 use serde::Serialize;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::{ContentBuilder, OpenApi, RefOr, ResponseBuilder};
 use utoipa::{OpenApi as _, ToSchema};
+
+use crate::ctx::Ctx;
+use crate::own_names::OwnNames;
 
 mod bounds;
 mod compatible;
@@ -30,8 +34,9 @@ mod compatible;
         (name = "schedules", description = "Jobs that recur."),
         (name = "workers", description = "Processes that run jobs."),
         (name = "work", description = "For workers in any language. Every write carries the lease, and a stale one changes nothing."),
-        (name = "runs", description = "Many prompts, each answered once, in order."),
-        (name = "sheets", description = "Tables whose texts are scored, cell by cell. Rows and chunks count from 1; a table's head is a row too."),
+        (name = "runs", description = "Durable pieces of work of every pipeline: looked at and steered."),
+        (name = "prompts", description = "Many prompts, each answered once, in order: a run."),
+        (name = "sheets", description = "Tables whose texts are scored, cell by cell: a run each. Rows and chunks count from 1; a table's head is a row too."),
         (name = "costs", description = "What was spent, and what would be."),
         (name = "events", description = "What changes, as it changes."),
         (name = "webhooks", description = "Signed notifications about runs, batches and jobs, repeated until they are delivered."),
@@ -63,14 +68,14 @@ pub(super) fn about() -> OpenApi {
 }
 
 /// The whole description as it is served and printed.
-pub(crate) fn text() -> String {
+pub(crate) fn text(names: &OwnNames) -> String {
     let (_, mut api) = super::described().split_for_parts();
     for item in api.paths.paths.values_mut() {
         let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch];
         operations.into_iter().flatten().for_each(can_fail);
     }
     let mut api = serde_json::to_value(&api).unwrap_or_default();
-    bounds::add(&mut api);
+    bounds::add(&mut api, names);
     compatible::add(&mut api);
     let mut text = serde_json::to_string_pretty(&api).unwrap_or_default();
     text.push('\n');
@@ -88,8 +93,8 @@ fn can_fail(operation: &mut Operation) {
 }
 
 /// `/openapi.json`.
-pub(super) async fn show() -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "application/json")], text())
+pub(super) async fn show(Shared(ctx): Shared<Ctx>) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "application/json")], text(&ctx.names))
 }
 
 #[cfg(test)]
@@ -98,6 +103,6 @@ mod tests {
     fn every_bound_is_of_a_field_that_there_is() {
         let (_, api) = crate::api::described().split_for_parts();
         let api = serde_json::to_value(&api).expect("JSON");
-        assert_eq!(super::bounds::stale(&api), Vec::<String>::new());
+        assert_eq!(super::bounds::stale(&api, &crate::own_names::tests::names()), Vec::<String>::new());
     }
 }

@@ -7,15 +7,12 @@ use axum::extract::{Path, State as Shared};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
-use longhaul_prompts::run::RUN_PREFIX;
-use longhaul_prompts::{Run, RunId, manage};
+use longhaul_pipeline::Found;
 use longhaul_queue::job::JobResult;
 use longhaul_queue::limits::{INSERT_MAX, PAGE_MAX};
 use longhaul_queue::state::JobError;
 use longhaul_queue::store::ProcessInfo;
 use longhaul_queue::{JobId, Json, ProcessId, State};
-use longhaul_sheets::sheet::SHEET_PREFIX;
-use longhaul_sheets::tables::StoredSheet;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -29,7 +26,6 @@ use crate::ctx::Ctx;
 use crate::guard::Caller;
 use crate::problem::Problem;
 use crate::redact;
-use crate::sheets;
 use crate::tokens::Scope;
 use crate::wait::{Wait, duration};
 
@@ -111,21 +107,12 @@ async fn ended(ctx: &Ctx, id: &ProcessId, wait: Option<&str>) -> Result<ProcessI
     }
 }
 
-/// The run that a process is, if it is one: it has batches at a provider and money in the ledger, which only its own verbs know.
-async fn run_of(ctx: &Ctx, id: &ProcessId) -> Result<Option<RunId>, Problem> {
-    if !id.as_str().starts_with(RUN_PREFIX) {
-        return Ok(None);
-    }
-    Ok(Run::find(ctx.queue(), &RunId::named(id.as_str())).await?.map(|run| run.id))
-}
-
-/// The sheet that a process is, if it is one: its texts and scores are beside the queue, which only its own verbs know.
-async fn sheet_of(ctx: &Ctx, id: &ProcessId) -> Result<Option<StoredSheet>, Problem> {
-    match &ctx.scoring {
-        Some(scoring) if id.as_str().starts_with(SHEET_PREFIX) => {
-            Ok(scoring.tables().find(id.as_str()).await?)
-        }
-        _ => Ok(None),
+/// The run that a process is, if it is one: what it has beside its jobs, at a provider or in tables, only its own verbs know.
+async fn run_of(ctx: &Ctx, id: &ProcessId) -> Result<Option<Found>, Problem> {
+    match ctx.runs.get(id.as_str()).await {
+        Ok(found) if found.run.id.as_str() == id.as_str() => Ok(Some(found)),
+        Ok(_) | Err(longhaul_pipeline::Error::NoRun(_)) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -144,12 +131,9 @@ pub(super) async fn cancel_process(
 ) -> ApiResult<Answer<Number>> {
     let id = ProcessId::from(id);
     ctx.queue().process(&id).await?;
-    let changed = if let Some(run) = run_of(&ctx, &id).await? {
-        manage::cancel(&ctx.bulk, &run).await?
-    } else if let Some(sheet) = sheet_of(&ctx, &id).await? {
-        sheets::cancel(&ctx, &sheet).await?
-    } else {
-        ctx.queue().cancel_process(id).await?
+    let changed = match run_of(&ctx, &id).await? {
+        Some(run) => run.cancel().await?,
+        None => ctx.queue().cancel_process(id).await?,
     };
     Ok(Answer(Number { changed }))
 }
@@ -323,10 +307,7 @@ pub(super) async fn consume_process(
 
 async fn consume_all(ctx: &Ctx, id: &ProcessId) -> Result<u64, Problem> {
     if let Some(run) = run_of(ctx, id).await? {
-        return super::runs::consume(ctx, &run).await;
-    }
-    if let Some(sheet) = sheet_of(ctx, id).await? {
-        return sheets::remove(ctx, &sheet).await;
+        return super::runs::remove(ctx, &run).await;
     }
     ctx.queue().consume_process(id).await.map_err(conflict)
 }

@@ -1,304 +1,209 @@
-//! Runs: many prompts, each answered once, in order. What a run is and how it goes on is the slice's
-//! ([`longhaul_prompts`]); here it is handed in, looked at and steered.
+//! Runs of every pipeline: listed, looked at and steered. What a run is and how it goes on is its pipeline's; how one is started is
+//! in the file of the pipeline.
 
 use axum::Extension;
 use axum::Json as Answer;
+use axum::body::Body as Streamed;
 use axum::extract::{Path, State as Shared};
-use axum::http::StatusCode;
-use longhaul_llm::{NanoUsd, Scope};
-use longhaul_prompts::batch::{BatchTold, Step};
-use longhaul_prompts::eta::eta_seconds;
-use longhaul_prompts::run::RUN_PREFIX;
-use longhaul_prompts::{Basis, Progress, Run, RunId, RunSettings, Submission, manage};
-use longhaul_queue::{JobId, Timestamp};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use futures_util::stream;
+use longhaul_llm::NanoUsd;
+use longhaul_pipeline::{Error, Found, Part, Retry, Status};
+use longhaul_queue::Json;
+use longhaul_queue::limits::PAGE_MAX;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use serde_json::Value;
+use tracing::warn;
+use utoipa::{IntoParams, ToSchema};
 
 use super::ApiResult;
 use super::extract::{ApiJson, ApiQuery};
+use super::jobs::WaitQuery;
 use super::page::{Listed, PageQuery, cursor_of, limit, seq_of};
-use super::processes::Number;
+use super::processes::{JSONL, Number, wants_lines};
+use super::prompts::input::amount;
+use super::verbs::conflict;
 use crate::batches::access;
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 use crate::problem::Problem;
-
-pub(super) mod input;
-pub(super) mod results;
-
-use input::{RunIn, Wanted, amount};
+use crate::wait::{Wait, duration};
 
 /// Runs on one page: each is read with its counts and money.
 const RUNS_MAX: usize = 100;
+/// Parts that are shown with a run; `/parts` has the others.
+const PARTS_MAX: usize = 20;
 
 /// A run.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Run)]
 pub(super) struct RunOut {
-    /// Its name: of its process and of its queue too.
-    id: String,
-    /// Profile, model, mode, source and what else its requests have in common.
+    /// `id`, `pipeline`, `title`, `state`, `hold`, `message`, `units` by what became of them, `spent` in dollars, `estimated_usd`,
+    /// `eta_seconds`, times, and `details` that only this pipeline has.
+    #[serde(flatten)]
     #[schema(value_type = Object)]
-    settings: RunSettings,
-    /// Status, counts by state, and what was spent, in dollars.
-    #[schema(value_type = Object)]
-    progress: Progress,
-    /// Seconds until it has ended, by the pace of its newest answers; absent where that is not known.
+    status: Status,
+    /// What the whole of it will cost if it goes on as so far, in dollars.
     #[serde(skip_serializing_if = "Option::is_none")]
-    eta_seconds: Option<u64>,
-    /// When it was handed in.
-    #[schema(value_type = i64)]
-    created_at: Timestamp,
-    /// Provider batches under way; only when one run is shown.
+    #[schema(value_type = Option<f64>)]
+    projected_usd: Option<NanoUsd>,
+    /// Its settings; only when one run is shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    settings: Option<Value>,
+    /// Its first parts, such as provider batches or chunks; only when one run is shown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    batches: Vec<BatchOut>,
-}
-
-/// A provider batch of a run.
-#[derive(Debug, Serialize, ToSchema)]
-struct BatchOut {
-    /// Its job.
-    #[schema(value_type = String, format = "uuid")]
-    job_id: JobId,
-    /// Which part of the run.
-    chunk: u64,
-    /// Which try.
-    round: u64,
-    /// Requests in it.
-    requests: u64,
-    /// How far it is.
-    #[schema(value_type = Object)]
-    at: Step,
+    #[schema(value_type = Vec<Object>)]
+    parts: Vec<Part>,
 }
 
 impl RunOut {
-    async fn new(ctx: &Ctx, run: Run) -> Result<Self, Problem> {
-        let progress = Progress::of(&ctx.bulk, &run.id, &run.settings).await?;
-        Ok(Self {
-            eta_seconds: eta_seconds(&ctx.bulk, &run, &progress).await?,
-            id: run.id.as_str().to_owned(),
-            settings: run.settings,
-            progress,
-            created_at: run.job.created_at,
-            batches: Vec::new(),
-        })
+    fn brief(status: Status) -> Self {
+        Self { projected_usd: status.projected(), status, settings: None, parts: Vec::new() }
+    }
+
+    async fn whole(found: &Found, status: Status) -> Result<Self, Problem> {
+        let settings = Some(found.pipeline.settings(&found.run).await?);
+        let parts = found.pipeline.parts(&found.run, 0, PARTS_MAX).await?;
+        Ok(Self { settings, parts, ..Self::brief(status) })
     }
 }
 
-/// The run of this name, with or without `run-`.
-async fn find(ctx: &Ctx, name: &str) -> Result<Run, Problem> {
-    let name = if name.starts_with(RUN_PREFIX) { name.to_owned() } else { format!("{RUN_PREFIX}{name}") };
-    Ok(Run::get(ctx.queue(), &RunId::named(name)).await?)
+/// The run of this name, if the caller may see it.
+pub(super) async fn find(ctx: &Ctx, caller: &Caller, name: &str) -> Result<Found, Problem> {
+    let found = ctx.runs.get(name).await?;
+    match access::may_see_process(ctx, caller, found.run.id.as_str()).await? {
+        true => Ok(found),
+        false => Err(Error::NoRun(name.to_owned()).into()),
+    }
 }
 
-/// The same, if the caller may see it.
-async fn find_seen(ctx: &Ctx, caller: &Caller, name: &str) -> Result<Run, Problem> {
-    let run = find(ctx, name).await?;
-    match access::may_see_process(ctx, caller, run.id.as_str()).await? {
-        true => Ok(run),
-        false => Err(longhaul_prompts::Error::NoRun(run.id.to_string()).into()),
-    }
+/// Which runs.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct RunsQuery {
+    /// Only those of this pipeline: `prompts`, `sheets`.
+    pipeline: Option<String>,
+    /// Where the page begins: `next` of the one before.
+    cursor: Option<String>,
+    /// At most this many, 1 to 100; default 100.
+    limit: Option<usize>,
 }
 
 /// Lists runs, newest first.
-#[utoipa::path(get, path = "/api/v1/runs", tag = "runs", params(PageQuery), responses((status = 200, body = Listed<RunOut>)))]
+#[utoipa::path(get, path = "/api/v1/runs", tag = "runs", params(RunsQuery), responses((status = 200, body = Listed<RunOut>)))]
 pub(super) async fn list_runs(
     Shared(ctx): Shared<Ctx>,
     Extension(caller): Extension<Caller>,
-    ApiQuery(query): ApiQuery<PageQuery>,
+    ApiQuery(query): ApiQuery<RunsQuery>,
 ) -> ApiResult<Answer<Listed<RunOut>>> {
     let limit = limit(query.limit)?.min(RUNS_MAX);
-    let page = Run::list(ctx.queue(), seq_of(query.cursor.as_deref())?, limit).await?;
+    let page = ctx.runs.list(query.pipeline.as_deref(), seq_of(query.cursor.as_deref())?, limit).await;
+    let page = page.map_err(|error| match error {
+        error @ Error::Invalid(_) => Problem::from(error).at("pipeline"),
+        error => error.into(),
+    })?;
     let mut items = Vec::with_capacity(page.items.len());
-    for job in page.items {
-        let Some(process) = &job.process_id else { continue };
-        if access::is_unlisted(&caller, process.as_str()) {
+    for job in &page.items {
+        if job.process_id.as_ref().is_some_and(|process| access::is_unlisted(&caller, process.as_str())) {
             continue;
         }
-        // One that was consumed between two reads is not there any more.
-        if let Some(run) = Run::find(ctx.queue(), &RunId::named(process.as_str())).await? {
-            items.push(RunOut::new(&ctx, run).await?);
+        // One that was removed between two reads is not there any more.
+        if let Some(found) = ctx.runs.of_manifest(job).await? {
+            items.push(RunOut::brief(found.status().await?));
         }
     }
     Ok(Answer(Listed { items, next: page.next.map(cursor_of), partial: page.partial }))
 }
 
-/// Shows a run with its settings, progress, money and provider batches.
-#[utoipa::path(get, path = "/api/v1/runs/{id}", tag = "runs", params(("id" = String, Path)), responses((status = 200, body = RunOut)))]
+/// Shows a run with its settings, money and first parts; with `wait`, once nothing more happens by itself.
+#[utoipa::path(get, path = "/api/v1/runs/{id}", tag = "runs", params(("id" = String, Path), WaitQuery), responses((status = 200, body = RunOut)))]
 pub(super) async fn show_run(
     Shared(ctx): Shared<Ctx>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
+    ApiQuery(query): ApiQuery<WaitQuery>,
 ) -> ApiResult<Answer<RunOut>> {
-    let run = find_seen(&ctx, &caller, &id).await?;
-    // What a killed process left under way may have been billed, and is part of what a run cost.
-    let now = ctx.queue().clock().now().as_millis();
-    ctx.llm().ledger().abandon_dead(now).await.map_err(longhaul_llm::Error::from)?;
-    let batches = manage::batches(&ctx.bulk, &run.id).await?;
-    let batches = batches.into_iter().map(|(detail, payload)| BatchOut {
-        job_id: detail.job.id,
-        chunk: payload.chunk,
-        round: payload.round.into(),
-        requests: payload.len(),
-        at: detail.data.and_then(|data| data.to().ok()).unwrap_or_default(),
-    });
-    let batches = batches.collect();
-    Ok(Answer(RunOut { batches, ..RunOut::new(&ctx, run).await? }))
-}
-
-/// A run that was handed in.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Submitted {
-    /// Its name.
-    id: String,
-    /// It was there before: the same input with the same settings is the same run.
-    resumed: bool,
-    /// Total number of requests.
-    requests: u64,
-    /// `sync` or `batch`.
-    mode: String,
-    /// Why it is not the mode that was asked for.
-    mode_note: Option<String>,
-    /// What it is expected to cost, in dollars; absent without a price.
-    #[schema(value_type = Option<f64>)]
-    estimate_usd: Option<NanoUsd>,
-    /// The upper end of it.
-    #[schema(value_type = Option<f64>)]
-    estimate_max_usd: Option<NanoUsd>,
-}
-
-/// Hands in a run. The same call again is the same run: nothing is sent or paid for twice, and a call that was cut off goes on.
-#[utoipa::path(post, path = "/api/v1/runs", tag = "runs", request_body = RunIn, responses((status = 201, body = Submitted), (status = 200, description = "It was there before", body = Submitted)))]
-pub(super) async fn submit_run(
-    Shared(ctx): Shared<Ctx>,
-    Extension(caller): Extension<Caller>,
-    ApiJson(asked): ApiJson<RunIn>,
-) -> ApiResult<(StatusCode, Answer<Submitted>)> {
-    let max_cost = asked.max_cost_usd.map(|dollars| amount("max_cost_usd", dollars)).transpose()?;
-    let mut wanted = Wanted::new(&ctx, &caller, asked).await?;
-    let id = RunId::of(&wanted.settings);
-    if Run::find(ctx.queue(), &id).await?.is_none() {
-        let estimate = wanted.estimate(&ctx).await?;
-        wanted.settings.expected = Some(estimate.expected(wanted.settings.mode));
-    }
-    if max_cost.is_some() {
-        let set = ctx.llm().ledger().set_cap(&Scope::run(id.as_str()), max_cost).await;
-        set.map_err(longhaul_llm::Error::from)?;
-    }
-    let bulk = match caller.trace {
-        Some(trace) => ctx.bulk.clone().with_trace(trace.to_string()),
-        None => ctx.bulk.clone(),
-    };
-    let mut submission = Submission::begin(&bulk, wanted.settings.clone()).await?;
-    let (resumed, settings) = (submission.is_resumed(), submission.settings().clone());
-    if !submission.is_complete().await? {
-        let mut requests = wanted.requests(&ctx);
-        while let Some(request) = requests.next().await? {
-            submission.push(request).await?;
+    let mut wait = Wait::new(&ctx, duration("wait", query.wait.as_deref())?);
+    ctx.runs.book_abandoned().await?;
+    loop {
+        let found = find(&ctx, &caller, &id).await?;
+        let status = found.status().await?;
+        if status.is_over() || !wait.again().await {
+            return Ok(Answer(RunOut::whole(&found, status).await?));
         }
-        submission.finish().await?;
     }
-    let status = if resumed { StatusCode::OK } else { StatusCode::CREATED };
-    let submitted = Submitted {
-        id: id.as_str().to_owned(),
-        resumed,
-        requests: settings.source.requests,
-        mode: settings.mode.to_string(),
-        mode_note: settings.mode_note,
-        estimate_usd: settings.expected.and_then(|expected| expected.cost_usd),
-        estimate_max_usd: settings.expected.and_then(|expected| expected.cost_max_usd),
-    };
-    Ok((status, Answer(submitted)))
 }
 
-/// What prompts would cost.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Estimate)]
-pub(super) struct EstimateOut {
-    /// The model.
-    model: String,
-    /// Requests.
-    requests: u64,
-    /// Input tokens, estimated from the bytes.
-    input_tokens: u64,
-    /// Requests that were answered before and are in the cache.
-    answered: u64,
-    /// Output tokens, at least.
-    output_tokens: u64,
-    /// Output tokens, at most as expected.
-    output_tokens_max: u64,
-    /// What the estimate is based on: `sample`, `schema`, `past`, `assumed` or `none`.
-    #[schema(value_type = String)]
-    basis: Basis,
-    /// Number of answers behind it.
-    measured_calls: u64,
-    /// Expected, one by one, in dollars: the lower end; absent without a price.
-    #[schema(value_type = Option<f64>)]
-    cost_usd: Option<NanoUsd>,
-    /// The upper end.
-    #[schema(value_type = Option<f64>)]
-    cost_max_usd: Option<NanoUsd>,
-    /// Expected in provider batches: the lower end; absent without a price or batches.
-    #[schema(value_type = Option<f64>)]
-    batch_cost_usd: Option<NanoUsd>,
-    /// The upper end.
-    #[schema(value_type = Option<f64>)]
-    batch_cost_max_usd: Option<NanoUsd>,
-    /// The most it can be, one by one.
-    #[schema(value_type = Option<f64>)]
-    ceiling_usd: Option<NanoUsd>,
-    /// Day of the price.
-    price_as_of: Option<String>,
-    /// It is self-hosted and costs nothing.
-    free: bool,
-    /// The price is that of a simulator.
-    simulated: bool,
-}
-
-/// Says what a run would cost; sends and stores nothing.
-#[utoipa::path(post, path = "/api/v1/estimate", tag = "costs", request_body = RunIn, responses((status = 200, body = EstimateOut)))]
-pub(super) async fn estimate_run(
+/// Lists the parts of a run in their order: provider batches, chunks.
+#[utoipa::path(get, path = "/api/v1/runs/{id}/parts", tag = "runs", params(("id" = String, Path), PageQuery), responses((status = 200, body = Listed<Object>)))]
+pub(super) async fn run_parts(
     Shared(ctx): Shared<Ctx>,
     Extension(caller): Extension<Caller>,
-    ApiJson(asked): ApiJson<RunIn>,
-) -> ApiResult<Answer<EstimateOut>> {
-    let estimate = Wanted::new(&ctx, &caller, asked).await?.estimate(&ctx).await?;
-    Ok(Answer(EstimateOut {
-        model: estimate.model,
-        requests: estimate.requests,
-        input_tokens: estimate.input_tokens,
-        answered: estimate.answered,
-        output_tokens: estimate.output_tokens,
-        output_tokens_max: estimate.output_tokens_max,
-        basis: estimate.basis,
-        measured_calls: estimate.measured_calls,
-        cost_usd: estimate.cost_usd,
-        cost_max_usd: estimate.cost_max_usd,
-        batch_cost_usd: estimate.batch_cost_usd,
-        batch_cost_max_usd: estimate.batch_cost_max_usd,
-        ceiling_usd: estimate.ceiling_usd,
-        price_as_of: estimate.price_as_of,
-        free: estimate.free,
-        simulated: estimate.simulated,
-    }))
+    Path(id): Path<String>,
+    ApiQuery(query): ApiQuery<PageQuery>,
+) -> ApiResult<Answer<Listed<Part>>> {
+    let limit = limit(query.limit)?;
+    let first = u64::try_from(seq_of(query.cursor.as_deref())?.unwrap_or(0))
+        .map_err(|_| Problem::invalid("no part has such a number").at("cursor"))?;
+    let found = find(&ctx, &caller, &id).await?;
+    let items = found.pipeline.parts(&found.run, first, limit).await?;
+    let next = (items.len() == limit).then(|| cursor_of((first + limit as u64).cast_signed()));
+    Ok(Answer(Listed { items, next, partial: false }))
 }
 
-/// Ends a run early. Provider batches are asked to end, and what they have answered by then is kept.
+/// Reads results in the order of the units: a page, or with `Accept: application/jsonl` all of them, a line each.
+#[utoipa::path(
+    get, path = "/api/v1/runs/{id}/results", tag = "runs", params(("id" = String, Path), PageQuery),
+    responses((status = 200, content((Listed<Object> = "application/json"), (String = "application/jsonl"))))
+)]
+pub(super) async fn run_results(
+    Shared(ctx): Shared<Ctx>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    ApiQuery(query): ApiQuery<PageQuery>,
+) -> ApiResult<Response> {
+    let found = find(&ctx, &caller, &id).await?;
+    let after = seq_of(query.cursor.as_deref())?.unwrap_or(0);
+    if wants_lines(&headers) {
+        return Ok(lines(found, after));
+    }
+    let page = found.pipeline.results(&found.run, after, limit(query.limit)?).await?;
+    Ok(Answer(Listed { items: page.items, next: page.next.map(cursor_of), partial: false }).into_response())
+}
+
+fn lines(found: Found, after: i64) -> Response {
+    let pages = stream::try_unfold(Some(after), move |after| {
+        let found = found.clone();
+        async move {
+            let Some(after) = after else { return Ok(None) };
+            let page = found.pipeline.results(&found.run, after, PAGE_MAX).await;
+            let page = page.map_err(std::io::Error::other)?;
+            let text: String = page.items.iter().flat_map(|item: &Json| [item.as_str(), "\n"]).collect();
+            Ok::<_, std::io::Error>(Some((text, page.next)))
+        }
+    });
+    ([(header::CONTENT_TYPE, JSONL)], Streamed::from_stream(pages)).into_response()
+}
+
+/// Ends a run early. What was done is kept; provider batches are asked to end, and what they have answered by then is kept too.
 #[utoipa::path(post, path = "/api/v1/runs/{id}/cancel", tag = "runs", params(("id" = String, Path)), responses((status = 200, body = Number)))]
 pub(super) async fn cancel_run(
     Shared(ctx): Shared<Ctx>,
     Path(id): Path<String>,
 ) -> ApiResult<Answer<Number>> {
-    let run = find(&ctx, &id).await?;
-    Ok(Answer(Number { changed: manage::cancel(&ctx.bulk, &run.id).await? }))
+    Ok(Answer(Number { changed: ctx.runs.get(&id).await?.cancel().await? }))
 }
 
-/// Stops a run's requests from being sent; what was sent goes on.
+/// Stops a run's units from being begun; what is under way goes on.
 #[utoipa::path(post, path = "/api/v1/runs/{id}/pause", tag = "runs", params(("id" = String, Path)), responses((status = 200, body = RunOut)))]
 pub(super) async fn pause_run(Shared(ctx): Shared<Ctx>, Path(id): Path<String>) -> ApiResult<Answer<RunOut>> {
-    let run = find(&ctx, &id).await?;
-    manage::pause(&ctx.bulk, &run.id).await?;
-    Ok(Answer(RunOut::new(&ctx, run).await?))
+    let found = ctx.runs.get(&id).await?;
+    found.pause().await?;
+    Ok(Answer(RunOut::brief(found.status().await?)))
 }
 
 /// How a run goes on.
@@ -316,78 +221,65 @@ pub(super) async fn resume_run(
     Path(id): Path<String>,
     ApiJson(how): ApiJson<Option<ResumeIn>>,
 ) -> ApiResult<Answer<Number>> {
-    let run = find(&ctx, &id).await?;
+    let found = ctx.runs.get(&id).await?;
     if let Some(dollars) = how.unwrap_or_default().max_cost_usd {
-        let cap = Some(amount("max_cost_usd", dollars)?);
-        let set = ctx.llm().ledger().set_cap(&Scope::run(run.id.as_str()), cap).await;
-        set.map_err(longhaul_llm::Error::from)?;
+        ctx.runs.set_cap(&found.run.id, Some(amount("max_cost_usd", dollars)?)).await?;
     }
-    Ok(Answer(Number { changed: manage::resume(&ctx.bulk, &run.id).await? }))
+    Ok(Answer(Number { changed: found.resume().await? }))
 }
 
-/// Puts the failed requests of a run back.
-#[utoipa::path(post, path = "/api/v1/runs/{id}/retry-failed", tag = "runs", params(("id" = String, Path)), responses((status = 200, body = Number)))]
-pub(super) async fn retry_failed(
+/// What is tried again; nothing said means all that failed.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schema(as = RetryRunIn)]
+pub(super) struct RetryIn {
+    /// What failed in one part, counted from 1, and nothing of the others.
+    part: Option<u64>,
+}
+
+/// Tries again what failed, and nothing else, and says how many units that are.
+#[utoipa::path(post, path = "/api/v1/runs/{id}/retry", tag = "runs", params(("id" = String, Path)), request_body = Option<RetryIn>, responses((status = 200, body = Number)))]
+pub(super) async fn retry_run(
     Shared(ctx): Shared<Ctx>,
     Path(id): Path<String>,
+    ApiJson(what): ApiJson<Option<RetryIn>>,
 ) -> ApiResult<Answer<Number>> {
-    let run = find(&ctx, &id).await?;
-    Ok(Answer(Number { changed: manage::retry_failed(&ctx.bulk, &run.id).await? }))
-}
-
-/// What to do with provider batches whose fate is unknown, or that the provider refuses.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ResolveIn {
-    /// The decision.
-    decision: Decision,
-}
-
-/// A person's word on a batch that may or may not exist, or that the provider does not take.
-#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-enum Decision {
-    /// Send it again: the unknown one is believed not to exist.
-    Resubmit,
-    /// Look for it again.
-    Wait,
-    /// Send its requests one by one.
-    OneByOne,
-    /// Give up on it: its requests fail.
-    Drop,
-}
-
-/// Decides what to do with provider batches whose fate is unknown or that the provider refuses, and says how many there were.
-#[utoipa::path(post, path = "/api/v1/runs/{id}/resolve", tag = "runs", params(("id" = String, Path)), request_body = ResolveIn, responses((status = 200, body = Number)))]
-pub(super) async fn resolve_run(
-    Shared(ctx): Shared<Ctx>,
-    Path(id): Path<String>,
-    ApiJson(asked): ApiJson<ResolveIn>,
-) -> ApiResult<Answer<Number>> {
-    let run = find(&ctx, &id).await?;
-    let told = match asked.decision {
-        Decision::Resubmit => BatchTold::Resubmit,
-        Decision::Wait => BatchTold::Wait,
-        Decision::OneByOne => BatchTold::Alone,
-        Decision::Drop => BatchTold::Drop,
+    let which = match what.unwrap_or_default().part {
+        None => Retry::Failed,
+        Some(number) => Retry::Part(number.checked_sub(1).ok_or_else(|| {
+            let text = "parts count from 1, as in /parts";
+            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", text).at("part")
+        })?),
     };
-    Ok(Answer(Number { changed: manage::resolve(&ctx.bulk, &run.id, told).await? }))
+    let changed = ctx.runs.get(&id).await?.retry(which).await.map_err(wrong_state)?;
+    Ok(Answer(Number { changed }))
 }
 
-/// Deletes a run for good, with its answers. Refused while requests are unfinished.
+/// Deletes a run for good, with its results. Refused while it has not ended.
 #[utoipa::path(delete, path = "/api/v1/runs/{id}", tag = "runs", params(("id" = String, Path)), responses((status = 200, body = Number)))]
 pub(super) async fn delete_run(
     Shared(ctx): Shared<Ctx>,
     Path(id): Path<String>,
 ) -> ApiResult<Answer<Number>> {
-    let run = find(&ctx, &id).await?;
-    Ok(Answer(Number { changed: consume(&ctx, &run.id).await? }))
+    let found = ctx.runs.get(&id).await?;
+    Ok(Answer(Number { changed: remove(&ctx, &found).await? }))
 }
 
-/// Deletes a run with all that belongs to it.
-pub(super) async fn consume(ctx: &Ctx, run: &RunId) -> Result<u64, Problem> {
-    manage::consume(&ctx.bulk, run).await.map_err(|error| match error {
-        longhaul_prompts::Error::Queue(error) => super::verbs::conflict(error),
+/// Deletes a run with all that belongs to it, and says how many jobs it had.
+pub(crate) async fn remove(ctx: &Ctx, found: &Found) -> Result<u64, Problem> {
+    let removed = found.remove().await.map_err(wrong_state)?;
+    // What cannot be removed now is swept later.
+    if let Err(error) = ctx.shelf.remove_table(found.run.id.as_str()).await {
+        warn!(run = %found.run.id, %error, "what a deleted run left on the shelf cannot be removed now");
+    }
+    Ok(removed)
+}
+
+/// A verb that does not fit the state of a run.
+fn wrong_state(error: Error) -> Problem {
+    match error {
+        Error::Queue(error) => conflict(error),
+        Error::Invalid(text) => Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "wrong_state", text),
         error => error.into(),
-    })
+    }
 }

@@ -143,7 +143,7 @@ pub(super) async fn put_schedule(
     let now = ctx.queue().clock().now();
     let timezone = timezone.unwrap_or_else(|| "UTC".to_owned());
     let next_at = next_after(&cron, &timezone, now).map_err(|error| unusable(error.to_string(), "cron"))?;
-    let job = new_jobs(vec![job], now, |_| None)?.pop();
+    let job = new_jobs(&ctx.names, vec![job], now, |_| None)?.pop();
     let job = job.ok_or_else(|| Problem::internal("a schedule without a job"))?;
     ctx.queue().limits().check_job(&job).map_err(Problem::unfit)?;
     let schedule = Schedule { name, cron, timezone, job, missed, next_at, last_at: None };

@@ -1,140 +1,41 @@
 //! Sheets: a table of texts goes in, every cell gets its score. How they are scored is the slice's
-//! ([`longhaul_sheets`]); here they are handed in, looked at and steered.
+//! ([`longhaul_sheets`]); here they are handed in, and what is theirs alone is read.
 //!
 //! A client never names a path of this machine, and is told none: it uploads its table, or names a Google sheet, and downloads what came
 //! of it. Rows, chunks and columns of a layout count from 1, as spreadsheet programs count them.
 
 use axum::Extension;
 use axum::Json as Answer;
-use axum::extract::{Path, State as Shared};
+use axum::extract::State as Shared;
 use axum::http::StatusCode;
 use longhaul_llm::{NanoUsd, Scope};
-use longhaul_queue::Timestamp;
-use longhaul_sheets::settings::{SheetSettings, Target};
-use longhaul_sheets::sheet::SHEET_PREFIX;
 use longhaul_sheets::tables::StoredSheet;
-use longhaul_sheets::{ChunkScheduler, Scoring, SheetId, Status, estimate};
+use longhaul_sheets::{ChunkScheduler, Sheets, estimate};
 use serde::Serialize;
-use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::ApiResult;
-use super::extract::{ApiJson, ApiQuery};
+use super::extract::ApiJson;
 use super::idempotency::Keyed;
-use super::jobs::WaitQuery;
-use super::page::{Listed, PageQuery, cursor_of, limit, seq_of};
-use super::runs::input::amount;
+use super::prompts::input::amount;
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 use crate::problem::Problem;
-use crate::sheets::scoring;
-use crate::wait::{Wait, duration};
+use crate::sheets::sheets;
 
 mod input;
 #[expect(unused_qualifications, reason = "written by the macro that describes parameters")]
 pub(super) mod output;
 mod problems;
-#[expect(unused_qualifications, reason = "written by the macro that describes parameters")]
 pub(super) mod tables;
-pub(super) mod verbs;
 
 use input::{SheetIn, Wanted};
 
-/// Sheets on one page: each is read with its counts and money.
-const SHEETS_MAX: usize = 100;
-
-/// A sheet.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Sheet)]
-pub(super) struct SheetOut {
-    /// Its name: of its process and of its queue too.
-    id: String,
-    /// Source, layout, mode, categories, model, and how the work is cut.
-    #[schema(value_type = Object)]
-    settings: Value,
-    /// The columns that are filled.
-    columns: Vec<String>,
-    /// `state` (`reading`, `running`, `held`, `completed`, `partly_failed`, `failed` or `cancelled`), why, chunks and units by what became of them, and what
-    /// was spent.
-    #[schema(value_type = Object)]
-    status: Status,
-    /// What the whole of it will cost if it goes on as so far, in dollars.
-    #[schema(value_type = Option<f64>)]
-    projected_usd: Option<NanoUsd>,
-    /// When it was handed in.
-    #[schema(value_type = i64)]
-    created_at: Timestamp,
-}
-
-impl SheetOut {
-    fn new(sheet: &StoredSheet, mut status: Status) -> Result<Self, Problem> {
-        // Its end writes no file, so there is nothing to tell of one.
-        if sheet.settings.target == Target::Kept {
-            status.exported = None;
-        }
-        Ok(Self {
-            id: sheet.id.clone(),
-            settings: shown(&sheet.settings)?,
-            columns: sheet.plan.targets.iter().map(|target| target.name.clone()).collect(),
-            projected_usd: status.projected(),
-            status,
-            created_at: sheet.made_at,
-        })
-    }
-}
-
-/// Settings without the places of this machine: of a file, only its name is told.
-fn shown(settings: &SheetSettings) -> Result<Value, Problem> {
-    let mut value = serde_json::to_value(settings).map_err(Problem::internal)?;
-    for place in ["/source/file", "/target/file"] {
-        let Some(file) = value.pointer_mut(place).and_then(Value::as_object_mut) else { continue };
-        let path = file.shift_remove("path");
-        let name = path.as_ref().and_then(Value::as_str).and_then(|path| path.rsplit(['/', '\\']).next());
-        file.insert("name".to_owned(), name.into());
-    }
-    Ok(value)
-}
-
-/// The sheet of this name, with or without `sheet-`.
-async fn find(scoring: &Scoring, name: &str) -> Result<StoredSheet, Problem> {
-    let name = if name.starts_with(SHEET_PREFIX) { name.to_owned() } else { format!("{SHEET_PREFIX}{name}") };
-    Ok(scoring.tables().get(&name).await?)
-}
-
-/// Lists sheets, newest first.
-#[utoipa::path(get, path = "/api/v1/sheets", tag = "sheets", params(PageQuery), responses((status = 200, body = Listed<SheetOut>)))]
-pub(super) async fn list_sheets(
-    Shared(ctx): Shared<Ctx>,
-    ApiQuery(query): ApiQuery<PageQuery>,
-) -> ApiResult<Answer<Listed<SheetOut>>> {
-    let scoring = scoring(&ctx)?;
-    let limit = limit(query.limit)?.min(SHEETS_MAX);
-    let before = seq_of(query.cursor.as_deref())?.unwrap_or(i64::MAX);
-    let sheets = scoring.tables().list_before(before, limit).await?;
-    let next = sheets.last().filter(|_| sheets.len() == limit).map(|last| cursor_of(last.seq));
-    let mut items = Vec::with_capacity(sheets.len());
-    for sheet in &sheets {
-        items.push(SheetOut::new(sheet, Status::of(scoring, sheet).await?)?);
-    }
-    Ok(Answer(Listed { items, next, partial: false }))
-}
-
-/// Shows a sheet with its settings, progress and money; with `wait`, once nothing more happens by itself.
-#[utoipa::path(get, path = "/api/v1/sheets/{id}", tag = "sheets", params(("id" = String, Path), WaitQuery), responses((status = 200, body = SheetOut)))]
-pub(super) async fn show_sheet(
-    Shared(ctx): Shared<Ctx>,
-    Path(id): Path<String>,
-    ApiQuery(query): ApiQuery<WaitQuery>,
-) -> ApiResult<Answer<SheetOut>> {
-    let scoring = scoring(&ctx)?;
-    let mut wait = Wait::new(&ctx, duration("wait", query.wait.as_deref())?);
-    loop {
-        let sheet = find(scoring, &id).await?;
-        let status = Status::of(scoring, &sheet).await?;
-        if status.is_over() || !wait.again().await {
-            return Ok(Answer(SheetOut::new(&sheet, status)?));
-        }
-    }
+/// The sheet of this name, with or without the prefix.
+async fn find(sheets: &Sheets, name: &str) -> Result<StoredSheet, Problem> {
+    let prefix = longhaul_sheets::ABOUT.prefix;
+    let name = if name.starts_with(prefix) { name.to_owned() } else { format!("{prefix}{name}") };
+    Ok(sheets.tables().get(&name).await?)
 }
 
 /// A sheet that was handed in.
@@ -167,26 +68,25 @@ pub(super) async fn score_sheet(
     _: Keyed,
     ApiJson(asked): ApiJson<SheetIn>,
 ) -> ApiResult<(StatusCode, Answer<SubmittedOut>)> {
-    let scoring = scoring(&ctx)?;
+    let sheets = sheets(&ctx)?;
     let max_cost = asked.max_cost_usd.map(|dollars| amount("max_cost_usd", dollars)).transpose()?;
     let _turn = ctx.tables.acquire().await.map_err(Problem::unavailable)?;
     let mut wanted = Wanted::new(&ctx, &caller, asked).await?;
     let id = wanted.id()?;
-    let known = scoring.tables().find(id.as_str()).await?;
+    let known = sheets.tables().find(id.as_str()).await?;
     if known.as_ref().is_none_or(|sheet| !sheet.read_whole) {
-        let estimate = estimate::estimate(scoring, &wanted.settings).await;
+        let estimate = estimate::estimate(sheets, &wanted.settings).await;
         let estimate = estimate.map_err(|error| wanted.problem(error))?;
         wanted.settings.estimate_usd = estimate.cost_usd;
         wanted.settings.estimate_max_usd = estimate.cost_max_usd;
         wanted.settings.raw_estimate_usd = estimate.raw_cost_usd;
     }
     if max_cost.is_some() {
-        let set = ctx.llm().ledger().set_cap(&Scope::run(id.as_str()), max_cost).await;
-        set.map_err(longhaul_llm::Error::from)?;
+        ctx.runs.set_cap(&id, max_cost).await?;
     }
-    make(&ctx, scoring, &wanted, known.as_ref()).await?;
-    let sheet = scoring.tables().get(id.as_str()).await?;
-    let totals = scoring.tables().totals(sheet.seq).await?;
+    make(&ctx, sheets, &wanted, known.as_ref()).await?;
+    let sheet = sheets.tables().get(id.as_str()).await?;
+    let totals = sheets.tables().totals(sheet.seq).await?;
     let status = if known.is_some() { StatusCode::OK } else { StatusCode::CREATED };
     let submitted = SubmittedOut {
         id: sheet.id,
@@ -203,14 +103,14 @@ pub(super) async fn score_sheet(
 /// Reads the table into the store. Nothing of a sheet stays that turns out to have no text.
 async fn make(
     ctx: &Ctx,
-    scoring: &Scoring,
+    sheets: &Sheets,
     wanted: &Wanted,
     known: Option<&StoredSheet>,
 ) -> Result<(), Problem> {
     let id = wanted.id()?;
     let settings = wanted.kept(ctx, known).await?;
-    let made = ChunkScheduler::make(scoring, settings).await;
-    if made.is_err() && scoring.tables().find(id.as_str()).await?.is_none() {
+    let made = ChunkScheduler::make(sheets, settings).await;
+    if made.is_err() && sheets.tables().find(id.as_str()).await?.is_none() {
         ctx.shelf.remove_table(id.as_str()).await.map_err(Problem::unavailable)?;
         let forgotten = ctx.llm().ledger().forget(&Scope::run(id.as_str())).await;
         forgotten.map_err(longhaul_llm::Error::from)?;
@@ -268,10 +168,10 @@ pub(super) async fn estimate_sheet(
     Extension(caller): Extension<Caller>,
     ApiJson(asked): ApiJson<SheetIn>,
 ) -> ApiResult<Answer<EstimateOut>> {
-    let scoring = scoring(&ctx)?;
+    let sheets = sheets(&ctx)?;
     let _turn = ctx.tables.acquire().await.map_err(Problem::unavailable)?;
     let wanted = Wanted::new(&ctx, &caller, asked).await?;
-    let estimate = estimate::estimate(scoring, &wanted.settings).await;
+    let estimate = estimate::estimate(sheets, &wanted.settings).await;
     let estimate = estimate.map_err(|error| wanted.problem(error))?;
     Ok(Answer(EstimateOut {
         id: wanted.id()?.as_str().to_owned(),
@@ -291,9 +191,4 @@ pub(super) async fn estimate_sheet(
         free: estimate.free,
         simulated: estimate.simulated,
     }))
-}
-
-/// The name of a stored sheet.
-fn id_of(sheet: &StoredSheet) -> SheetId {
-    SheetId::named(&sheet.id)
 }

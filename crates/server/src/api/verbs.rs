@@ -13,7 +13,6 @@ use utoipa::ToSchema;
 use super::ApiResult;
 use super::extract::{ApiJson, job_id};
 use crate::ctx::Ctx;
-use crate::own_names;
 use crate::problem::Problem;
 
 /// How a job is put back.
@@ -80,7 +79,7 @@ pub(super) async fn edit_job(
     ApiJson(change): ApiJson<ChangeIn>,
 ) -> ApiResult<Answer<Changed>> {
     let id = job_id(&id)?;
-    own_names::check_change(&ctx.queue().get(id).await?.job).map_err(conflict)?;
+    ctx.names.check_change(&ctx.queue().get(id).await?.job).map_err(conflict)?;
     let ChangeIn { priority, title, payload } = change;
     let change = JobChange { priority, title, payload };
     ctx.queue().limits().check_change(&change).map_err(Problem::unfit)?;

@@ -21,7 +21,6 @@ use super::extract::ApiJson;
 use super::fleet::Hello;
 use crate::ctx::Ctx;
 use crate::guard::Caller;
-use crate::own_names;
 use crate::problem::Problem;
 use crate::wait::Wait;
 
@@ -66,10 +65,10 @@ pub(super) async fn claim_work(
     asked
         .queues
         .iter()
-        .try_for_each(|queue| own_names::check_queue(queue))
+        .try_for_each(|queue| ctx.names.check_queue(queue))
         .map_err(|error| wrong("queues", error))?;
     let mut kinds = asked.kinds.iter().flatten();
-    kinds.try_for_each(|kind| own_names::check_kind(kind)).map_err(|error| wrong("kinds", error))?;
+    kinds.try_for_each(|kind| ctx.names.check_kind(kind)).map_err(|error| wrong("kinds", error))?;
     if let Some(host) = &asked.host {
         check_name("host", host).map_err(|error| wrong("host", error))?;
     }
@@ -189,7 +188,7 @@ async fn renew(
 /// The jobs that leases are about, none of which is the program's own.
 async fn jobs_of(ctx: &Ctx, leases: impl Iterator<Item = &Lease>) -> Result<HashMap<JobId, Job>, Problem> {
     let details = ctx.queue().store().get(leases.map(|lease| lease.job_id).collect()).await?;
-    refuse_own(details.iter().map(|detail| &detail.job))?;
+    refuse_own(ctx, details.iter().map(|detail| &detail.job))?;
     Ok(details.into_iter().map(|detail| (detail.job.id, detail.job)).collect())
 }
 
@@ -246,8 +245,8 @@ pub(super) async fn save_work(
 }
 
 /// Jobs of the program's own kinds cannot be claimed here, so a lease on one is made up.
-fn refuse_own<'a>(mut jobs: impl Iterator<Item = &'a Job>) -> Result<(), Problem> {
-    match jobs.find(|job| own_names::is_own_kind(&job.kind)) {
+fn refuse_own<'a>(ctx: &Ctx, mut jobs: impl Iterator<Item = &'a Job>) -> Result<(), Problem> {
+    match jobs.find(|job| ctx.names.is_own_kind(&job.kind)) {
         None => Ok(()),
         Some(job) => Err(wrong(
             "lease",

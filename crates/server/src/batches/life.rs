@@ -6,7 +6,7 @@ use longhaul_llm::cache::CacheMode;
 use longhaul_llm::provider::BatchState;
 use longhaul_llm::types::Endpoint;
 use longhaul_llm::{Class, Usage};
-use longhaul_prompts::run::{CRASHES_MAX, Source};
+use longhaul_prompts::run::{CALLBACK, CRASHES_MAX, Source};
 use longhaul_prompts::{Draft, NewRequest, RunSettings, Submission, manage};
 use longhaul_queue::job::{OnFailure, Retention, Wake};
 use longhaul_queue::state::Park;
@@ -61,7 +61,7 @@ async fn run(ctx: &Ctx, context: &JobContext, payload: &BatchPayload) -> Result<
     if kept.cancelling_at.is_some() || kept.expired_at.is_some() {
         // Before anything is cancelled: a crash in between must not forget why.
         context.save(&kept).await?;
-        manage::cancel(&ctx.bulk, &run_of(context.id())).await?;
+        manage::cancel(&ctx.prompts, &run_of(context.id())).await?;
     }
     go_on(ctx, context, payload, kept).await
 }
@@ -88,11 +88,11 @@ async fn begin(ctx: &Ctx, context: &JobContext, payload: &BatchPayload) -> Resul
         Err(error) => return Err(Problem::unavailable(error)),
     };
     let settings = settings(ctx, context.id(), payload, &summary, &file.filename).await?;
-    let bulk = match &context.job().options.trace {
-        Some(trace) => ctx.bulk.clone().with_trace(trace.as_str()),
-        None => ctx.bulk.clone(),
+    let prompts = match &context.job().options.trace {
+        Some(trace) => ctx.prompts.clone().with_trace(trace.as_str()),
+        None => ctx.prompts.clone(),
     };
-    let mut submission = Submission::begin_as(&bulk, run_of(context.id()), settings).await?;
+    let mut submission = Submission::begin_as(&prompts, run_of(context.id()), settings).await?;
     if !submission.is_complete().await? {
         let mut requests = read_ahead(ctx, payload.form, &payload.endpoint, path);
         let mut stored = 0;
@@ -112,7 +112,7 @@ async fn begin(ctx: &Ctx, context: &JobContext, payload: &BatchPayload) -> Resul
     };
     let run = run_of(context.id());
     let waker = NewJob::new(WAKE_KIND, Json::of(&context.id())?)
-        .id(run.callback())
+        .id(run.job(CALLBACK))
         .queue(super::QUEUE)
         .max_crashes(CRASHES_MAX)
         .max_attempts(ATTEMPTS_MAX)

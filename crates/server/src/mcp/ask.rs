@@ -1,11 +1,9 @@
 //! Prompts to a model: what they would cost, and a run of them.
 
-use longhaul_llm::{NanoUsd, Route, Scope};
-use longhaul_prompts::gate::{self, Held};
+use longhaul_llm::{NanoUsd, Route};
+use longhaul_pipeline::run::hold::{self, Hold};
 use longhaul_prompts::plan::Strategy;
-use longhaul_prompts::{
-    Defaults, Draft, Estimate, Mode, NewRequest, Run, RunId, RunSettings, Source, Submission,
-};
+use longhaul_prompts::{Defaults, Draft, Estimate, Mode, NewRequest, Run, RunSettings, Source, Submission};
 use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value, json};
 
@@ -109,15 +107,14 @@ fn summary(estimate: &Estimate) -> String {
 pub(super) async fn submit(ctx: &Ctx, asked: SubmitArguments) -> Result<Value, Problem> {
     let cap = asked.max_cost_usd.as_ref().map(money).transpose()?;
     let mut wanted = Wanted::new(ctx, asked).await?;
-    let id = RunId::of(&wanted.settings);
+    let id = wanted.settings.run_id();
     // All of it is checked before anything is stored.
     wanted.settings.expected = Some(wanted.estimate(ctx).await?.expected(wanted.settings.mode));
     let known = Run::find(ctx.queue(), &id).await?.is_some();
     if cap.is_some() {
-        let set = ctx.llm().ledger().set_cap(&Scope::run(id.as_str()), cap).await;
-        set.map_err(longhaul_llm::Error::from)?;
+        ctx.runs.set_cap(&id, cap).await?;
     }
-    let mut submission = Submission::begin(&ctx.bulk, wanted.settings).await?;
+    let mut submission = Submission::begin(&ctx.prompts, wanted.settings).await?;
     let settings = submission.settings().clone();
     if !submission.is_complete().await? {
         for request in wanted.requests {
@@ -127,7 +124,7 @@ pub(super) async fn submit(ctx: &Ctx, asked: SubmitArguments) -> Result<Value, P
     }
     if known {
         // Whatever held it may be gone: a key was set, more money allowed. If not, it is held again.
-        gate::open(&ctx.bulk, &id, &Held::RESUMED).await?;
+        hold::open(ctx.queue(), &id, &Hold::RESUMED).await?;
     }
     let mut shown = json!({
         "run": id.as_str(),

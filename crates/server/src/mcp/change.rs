@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use longhaul_pipeline::Retry;
 use longhaul_prompts::manage;
 use longhaul_queue::job::Unique;
 use longhaul_queue::limits::WORKER_SILENT_AFTER;
@@ -14,7 +15,6 @@ use super::target::Target;
 use crate::batches::{self, BatchPayload};
 use crate::ctx::Ctx;
 use crate::guard::Caller;
-use crate::own_names;
 use crate::problem::Problem;
 
 #[derive(Debug, Deserialize)]
@@ -36,17 +36,17 @@ pub(super) struct EnqueueArguments {
 
 /// `enqueue_job`.
 pub(super) async fn enqueue(ctx: &Ctx, asked: EnqueueArguments) -> Result<Value, Problem> {
-    own_names::check_kind(&asked.kind).map_err(|error| Problem::from(error).at("kind"))?;
+    ctx.names.check_kind(&asked.kind).map_err(|error| Problem::from(error).at("kind"))?;
     let mut job = NewJob::new(asked.kind, asked.payload.unwrap_or_else(Json::null));
     job.id =
         asked.id.map(|id| id.parse::<JobId>().map_err(|error| Problem::from(error).at("id"))).transpose()?;
-    job.id.map_or(Ok(()), own_names::check_id).map_err(|error| Problem::from(error).at("id"))?;
+    job.id.map_or(Ok(()), |id| ctx.names.check_id(id)).map_err(|error| Problem::from(error).at("id"))?;
     if let Some(queue) = asked.queue {
-        own_names::check_queue(&queue).map_err(|error| Problem::from(error).at("queue"))?;
+        ctx.names.check_queue(&queue).map_err(|error| Problem::from(error).at("queue"))?;
         job.queue = queue;
     }
     if let Some(process) = &asked.process {
-        own_names::check_process(process.as_str()).map_err(|error| Problem::from(error).at("process"))?;
+        ctx.names.check_process(process.as_str()).map_err(|error| Problem::from(error).at("process"))?;
     }
     job.process_id = asked.process;
     job.priority = asked.priority.unwrap_or_default();
@@ -89,7 +89,7 @@ pub(super) async fn edit(ctx: &Ctx, caller: &Caller, asked: EditArguments) -> Re
     let Target::Job(detail) = Target::find(ctx, caller, &id).await? else {
         return Err(Problem::invalid(format!("{id} is not a job, and only jobs can be edited")).at("id"));
     };
-    own_names::check_change(&detail.job)?;
+    ctx.names.check_change(&detail.job)?;
     let state = ctx.queue().edit(detail.job.id, JobChange { priority, title, payload }).await?;
     Ok(json!({ "id": detail.job.id, "state": state }))
 }
@@ -105,9 +105,9 @@ pub(super) async fn cancel(ctx: &Ctx, caller: &Caller, asked: CancelArguments) -
     match Target::find(ctx, caller, &asked.id).await? {
         Target::Job(detail) => cancel_one(ctx, caller, *detail).await,
         Target::Run(run) => {
-            let cancelled = manage::cancel(&ctx.bulk, &run.id).await?;
+            let cancelled = run.cancel().await?;
             Ok(json!({
-                "run": run.id.as_str(),
+                "run": run.run.id.as_str(),
                 "cancelled": cancelled,
                 "note": "provider batches are asked to end; what has an answer keeps it",
             }))
@@ -169,8 +169,8 @@ pub(super) async fn retry(ctx: &Ctx, caller: &Caller, asked: RetryArguments) -> 
             Ok(json!({ "id": detail.job.id, "state": state }))
         }
         Target::Run(run) => {
-            let retried = manage::retry_failed(&ctx.bulk, &run.id).await?;
-            Ok(json!({ "run": run.id.as_str(), "retried": retried }))
+            let retried = run.retry(Retry::Failed).await?;
+            Ok(json!({ "run": run.run.id.as_str(), "retried": retried }))
         }
         Target::Process(process) => {
             let filter = Filter { process_id: Some(process.clone()), ..Filter::default() };

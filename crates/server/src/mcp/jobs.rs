@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longhaul_prompts::{Progress, Run};
+use longhaul_pipeline::Found;
 use longhaul_queue::store::{Filter, ListRequest};
 use longhaul_queue::{Job, ProcessId, State};
 use serde::Deserialize;
@@ -76,7 +76,7 @@ pub(super) async fn get(ctx: &Ctx, caller: &Caller, asked: GetArguments) -> Resu
             let explained = ctx.queue().explain(detail.job.id).await?;
             Ok(show::detail(*detail, &explained))
         }
-        Target::Run(run) => show::run(ctx, &run).await,
+        Target::Run(run) => Ok(show::run(&run.status().await?)),
         Target::Process(process) => Ok(show::process(&ctx.queue().process(&process).await?)),
     }
 }
@@ -113,7 +113,7 @@ pub(super) async fn wait(ctx: &Ctx, caller: &Caller, asked: WaitArguments) -> Re
 /// What is waited for.
 enum Waited {
     Job(Box<Job>),
-    Run(Box<Run>),
+    Run(Box<Found>),
     Process(ProcessId),
 }
 
@@ -129,8 +129,8 @@ async fn look(ctx: &Ctx, waited: &mut Waited) -> Result<(bool, Value), Problem> 
             Ok((job.state.is_terminal(), show::brief(job)))
         }
         Waited::Run(run) => {
-            let progress = Progress::of(&ctx.bulk, &run.id, &run.settings).await?;
-            Ok((progress.is_over(), json!({ "run": run.id.as_str(), "progress": progress })))
+            let status = run.status().await?;
+            Ok((status.is_over(), show::run(&status)))
         }
         Waited::Process(process) => {
             let info = ctx.queue().process(process).await?;

@@ -55,7 +55,7 @@ enum Part {
 pub(super) async fn get(ctx: &Ctx, caller: &Caller, asked: Arguments) -> Result<Value, Problem> {
     match Target::find(ctx, caller, &asked.id).await? {
         Target::Job(detail) => of_job(&redact::detail(*detail), &asked),
-        Target::Run(run) => of_many(ctx, &run.id.process(), &asked).await,
+        Target::Run(run) => of_many(ctx, &run.run.id.process(), &asked).await,
         Target::Process(process) => of_many(ctx, &process, &asked).await,
     }
 }

@@ -1,7 +1,6 @@
 //! Jobs as agents see them: short, with times that people read, without secrets, and with a word about everything that was left out.
 
-use longhaul_prompts::eta::eta_seconds;
-use longhaul_prompts::{Progress, Run};
+use longhaul_pipeline::Status;
 use longhaul_queue::client::Explanation;
 use longhaul_queue::limits::shorten;
 use longhaul_queue::redact::text;
@@ -9,8 +8,6 @@ use longhaul_queue::store::ProcessInfo;
 use longhaul_queue::{Job, JobDetail, JobId, Json, State, Timestamp};
 use serde_json::{Map, Value, json};
 
-use crate::ctx::Ctx;
-use crate::problem::Problem;
 use crate::redact;
 
 /// Bytes of a job's payload and of its result that are shown beside everything else.
@@ -122,18 +119,13 @@ fn history(shown: &mut Value, detail: &JobDetail) -> Vec<String> {
 }
 
 /// A run: how far it is and what it cost.
-pub(super) async fn run(ctx: &Ctx, run: &Run) -> Result<Value, Problem> {
-    let progress = Progress::of(&ctx.bulk, &run.id, &run.settings).await?;
-    Ok(json!({
-        "run": run.id.as_str(),
-        "name": run.settings.source.name,
-        "model": run.settings.model,
-        "profile": run.settings.profile,
-        "created_at": time(run.job.created_at),
-        "eta_seconds": eta_seconds(&ctx.bulk, run, &progress).await?,
-        "progress": progress,
-        "amounts": "in millionths of a US dollar",
-    }))
+pub(super) fn run(status: &Status) -> Value {
+    let mut shown = json!(status);
+    shown["created_at"] = time(status.created_at);
+    if let Some(ended_at) = status.ended_at {
+        shown["ended_at"] = time(ended_at);
+    }
+    shown
 }
 
 /// A process: its jobs by state.

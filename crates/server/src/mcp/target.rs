@@ -1,6 +1,6 @@
 //! What an id names: a job, a run or a process. Agents keep one kind of handle, and every tool takes it.
 
-use longhaul_prompts::{Run, RunId, run};
+use longhaul_pipeline::{Error, Found};
 use longhaul_queue::{JobDetail, JobId, ProcessId};
 
 use crate::batches::access;
@@ -12,8 +12,8 @@ use crate::problem::Problem;
 pub(super) enum Target {
     /// One job.
     Job(Box<JobDetail>),
-    /// A run of prompts.
-    Run(Box<Run>),
+    /// A run.
+    Run(Box<Found>),
     /// A group of jobs.
     Process(ProcessId),
 }
@@ -35,8 +35,10 @@ impl Target {
         if !access::may_see_process(ctx, caller, name).await? {
             return Err(missing());
         }
-        if let Some(run) = Run::find(ctx.queue(), &RunId::named(name)).await? {
-            return Ok(Self::Run(Box::new(run)));
+        match ctx.runs.get(name).await {
+            Ok(found) => return Ok(Self::Run(Box::new(found))),
+            Err(Error::NoRun(_)) => {}
+            Err(error) => return Err(error.into()),
         }
         let process = ProcessId::from(name);
         match ctx.queue().store().process(process.clone()).await? {
@@ -47,11 +49,9 @@ impl Target {
 
     /// The job that holds a run's settings stands for the run: it has no life of its own.
     async fn of(ctx: &Ctx, detail: JobDetail) -> Result<Self, Problem> {
-        if let (run::KIND, Some(process)) = (detail.job.kind.as_str(), &detail.job.process_id)
-            && let Some(run) = Run::find(ctx.queue(), &RunId::named(process.as_str())).await?
-        {
-            return Ok(Self::Run(Box::new(run)));
+        match ctx.runs.of_manifest(&detail.job).await? {
+            Some(found) if found.run.job.id == detail.job.id => Ok(Self::Run(Box::new(found))),
+            Some(_) | None => Ok(Self::Job(Box::new(detail))),
         }
-        Ok(Self::Job(Box::new(detail)))
     }
 }

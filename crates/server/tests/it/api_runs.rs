@@ -23,13 +23,13 @@ async fn ended(stage: &Stage, id: &str) -> Value {
 #[tokio::test]
 async fn a_run_is_handed_in_answered_read_and_deleted() {
     let stage = Stage::new().await;
-    let (status, estimate) = stage.send(Method::POST, "/api/v1/estimate", Some(prompts(5))).await;
+    let (status, estimate) = stage.send(Method::POST, "/api/v1/prompts/estimate", Some(prompts(5))).await;
     assert_eq!(
         (status, &estimate["requests"], &estimate["simulated"]),
         (StatusCode::OK, &json!(5), &json!(true))
     );
     assert_eq!(stage.get("/api/v1/runs").await["items"], json!([]), "nothing was stored");
-    let (status, run) = stage.send(Method::POST, "/api/v1/runs", Some(prompts(5))).await;
+    let (status, run) = stage.send(Method::POST, "/api/v1/prompts", Some(prompts(5))).await;
     assert_eq!(
         (status, &run["resumed"], &run["mode"]),
         (StatusCode::CREATED, &json!(false), &json!("sync")),
@@ -37,17 +37,14 @@ async fn a_run_is_handed_in_answered_read_and_deleted() {
     );
     assert_eq!(run["estimate_usd"], estimate["cost_usd"]);
     let id = run["id"].as_str().expect("a name");
-    let (status, again) = stage.send(Method::POST, "/api/v1/runs", Some(prompts(5))).await;
+    let (status, again) = stage.send(Method::POST, "/api/v1/prompts", Some(prompts(5))).await;
     assert_eq!((status, &again["id"], &again["resumed"]), (StatusCode::OK, &json!(id), &json!(true)));
     let (status, _) = stage.send(Method::DELETE, &format!("/api/v1/runs/{id}"), None).await;
     assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "it is unfinished");
 
     let working = stage.work().await;
     let shown = ended(&stage, id).await;
-    assert_eq!(
-        (&shown["progress"]["completed"], &shown["settings"]["model"]),
-        (&json!(5), &json!("sim-small"))
-    );
+    assert_eq!((&shown["units"]["done"], &shown["settings"]["model"]), (&json!(5), &json!("sim-small")));
     let first = stage.get(&format!("/api/v1/runs/{id}/results?limit=3")).await;
     let next = first["next"].as_str().expect("more");
     let second = stage.get(&format!("/api/v1/runs/{id}/results?limit=3&cursor={next}")).await;
@@ -73,7 +70,7 @@ async fn a_run_is_handed_in_answered_read_and_deleted() {
 #[tokio::test]
 async fn a_run_is_paused_resumed_and_cancelled() {
     let stage = Stage::new().await;
-    let (_, run) = stage.send(Method::POST, "/api/v1/runs", Some(prompts(3))).await;
+    let (_, run) = stage.send(Method::POST, "/api/v1/prompts", Some(prompts(3))).await;
     let id = run["id"].as_str().expect("a name");
     let post = |verb: &'static str, body: Option<Value>| {
         let path = format!("/api/v1/runs/{id}/{verb}");
@@ -84,13 +81,13 @@ async fn a_run_is_paused_resumed_and_cancelled() {
             answer
         }
     };
-    assert_eq!(post("pause", None).await["progress"]["status"], "paused");
+    assert_eq!(post("pause", None).await["state"], "paused");
     assert_eq!(post("resume", Some(json!({"max_cost_usd": 1.5}))).await["changed"], 0);
     assert_eq!(post("cancel", None).await["changed"], 3);
-    assert_eq!(post("retry-failed", None).await["changed"], 0, "cancelled is not failed");
+    assert_eq!(post("retry", None).await["changed"], 0, "cancelled is not failed");
     assert_eq!(post("resolve", Some(json!({"decision": "wait"}))).await["changed"], 0);
     let shown = ended(&stage, id).await;
-    assert_eq!(shown["progress"]["cancelled"], 3);
+    assert_eq!(shown["units"]["cancelled"], 3);
     let results = stage.get(&format!("/api/v1/runs/{id}/results")).await;
     assert_eq!(results["items"][1]["custom_id"], "c1", "also one without an answer has its name");
     stage.stop().await;
@@ -101,11 +98,11 @@ async fn a_batch_at_the_provider_is_not_cancelled_without_its_run() {
     let stage = Stage::new().await;
     let mut wanted = prompts(2);
     wanted["mode"] = json!("batch");
-    let (_, run) = stage.send(Method::POST, "/api/v1/runs", Some(wanted)).await;
+    let (_, run) = stage.send(Method::POST, "/api/v1/prompts", Some(wanted)).await;
     assert_eq!(run["mode"], "batch", "{run}");
     let id = run["id"].as_str().expect("a name");
     let shown = stage.get(&format!("/api/v1/runs/{id}")).await;
-    let batch = shown["batches"][0]["job_id"].as_str().expect("a batch");
+    let batch = shown["parts"][0]["job_id"].as_str().expect("a batch");
     let (status, problem) = stage.send(Method::POST, &format!("/api/v1/jobs/{batch}/cancel"), None).await;
     assert_eq!((status, &problem["code"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("cancelled_with_run")));
     let (_, action) = stage
@@ -131,18 +128,20 @@ async fn a_run_can_be_made_of_an_uploaded_file() {
     };
     let good = stage.upload((0..4).map(line).collect()).await["id"].clone();
     let bad = stage.upload(line(0) + "nonsense\n").await["id"].clone();
-    let (status, problem) = stage.send(Method::POST, "/api/v1/runs", Some(json!({"input_file": bad}))).await;
+    let (status, problem) =
+        stage.send(Method::POST, "/api/v1/prompts", Some(json!({"input_file": bad}))).await;
     assert_eq!((status, &problem["field"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("input_file")));
     assert!(problem["detail"].as_str().expect("text").starts_with("line 2:"), "{problem}");
-    let (_, estimate) = stage.send(Method::POST, "/api/v1/estimate", Some(json!({"input_file": good}))).await;
+    let (_, estimate) =
+        stage.send(Method::POST, "/api/v1/prompts/estimate", Some(json!({"input_file": good}))).await;
     assert_eq!(estimate["requests"], 4);
     let body = json!({"input_file": good, "mode": "sync"});
-    let (status, run) = stage.send(Method::POST, "/api/v1/runs", Some(body)).await;
+    let (status, run) = stage.send(Method::POST, "/api/v1/prompts", Some(body)).await;
     assert_eq!((status, &run["requests"]), (StatusCode::CREATED, &json!(4)), "{run}");
     let working = stage.work().await;
     let shown = ended(&stage, run["id"].as_str().expect("a name")).await;
     assert_eq!(
-        (&shown["progress"]["completed"], &shown["settings"]["source"]["name"]),
+        (&shown["units"]["done"], &shown["settings"]["source"]["name"]),
         (&json!(4), &json!("input.jsonl"))
     );
     working.drain().await;
@@ -157,17 +156,17 @@ async fn texts_are_embedded_as_they_are_given_and_from_a_file() {
         {"custom_id": "two", "body": {"input": ["a", "b"], "dimensions": 4}},
     ]);
     let wanted = json!({"model": "sim-embed", "endpoint": EMBED, "dimensions": 8, "mode": "sync", "requests": requests});
-    let (status, estimate) = stage.send(Method::POST, "/api/v1/estimate", Some(wanted.clone())).await;
+    let (status, estimate) = stage.send(Method::POST, "/api/v1/prompts/estimate", Some(wanted.clone())).await;
     assert_eq!((status, &estimate["requests"]), (StatusCode::OK, &json!(2)), "{estimate}");
-    let (status, given) = stage.send(Method::POST, "/api/v1/runs", Some(wanted)).await;
+    let (status, given) = stage.send(Method::POST, "/api/v1/prompts", Some(wanted)).await;
     assert_eq!(status, StatusCode::CREATED, "{given}");
     let body = json!({"model": "sim-embed", "input": "a text", "dimensions": 8});
     let line = json!({"custom_id": "three", "method": "POST", "url": EMBED, "body": body});
     let file = stage.upload(line.to_string()).await["id"].clone();
-    let (_, problem) = stage.send(Method::POST, "/api/v1/runs", Some(json!({"input_file": file}))).await;
+    let (_, problem) = stage.send(Method::POST, "/api/v1/prompts", Some(json!({"input_file": file}))).await;
     assert_eq!(problem["field"], "input_file", "its lines are no chats: {problem}");
     let wanted = json!({"input_file": file, "endpoint": EMBED, "mode": "sync"});
-    let (status, filed) = stage.send(Method::POST, "/api/v1/runs", Some(wanted)).await;
+    let (status, filed) = stage.send(Method::POST, "/api/v1/prompts", Some(wanted)).await;
     assert_eq!(status, StatusCode::CREATED, "{filed}");
     let working = stage.work().await;
     let mut vectors = Vec::new();
@@ -218,7 +217,7 @@ async fn what_is_wrong_with_a_run_is_told_by_its_field() {
         (json!({"input_file": "file-none", "model": "m"}), "model"),
     ];
     for (body, field) in rows {
-        let (status, problem) = stage.send(Method::POST, "/api/v1/runs", Some(body.clone())).await;
+        let (status, problem) = stage.send(Method::POST, "/api/v1/prompts", Some(body.clone())).await;
         assert!(status.is_client_error(), "{body}: {problem}");
         assert_eq!(problem["field"].as_str().unwrap_or_default(), field, "{body}: {problem}");
     }
@@ -230,15 +229,16 @@ async fn what_is_wrong_with_a_run_is_told_by_its_field() {
 async fn prompts_may_be_bare_texts_and_go_one_by_one_unless_told_otherwise() {
     let stage = Stage::new().await;
     let wanted = json!({"model": "sim-small", "requests": ["one", {"prompt": "two", "custom_id": "b"}]});
-    let (status, run) = stage.send(Method::POST, "/api/v1/runs", Some(wanted)).await;
+    let (status, run) = stage.send(Method::POST, "/api/v1/prompts", Some(wanted)).await;
     assert_eq!((status, &run["mode"]), (StatusCode::CREATED, &json!("sync")), "{run}");
     let working = stage.work().await;
     let id = run["id"].as_str().expect("a name");
-    assert_eq!(ended(&stage, id).await["progress"]["completed"], 2);
+    assert_eq!(ended(&stage, id).await["units"]["done"], 2);
     let results = stage.get(&format!("/api/v1/runs/{id}/results")).await;
     assert_eq!(results["items"][1]["custom_id"], "b", "{results}");
-    let (_, problem) =
-        stage.send(Method::POST, "/api/v1/runs", Some(json!({"model": "sim-small", "requests": [1]}))).await;
+    let (_, problem) = stage
+        .send(Method::POST, "/api/v1/prompts", Some(json!({"model": "sim-small", "requests": [1]})))
+        .await;
     let text = problem["detail"].as_str().unwrap_or_default();
     assert!(text.contains("a prompt as a string, or an object") && !text.contains("struct"), "{problem}");
     working.drain().await;

@@ -52,7 +52,7 @@ async fn jobs_runs_and_answers_behind_a_batch_are_its_owners_and_an_admins_only(
     let admin = token("admin", &[Scope::Admin]);
     let id = batch(&stage, &ann).await;
     let run = run_of(id);
-    let (request, manifest, run) = (run.request(0), run.manifest(), run.as_str());
+    let (request, manifest, run) = (run.job(0), run.manifest(), run.as_str());
     let named = [
         format!("/api/v1/jobs/{id}"),
         format!("/api/v1/jobs/{request}"),
@@ -134,7 +134,7 @@ async fn nobody_reads_a_foreign_answer_as_the_parent_of_a_job_of_theirs() {
     let token = |name: &str, scopes: &[Scope]| stage.ctx.tokens.add(name, scopes).expect("a token");
     let (ann, bob) = (token("ann", &[Scope::Enqueue]), token("bob", &[Scope::Enqueue, Scope::Work]));
     let run = run_of(batch(&stage, &ann).await);
-    let request = run.request(0);
+    let request = run.job(0);
     let job = json!({"kind": "a", "depends_on": [request]});
     let post = |token: String, job: Value| {
         let request = with(stage.request(Method::POST, "/api/v1/jobs"), &job);

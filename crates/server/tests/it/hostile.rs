@@ -18,7 +18,7 @@ fn writes() -> Vec<(&'static str, &'static str, &'static str, String)> {
     let multipart = "content-type: multipart/form-data; boundary=b";
     vec![
         ("POST", "/api/v1/jobs", JSON, json!({"kind": "a"}).to_string()),
-        ("POST", "/api/v1/runs", JSON, json!({"model": "sim-small", "requests": [{"prompt": "Hi"}]}).to_string()),
+        ("POST", "/api/v1/prompts", JSON, json!({"model": "sim-small", "requests": [{"prompt": "Hi"}]}).to_string()),
         ("PUT", "/api/v1/webhooks/x", JSON, json!({"url": "https://evil.example/"}).to_string()),
         ("PUT", "/api/v1/schedules/x", JSON, json!({"cron": "* * * * *", "job": {"kind": "a"}}).to_string()),
         ("POST", "/api/v1/queues/default/pause", JSON, String::new()),
@@ -158,7 +158,7 @@ async fn looking_changes_nothing_and_is_shown_to_no_foreign_page() {
         stage.ctx.queue().enqueue(NewJob::new("a", Json::null()).process("p")).await.expect("stored").id;
     let own = format!("host: {}", stage.address());
     let (_, run) =
-        stage.post("/api/v1/runs", &json!({"model": "sim-small", "requests": [{"prompt": "Hi"}]})).await;
+        stage.post("/api/v1/prompts", &json!({"model": "sim-small", "requests": [{"prompt": "Hi"}]})).await;
     let run = run["id"].as_str().expect("a run").to_owned();
     let file = stage.upload("{}".to_owned()).await["id"].as_str().expect("a file").to_owned();
     let before = kept(&stage).await;
@@ -182,7 +182,7 @@ async fn looking_changes_nothing_and_is_shown_to_no_foreign_page() {
 
 /// Every route that can be looked at: those of the description, and those beside it.
 async fn look_paths(job: &str, run: &str, file: &str) -> Vec<String> {
-    let described = longhaul_server::openapi();
+    let described = longhaul_server::openapi(&crate::stage::names());
     let described: Value = serde_json::from_str(&described).expect("JSON");
     let paths = described["paths"].as_object().expect("paths");
     let looks =

@@ -60,7 +60,7 @@ async fn on_loopback_it_looks_only_unless_the_server_says_otherwise() {
             break;
         }
     }
-    assert_eq!(waited["structuredContent"]["progress"]["completed"], 1, "{waited}");
+    assert_eq!(waited["structuredContent"]["units"]["done"], 1, "{waited}");
     let results = call(&stage, "get_results", &json!({"id": run}), &[]).await;
     assert!(results["structuredContent"]["results"][0]["value"].is_string(), "{results}");
     working.drain().await;

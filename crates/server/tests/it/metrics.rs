@@ -16,7 +16,7 @@ async fn metrics_tell_of_jobs_waits_calls_of_the_store_and_streams() {
         stage.request(Method::GET, "/metrics").send().await.expect("an answer").text().await.expect("text");
     for line in [
         "longhaul_jobs{queue=\"mail\",state=\"ready\"} 3",
-        "longhaul_jobs{queue=\"runs\",state=\"ready\"} 2",
+        "longhaul_jobs{queue=\"prompts\",state=\"ready\"} 2",
         "longhaul_jobs_enqueued_total 5",
         "longhaul_queue_paused{queue=\"mail\"} 0",
         "longhaul_store_op_seconds_count{op=\"insert\"} 3",

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use longhaul_queue::{Json, NewJob};
-use longhaul_server::own_names::is_own_kind;
 use longhaul_server::{ServerOptions, webhooks};
 use longhaul_sim::SimOptions;
 use reqwest::{Method, StatusCode};
@@ -43,7 +42,7 @@ async fn every_kind_that_the_program_registers_is_reserved() {
     let kinds = workers["items"][0]["kinds"].as_array().expect("a list").clone();
     assert!(kinds.len() >= 6, "{kinds:?}");
     for kind in kinds.iter().filter_map(Value::as_str) {
-        assert!(is_own_kind(kind), "{kind}");
+        assert!(crate::stage::names().is_own_kind(kind), "{kind}");
     }
     working.drain().await;
     stage.stop().await;

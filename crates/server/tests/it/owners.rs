@@ -55,7 +55,7 @@ async fn a_file_is_seen_used_and_deleted_by_its_owner_or_an_admin_only() {
         json!({"input_file_id": file, "endpoint": "/v1/chat/completions", "completion_window": "24h"});
     let run = json!({"input_file": file});
     let sheet = json!({"file_id": file, "model": "sim-small", "categories": [{"name": "a"}], "layout": {"columns": {"text": "text"}}});
-    for (path, body) in [("/v1/batches", &batch), ("/api/v1/runs", &run), ("/api/v1/sheets", &sheet)] {
+    for (path, body) in [("/v1/batches", &batch), ("/api/v1/prompts", &run), ("/api/v1/sheets", &sheet)] {
         let (status, problem) = sent(with(stage.request(Method::POST, path), body), &bob).await;
         assert!(status.is_client_error() && problem.to_string().contains(&file), "{path}: {problem}");
     }

@@ -12,6 +12,7 @@ mod life;
 mod refused;
 
 const SHEETS: &str = "/api/v1/sheets";
+const RUNS: &str = "/api/v1/runs";
 
 /// A table of texts, with a row without one among them.
 fn table(rows: usize) -> String {
@@ -48,15 +49,15 @@ async fn made(stage: &Stage, wanted: &Value) -> String {
 }
 
 async fn ended(stage: &Stage, id: &str) -> Value {
-    stage.get(&format!("{SHEETS}/{id}?wait=2m")).await
+    stage.get(&format!("{RUNS}/{id}?wait=2m")).await
 }
 
 async fn post(stage: &Stage, id: &str, verb: &str, body: Option<Value>) -> (StatusCode, Value) {
-    stage.send(Method::POST, &format!("{SHEETS}/{id}/{verb}"), body).await
+    stage.send(Method::POST, &format!("{RUNS}/{id}/{verb}"), body).await
 }
 
 async fn stored(stage: &Stage, id: &str) -> StoredSheet {
-    stage.ctx.scoring.as_ref().expect("the slice").tables().get(id).await.expect("a sheet")
+    stage.ctx.sheets.as_ref().expect("the slice").tables().get(id).await.expect("a sheet")
 }
 
 /// The right cells of a text, by column.
@@ -76,12 +77,12 @@ fn right(sheet: &StoredSheet, text: &str) -> Value {
 
 /// All rows, page by page.
 async fn rows(stage: &Stage, id: &str, limit: usize) -> Vec<Value> {
-    let (mut rows, mut after) = (Vec::new(), 0);
+    let (mut rows, mut cursor) = (Vec::new(), String::new());
     loop {
-        let page = stage.get(&format!("{SHEETS}/{id}/rows?limit={limit}&after={after}")).await;
+        let page = stage.get(&format!("{RUNS}/{id}/results?limit={limit}{cursor}")).await;
         rows.extend(page["items"].as_array().expect("rows").clone());
-        match page["next"].as_u64() {
-            Some(next) => after = next,
+        match page["next"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
             None => return rows,
         }
     }
@@ -98,7 +99,7 @@ async fn a_table_is_uploaded_scored_read_and_downloaded() {
         (StatusCode::OK, &json!(59), &json!(118), &json!(708)),
         "{estimate}"
     );
-    assert_eq!(stage.get(SHEETS).await["items"], json!([]), "nothing was stored");
+    assert_eq!(stage.get(RUNS).await["items"], json!([]), "nothing was stored");
     let id = made(&stage, &wanted).await;
     let (status, again) = stage.post(SHEETS, &wanted).await;
     assert_eq!(
@@ -111,9 +112,9 @@ async fn a_table_is_uploaded_scored_read_and_downloaded() {
     assert_eq!(stage.send(Method::DELETE, &path, None).await.0, StatusCode::OK);
     let working = stage.work().await;
     let sheet = ended(&stage, &id).await;
-    let status = &sheet["status"];
+    let status = &sheet;
     assert_eq!(
-        (&status["state"], &status["units"]["written"], &status["chunks"]["completed"]),
+        (&status["state"], &status["details"]["written"], &status["details"]["chunks"]["completed"]),
         (&json!("completed"), &json!(118), &json!(2)),
         "{sheet}"
     );
@@ -130,12 +131,12 @@ async fn a_table_is_uploaded_scored_read_and_downloaded() {
     for row in &found {
         assert_eq!(row["cells"], right(&stored, row["text"].as_str().expect("a text")), "{row}");
     }
-    let first = stage.get(&format!("{SHEETS}/{id}/chunks?limit=1")).await;
+    let first = stage.get(&format!("{RUNS}/{id}/parts?limit=1")).await;
     assert_eq!(
         (&first["items"][0]["name"], &first["items"][0]["first_row"]),
         (&json!("chunk-0001"), &json!(2))
     );
-    let path = format!("{SHEETS}/{id}/chunks?limit=1&cursor={}", first["next"].as_str().expect("a cursor"));
+    let path = format!("{RUNS}/{id}/parts?limit=1&cursor={}", first["next"].as_str().expect("a cursor"));
     assert_eq!(stage.get(&path).await["items"][0]["chunk"], 2);
     outputs(&stage, &id, &found).await;
     working.drain().await;
@@ -195,16 +196,16 @@ async fn a_model_says_why_or_fills_a_schema() {
     let working = stage.work().await;
     let sheet = ended(&stage, &why).await;
     assert_eq!(
-        (&sheet["status"]["state"], &sheet["columns"][1]),
+        (&sheet["state"], &sheet["details"]["columns"][1]),
         (&json!("completed"), &json!("cat1 reason")),
         "{sheet}"
     );
     assert!(rows(&stage, &why, 10).await[0]["cells"]["cat1 reason"].is_string());
     let sheet = ended(&stage, &free).await;
-    assert_eq!(sheet["status"]["state"], "completed", "{sheet}");
+    assert_eq!(sheet["state"], "completed", "{sheet}");
     assert!(rows(&stage, &free, 10).await.iter().all(|row| row["cells"]["stars"].is_i64()));
-    let first = stage.get(&format!("{SHEETS}?limit=1")).await;
-    let path = format!("{SHEETS}?limit=1&cursor={}", first["next"].as_str().expect("a cursor"));
+    let first = stage.get(&format!("{RUNS}?limit=1")).await;
+    let path = format!("{RUNS}?limit=1&cursor={}", first["next"].as_str().expect("a cursor"));
     let second = stage.get(&path).await;
     assert_eq!(
         (&first["items"][0]["id"], &second["items"][0]["id"]),
@@ -224,7 +225,7 @@ async fn a_table_with_its_categories_in_its_heads_needs_no_more_than_a_model() {
     let working = stage.work().await;
     let sheet = ended(&stage, &id).await;
     assert_eq!(
-        (&sheet["status"]["state"], &sheet["columns"]),
+        (&sheet["state"], &sheet["details"]["columns"]),
         (&json!("completed"), &json!(["late", "kind"])),
         "{sheet}"
     );

@@ -11,17 +11,18 @@ use longhaul_llm::price::Prices;
 use longhaul_llm::profile::{Profile, ProviderKind};
 use longhaul_llm::rate::RouteLimits;
 use longhaul_llm::{Llm, LlmOptions, ProfileSetup, Provider};
+use longhaul_pipeline::pipeline::List;
 use longhaul_pipeline::serve::{self, Served};
-use longhaul_prompts::Bulk;
-use longhaul_prompts::run::RUN_PREFIX;
+use longhaul_pipeline::{Pipeline, Runs};
+use longhaul_prompts::Prompts;
 use longhaul_queue::{Clock, Queue, QueueShare, Shutdown, SystemClock, Worker, WorkerOptions};
 use longhaul_server::catalog::CatalogProfile;
 use longhaul_server::metrics::{MeteredStore, Meters};
+use longhaul_server::own_names::OwnNames;
 use longhaul_server::{
     Catalog, Ctx, Endpoints, Parts, Server, ServerOptions, Shelf, Tokens, batches, webhooks,
 };
-use longhaul_sheets::Scoring;
-use longhaul_sheets::sheet::SHEET_PREFIX;
+use longhaul_sheets::Sheets;
 use longhaul_sim::{SimCore, SimOptions, SimProvider};
 use longhaul_stores::sqlite::{SqliteOptions, SqliteStore};
 use reqwest::multipart::{Form, Part};
@@ -88,9 +89,17 @@ impl Stage {
         let data = store.db().clone();
         let store = MeteredStore::new(Arc::new(store), Arc::clone(&meters));
         let queue = Queue::new(Arc::new(store)).with_clock(clock);
-        let bulk = Bulk::new(queue, llm(&core, folder.path(), &others));
-        let scoring = Scoring::open(bulk.queue().clone(), bulk.llm().clone(), data, Arc::new(()));
-        let scoring = Some(scoring.await.expect("tables")).filter(|_| sheets);
+        let models = llm(&core, folder.path(), &others);
+        let endpoints = Endpoints::open(folder.path().join("webhooks.json")).expect("webhooks");
+        let endpoints = Arc::new(endpoints);
+        let listener = webhooks::run_news(Arc::clone(&endpoints));
+        let prompts = Prompts::new(queue.clone(), models.clone()).with_listener(Arc::clone(&listener));
+        let parts = longhaul_sheets::Parts { listener, ..longhaul_sheets::Parts::default() };
+        let scored = Sheets::open(queue.clone(), models.clone(), data, parts).await.expect("tables");
+        let sheets = Some(scored).filter(|_| sheets);
+        let mut list: List = vec![Arc::new(prompts.clone())];
+        list.extend(sheets.iter().map(|sheets| Arc::new(sheets.clone()) as Arc<dyn Pipeline>));
+        let runs = Runs::new(queue, models, list);
         let sim = Profile::new("sim", ProviderKind::Sim);
         let profiles = [&sim].into_iter().chain(&others).map(|profile| CatalogProfile {
             name: profile.name.clone(),
@@ -103,10 +112,10 @@ impl Stage {
         let catalog = Catalog { profiles: profiles.collect(), default_profile: Some("sim".to_owned()) };
         let shelf = Shelf::open(folder.path().join("files")).expect("a shelf");
         let tokens = Tokens::open(folder.path().join("tokens.json")).expect("tokens");
-        let endpoints = Endpoints::open(folder.path().join("webhooks.json")).expect("webhooks");
         let ctx = Ctx::new(Parts {
-            bulk,
-            scoring,
+            runs,
+            prompts,
+            sheets,
             catalog,
             shelf,
             tokens,
@@ -201,13 +210,12 @@ impl Stage {
             ["default", batches::QUEUE, webhooks::QUEUE].map(QueueShare::from).into();
         let options = WorkerOptions { queues: queues.clone(), concurrency: 64, ..WorkerOptions::default() };
         let mut worker = Worker::new(self.ctx.queue().clone(), options);
-        self.ctx.bulk.register(&mut worker);
+        for pipeline in self.ctx.runs.pipelines() {
+            pipeline.register(&mut worker);
+        }
         batches::register(&self.ctx, &mut worker);
         webhooks::register(&self.ctx, &mut worker);
-        if let Some(scoring) = &self.ctx.scoring {
-            scoring.register(&mut worker);
-        }
-        let served = Served { always: queues, prefixes: vec![RUN_PREFIX, SHEET_PREFIX] };
+        let served = Served { always: queues, prefixes: self.ctx.names.run_prefixes() };
         let serving = tokio::spawn(serve::all(self.ctx.queue().clone(), worker.control(), served));
         let shutdown = Shutdown::new();
         let running = tokio::spawn(worker.run(shutdown.clone()));
@@ -218,6 +226,11 @@ impl Stage {
     pub(crate) async fn stop(self) {
         self.server.stop().await;
     }
+}
+
+/// The names of a program with every pipeline.
+pub(crate) fn names() -> OwnNames {
+    OwnNames::new(vec![&longhaul_prompts::ABOUT, &longhaul_sheets::ABOUT])
 }
 
 /// The body of an answer as JSON.

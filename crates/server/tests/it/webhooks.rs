@@ -148,7 +148,7 @@ async fn a_run_that_is_held_is_told_once_until_it_is_resumed() {
     stage.send(Method::PUT, "/api/v1/webhooks/ops", Some(hook)).await;
     let requests: Vec<Value> = (0..5).map(|number| json!({"prompt": format!("say {number}")})).collect();
     let run = json!({"model": "sim-small", "requests": requests, "mode": "sync", "max_tokens": 1000, "max_cost_usd": 0.000001});
-    let (status, run) = stage.post("/api/v1/runs", &run).await;
+    let (status, run) = stage.post("/api/v1/prompts", &run).await;
     assert_eq!(status, StatusCode::CREATED, "{run}");
     let id = run["id"].as_str().expect("a name");
     let worker = stage.work().await;

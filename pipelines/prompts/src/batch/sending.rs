@@ -5,16 +5,18 @@ use std::time::Duration;
 
 use longhaul_llm::provider::{BatchInput, BatchItem, BatchProbe, BatchState, FoundBatch};
 use longhaul_llm::{Billing, Class, Room};
+use longhaul_pipeline::Hold;
+use longhaul_pipeline::numbered;
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::state::{OnTimeout, Park};
 use longhaul_queue::{JobId, Json, Outcome, Timestamp};
 use sha2::{Digest, Sha256};
 use tracing::{info, warn};
 
-use super::super::gate::{Held, scopes};
+use super::super::gate::scopes;
 use super::super::request::RequestPayload;
 use super::super::run::hex;
-use super::super::{Result, RunId, harvest};
+use super::super::{Result, harvest};
 use super::troubles::Stored;
 use super::{BatchPayload, BatchTold, Ending, Kept, LastWord, Life, Next, Step, done, new_job, unsent};
 
@@ -97,7 +99,7 @@ impl Life<'_> {
         match (candidates.is_empty(), ending) {
             (true, _) if looks < LOOKS_MAX => {
                 let step = Step::Submitting { file, sent_at, looks, candidates, ending };
-                self.wait(&step, LOOK_WAIT.mul_f64(self.bulk.llm().poll_scale()))
+                self.wait(&step, LOOK_WAIT.mul_f64(self.prompts.llm().poll_scale()))
             }
             (true, Some(_)) => Ok(unsent(ending)),
             (true, None) => {
@@ -142,10 +144,10 @@ impl Life<'_> {
 
     /// Held until a person decides, or until a candidate has ended and can be told by its results.
     pub(super) fn ambiguous(&self, step: &Step, text: &str) -> Result<Next> {
-        let until = self.now() + AMBIGUOUS_WAIT.mul_f64(self.bulk.llm().poll_scale());
-        let key = Held::Ambiguous.key(&self.live.id);
+        let until = self.now() + AMBIGUOUS_WAIT.mul_f64(self.prompts.llm().poll_scale());
+        let key = Hold::Ambiguous.key(&self.live.id);
         let park = Park { key, until: Some(until), on_timeout: OnTimeout::Resume };
-        Ok(Next::Wait(self.holding().hold_at(Held::Ambiguous, park, text, &self.stored(step))?))
+        Ok(Next::Wait(self.holding().hold_at(Hold::Ambiguous, park, text, &self.stored(step))?))
     }
 
     fn submitted(&self, id: String, ending: Option<Ending>) -> Next {
@@ -156,17 +158,17 @@ impl Life<'_> {
     /// The requests that still wait for this batch, read from the store page by page.
     async fn input(&self) -> Result<BatchInput> {
         let run = &self.live.id;
-        let ids: Vec<JobId> = self.payload.indexes().map(|index| run.request(index)).collect();
+        let ids: Vec<JobId> = self.payload.indexes().map(|index| run.job(index)).collect();
         let mut items = Vec::with_capacity(ids.len());
         for page in ids.chunks(PAGE_MAX) {
-            for detail in self.bulk.queue().store().get(page.to_vec()).await? {
+            for detail in self.prompts.queue().store().get(page.to_vec()).await? {
                 if detail.job.state.is_terminal() {
                     continue;
                 }
                 let payload: RequestPayload = detail.payload.to()?;
                 // One that is wrong in itself is failed by its own handler; the others go without it.
                 let Ok(request) = payload.request(self.live) else { continue };
-                items.push(BatchItem { custom_id: self.custom_id(RunId::index_of(detail.job.id)), request });
+                items.push(BatchItem { custom_id: self.custom_id(numbered::number(detail.job.id)), request });
             }
         }
         Ok(BatchInput { tag: self.tag.clone(), items })
@@ -177,7 +179,7 @@ impl Life<'_> {
         let ceilings = input.items.iter().map(|item| self.live.route.ceiling(&item.request, Billing::Batch));
         let ceilings: Vec<_> = ceilings.collect();
         let scopes = scopes(&self.live.id, &self.live.settings);
-        Ok(self.bulk.llm().reserve_batch(&self.tag, scopes, &ceilings, &self.live.route).await?)
+        Ok(self.prompts.llm().reserve_batch(&self.tag, scopes, &ceilings, &self.live.route).await?)
     }
 
     /// Keeps as many requests as fit into the budget at their ceilings; another batch sends the others, once these have turned

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use longhaul_llm::{Class, Error as LlmError};
+use longhaul_pipeline::Hold;
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::state::{OnTimeout, Park};
 use longhaul_queue::store::{Filter, ListRequest};
@@ -12,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use super::super::Result;
-use super::super::gate::Held;
 use super::{BatchTold, Ending, KIND, Kept, LastWord, Life, Next, Step, sending, unsent};
 
 /// How long, and how often at least, a provider must have said that there is no such batch before that is believed. A
@@ -84,7 +84,7 @@ impl Life<'_> {
         };
         let (since, looks) = missing.map_or((self.now(), 1), |missing| (missing.since, missing.looks + 1));
         *missing = Some(Missing { since, looks });
-        let long = MISSING_AFTER.mul_f64(self.bulk.llm().poll_scale());
+        let long = MISSING_AFTER.mul_f64(self.prompts.llm().poll_scale());
         if looks < MISSING_LOOKS_MIN || self.now().since(since) < long {
             return self.wait(&step, self.poll_wait(looks));
         }
@@ -124,7 +124,7 @@ impl Life<'_> {
         let unanswered = self.unanswered + 1;
         let wait =
             UNANSWERED_WAIT_FIRST.saturating_mul(1 << self.unanswered.min(16)).min(UNANSWERED_WAIT_MAX);
-        let wait = error.retry_after.unwrap_or(wait.mul_f64(self.bulk.llm().poll_scale()));
+        let wait = error.retry_after.unwrap_or(wait.mul_f64(self.prompts.llm().poll_scale()));
         let refused = Refused { unanswered, ..self.refused.clone() };
         let stored = Stored { step, refused: &refused, kept: self.kept };
         if unanswered < UNANSWERED_MIN && error.class != Class::Unreachable {
@@ -166,14 +166,14 @@ impl Life<'_> {
                 self.payload.len()
             );
             // A deadline still takes its requests out.
-            let key = Held::BatchLimit.key(&self.live.id);
+            let key = Hold::BatchLimit.key(&self.live.id);
             let until = self.live.settings.switch_at;
             let park = Park { key, until, on_timeout: OnTimeout::Resume };
-            return Ok(Next::Wait(self.holding().hold_at(Held::BatchLimit, park, &text, &stored)?));
+            return Ok(Next::Wait(self.holding().hold_at(Hold::BatchLimit, park, &text, &stored)?));
         }
         let wait = REFUSED_WAIT_FIRST.saturating_mul(1 << (refusals - 1).min(16)).min(REFUSED_WAIT_MAX);
         let data = Json::of(&Stored { step: &Step::Prepare, refused: &refused, kept: self.kept })?;
-        Ok(Next::Wait(self.park(data, wait.mul_f64(self.bulk.llm().poll_scale()))))
+        Ok(Next::Wait(self.park(data, wait.mul_f64(self.prompts.llm().poll_scale()))))
     }
 
     /// Whether other batches of this store are at a provider.
@@ -181,9 +181,9 @@ impl Life<'_> {
         let states = State::ALL.into_iter().filter(|state| !state.is_terminal()).collect();
         let filter = Filter { states, kind: Some(KIND.to_owned()), ..Filter::default() };
         let newest = ListRequest { filter, newest_first: true, cursor: None, limit: PAGE_MAX };
-        let jobs = self.bulk.queue().list(newest).await?.items;
+        let jobs = self.prompts.queue().list(newest).await?.items;
         let others = jobs.iter().map(|job| job.id).filter(|id| *id != self.context.id()).collect();
-        let details = self.bulk.queue().store().get(others).await?;
+        let details = self.prompts.queue().store().get(others).await?;
         let is_there = |step: Step| match step {
             // One that was not looked at yet may be refused as well: many that are each too large must not wait for each
             // other.

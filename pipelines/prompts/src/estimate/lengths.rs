@@ -6,7 +6,8 @@ use longhaul_llm::{Endpoint, Error as LlmError, Llm, Scope};
 use longhaul_queue::Queue;
 
 use super::super::Result;
-use super::super::run::{Run, RunId, RunSettings};
+use super::super::run::{Run, RunSettings};
+use longhaul_pipeline::RunId;
 use longhaul_pipeline::expected::{Basis, of_schema};
 
 /// Runs that are looked at for one of the same prompts, and answers that such a one must have.
@@ -88,7 +89,7 @@ impl Lengths {
         if settings.source.content.is_empty() {
             return Ok(None);
         }
-        for job in Run::list(queue, None, RUNS_LOOKED_AT).await?.items {
+        for job in Run::list(queue, RUNS_LOOKED_AT).await? {
             let Some(process) = &job.process_id else { continue };
             let Some(run) = Run::find(queue, &RunId::named(process.as_str())).await? else { continue };
             let Some(expected) = run.settings.expected.filter(|_| asks_the_same(&run.settings, settings))

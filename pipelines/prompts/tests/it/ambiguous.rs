@@ -1,10 +1,10 @@
 //! Batches whose creation was not confirmed.
 
 use longhaul_llm::{Class, Error};
+use longhaul_pipeline::Hold;
+use longhaul_pipeline::RunState;
 use longhaul_pipeline::testing::{Halt, Point, Side, Started};
 use longhaul_prompts::batch::BatchTold;
-use longhaul_prompts::gate::{self, Held};
-use longhaul_prompts::progress::Status;
 use longhaul_prompts::{Mode, NewRequest, RunId, RunSettings, manage};
 use longhaul_queue::State;
 use longhaul_sim::{BatchOptions, SimOptions};
@@ -51,11 +51,9 @@ async fn held(stage: &Stage, requests: &[NewRequest]) -> (RunId, RunSettings, St
     let settings = settings(Mode::Batch, "held");
     let run = stage.submit(&settings, requests).await;
     let worker = stage.work(&[&run]);
-    let progress = stage.until_progress(&run, |progress| progress.status == Status::Held).await;
-    assert_eq!(progress.held, Some(Held::Ambiguous));
-    let (held, message) = gate::why(&stage.bulk, &run).await.unwrap().expect("a reason");
-    assert_eq!(held, Held::Ambiguous);
-    assert!(message.contains("did not confirm") && progress.message == Some(message));
+    let progress = stage.until_progress(&run, |progress| progress.status == RunState::Held).await;
+    assert_eq!(progress.held, Some(Hold::Ambiguous));
+    assert!(progress.message.is_some_and(|message| message.contains("did not confirm")));
     (run, settings, worker)
 }
 
@@ -104,8 +102,8 @@ async fn forgotten(stage: &Stage, point: Point, requests: &[NewRequest]) -> (Run
     let run = stage.submit(&settings, requests).await;
     stage.double.fail(point, Some(Error::new(Class::BadRequest, "no such batch").with_status(404)));
     let worker = stage.work(&[&run]);
-    let progress = stage.until_progress(&run, |progress| progress.status == Status::Held).await;
-    assert_eq!(progress.held, Some(Held::Ambiguous));
+    let progress = stage.until_progress(&run, |progress| progress.status == RunState::Held).await;
+    assert_eq!(progress.held, Some(Hold::Ambiguous));
     assert!(progress.message.is_some_and(|message| message.contains("the provider no longer")));
     assert!(stage.double.calls(point) >= 5, "one answer is not believed");
     (run, settings, worker)
@@ -120,7 +118,7 @@ async fn a_forgotten_batch_is_held_and_goes_on_when_it_is_remembered() {
         let requests = prompts(6);
         let (run, settings, worker) = forgotten(&stage, point, &requests).await;
         stage.double.fail(point, None);
-        assert_eq!(manage::resolve(&stage.bulk, &run, BatchTold::Wait).await.unwrap(), 1);
+        assert_eq!(manage::resolve(&stage.pipeline, &run, BatchTold::Wait).await.unwrap(), 1);
         stage.ended(&run).await;
         worker.drain().await;
         stage.all_right(&run, &settings, &requests).await;
@@ -138,7 +136,7 @@ async fn a_forgotten_batch_may_be_sent_again_or_dropped() {
         let requests = prompts(6);
         let (run, settings, worker) = forgotten(&stage, point, &requests).await;
         stage.double.fail(point, None);
-        manage::resolve(&stage.bulk, &run, decision).await.unwrap();
+        manage::resolve(&stage.pipeline, &run, decision).await.unwrap();
         stage.ended(&run).await;
         worker.drain().await;
         assert_eq!(stage.stats().batches_created, batches);
@@ -159,7 +157,7 @@ async fn a_person_may_send_it_again() {
     // The second creation is heard of.
     let calm = longhaul_sim::Faults { calm_after: Some(1), ..Default::default() };
     stage.core.set_faults(calm);
-    assert_eq!(manage::resolve(&stage.bulk, &run, BatchTold::Resubmit).await.unwrap(), 1);
+    assert_eq!(manage::resolve(&stage.pipeline, &run, BatchTold::Resubmit).await.unwrap(), 1);
     stage.ended(&run).await;
     worker.drain().await;
     stage.all_right(&run, &settings, &requests).await;
@@ -172,7 +170,7 @@ async fn a_person_may_wait() {
     let requests = prompts(5);
     let (run, settings, worker) = held(&stage, &requests).await;
     let looks = stage.double.calls(Point::Find);
-    assert_eq!(manage::resolve(&stage.bulk, &run, BatchTold::Wait).await.unwrap(), 1);
+    assert_eq!(manage::resolve(&stage.pipeline, &run, BatchTold::Wait).await.unwrap(), 1);
     stage.ended(&run).await;
     worker.drain().await;
     assert!(stage.double.calls(Point::Find) > looks);
@@ -184,7 +182,7 @@ async fn a_person_may_wait() {
 async fn a_person_may_give_it_up() {
     let stage = Stage::new(lost());
     let (run, _, worker) = held(&stage, &prompts(5)).await;
-    assert_eq!(manage::resolve(&stage.bulk, &run, BatchTold::Drop).await.unwrap(), 1);
+    assert_eq!(manage::resolve(&stage.pipeline, &run, BatchTold::Drop).await.unwrap(), 1);
     stage.ended(&run).await;
     worker.drain().await;
     for result in stage.results(&run).await {

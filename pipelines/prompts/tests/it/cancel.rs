@@ -1,9 +1,9 @@
 //! Runs that somebody ends early: what is answered is kept, what is not is cancelled, and nothing is left hanging.
 
 use longhaul_llm::{Class, Error};
+use longhaul_pipeline::Hold;
+use longhaul_pipeline::RunState;
 use longhaul_pipeline::testing::{Halt, Point, Side};
-use longhaul_prompts::gate::Held;
-use longhaul_prompts::progress::Status;
 use longhaul_prompts::{Mode, RunId, manage};
 use longhaul_queue::State;
 use longhaul_sim::{BatchOptions, SimOptions};
@@ -31,14 +31,14 @@ async fn a_cancelled_run_keeps_what_was_answered_and_waits_for_what_was_sent() {
     stage.double.halt_at(Halt { point: Point::Complete, nth: 50, side: Side::After });
     let worker = stage.work(&[&run]);
     stage.double.halted().await;
-    manage::cancel(&stage.bulk, &run).await.unwrap();
+    manage::cancel(&stage.pipeline, &run).await.unwrap();
     stage.double.go_on();
     stage.ended(&run).await;
     worker.drain().await;
     let (kept, cancelled) = kept_and_cancelled(&stage, &run).await;
     assert_eq!(kept, stage.stats().executed, "what was sent is paid for, so it is kept");
     assert!(kept >= 40 && cancelled >= 100, "{kept} {cancelled}");
-    assert_eq!(stage.progress(&run).await.status, Status::Cancelled);
+    assert_eq!(stage.progress(&run).await.status, RunState::Cancelled);
     for (result, request) in stage.results(&run).await.iter().zip(&requests) {
         if let Some(value) = &result.result {
             assert_right(&value.to().unwrap(), &settings, request);
@@ -54,7 +54,7 @@ async fn a_cancelled_batch_is_ended_at_the_provider_and_its_answers_are_kept() {
     let worker = stage.work(&[&run]);
     // Some hours, so that a part is done.
     stage.until_batch_completed(20).await;
-    manage::cancel(&stage.bulk, &run).await.unwrap();
+    manage::cancel(&stage.pipeline, &run).await.unwrap();
     stage.ended(&run).await;
     worker.drain().await;
     let (kept, cancelled) = kept_and_cancelled(&stage, &run).await;
@@ -79,7 +79,7 @@ async fn a_cancel_is_not_forgotten_when_the_provider_stumbles_or_the_worker_dies
         } else {
             stage.double.fail(Point::Cancel, Some(Error::new(Class::Overloaded, "not now").with_status(503)));
         }
-        manage::cancel(&stage.bulk, &run).await.unwrap();
+        manage::cancel(&stage.pipeline, &run).await.unwrap();
         if dies {
             stage.double.halted().await;
             stage.kill(worker).await;
@@ -101,7 +101,7 @@ async fn a_batch_that_was_not_sent_just_ends() {
     let settings = settings(Mode::Batch, "unsent");
     let run = stage.submit(&settings, &prompts(30)).await;
     // Nobody has touched it.
-    manage::cancel(&stage.bulk, &run).await.unwrap();
+    manage::cancel(&stage.pipeline, &run).await.unwrap();
     assert_eq!(stage.process(&run).await.unfinished(), 0);
     let worker = stage.work(&[&run]);
     stage.ended(&run).await;
@@ -117,9 +117,9 @@ async fn a_batch_that_is_held_just_ends_too() {
     let run = stage.submit(&settings, &prompts(30)).await;
     stage.cap(&run, 10).await;
     let worker = stage.work(&[&run]);
-    let progress = stage.until_progress(&run, |progress| progress.status == Status::Held).await;
-    assert_eq!(progress.held, Some(Held::Budget));
-    manage::cancel(&stage.bulk, &run).await.unwrap();
+    let progress = stage.until_progress(&run, |progress| progress.status == RunState::Held).await;
+    assert_eq!(progress.held, Some(Hold::Budget));
+    manage::cancel(&stage.pipeline, &run).await.unwrap();
     stage.ended(&run).await;
     worker.drain().await;
     assert_eq!(kept_and_cancelled(&stage, &run).await, (0, 30));
@@ -136,7 +136,7 @@ async fn a_batch_that_is_looked_for_is_ended_once_it_is_found() {
     stage.double.fail(Point::Find, Some(Error::new(Class::Overloaded, "not now").with_status(503)));
     let worker = stage.work(&[&run]);
     stage.until_calls(Point::Find, 2).await;
-    manage::cancel(&stage.bulk, &run).await.unwrap();
+    manage::cancel(&stage.pipeline, &run).await.unwrap();
     stage.double.fail(Point::Find, None);
     stage.ended(&run).await;
     worker.drain().await;
@@ -154,7 +154,7 @@ async fn a_cancelled_run_whose_requests_ask_alone_ends() {
     stage.double.halt_at(Halt { point: Point::Complete, nth: 20, side: Side::After });
     let worker = stage.work(&[&run]);
     stage.double.halted().await;
-    manage::cancel(&stage.bulk, &run).await.unwrap();
+    manage::cancel(&stage.pipeline, &run).await.unwrap();
     stage.double.go_on();
     stage.ended(&run).await;
     worker.drain().await;

@@ -76,18 +76,18 @@ async fn consume_leaves_no_row_and_the_file_does_not_grow() {
         let mut grown = Vec::new();
         for _ in 0..20 {
             let run = stage.submit(&settings, &requests).await;
-            manage::pause(&stage.bulk, &run).await.unwrap();
-            manage::resume(&stage.bulk, &run).await.unwrap();
+            stage.found(&run).await.pause().await.unwrap();
+            stage.found(&run).await.resume().await.unwrap();
             let poll = Duration::from_millis(20);
-            let worker = work(&stage.bulk, &[&run], WorkerOptions { poll, ..options() });
+            let worker = work(&stage.pipeline, &[&run], WorkerOptions { poll, ..options() });
             stage.ended(&run).await;
             stage.all_right(&run, &settings, &requests).await;
             assert!(stage.spent(&run).await.calls >= 100);
-            assert_eq!(manage::consume(&stage.bulk, &run).await.unwrap(), 101, "the requests and the run");
+            assert_eq!(stage.found(&run).await.remove().await.unwrap(), 101, "the requests and the run");
             worker.drain().await;
             assert_eq!(rows(&jobs), [], "{mode}");
             assert_eq!(stage.spent(&run).await.calls, 0, "its part of the ledger is forgotten");
-            assert!(Run::find(stage.bulk.queue(), &run).await.unwrap().is_none());
+            assert!(Run::find(stage.pipeline.queue(), &run).await.unwrap().is_none());
             forget_events(&jobs);
             grown.push((pages(&jobs), pages(&spending)));
         }
@@ -108,12 +108,12 @@ async fn consume_is_refused_while_requests_are_unfinished_and_needs_no_worker_at
     let stage = Stage::new(SimOptions::default());
     let settings = settings(Mode::Sync, "unfinished");
     let run = stage.submit(&settings, &prompts(3)).await;
-    let refused = manage::consume(&stage.bulk, &run).await.unwrap_err().to_string();
+    let refused = stage.found(&run).await.remove().await.unwrap_err().to_string();
     assert!(refused.contains("3 unfinished"), "{refused}");
     assert_eq!(stage.process(&run).await.total(), 3);
     // Nobody runs the run's last word any more.
-    manage::cancel(&stage.bulk, &run).await.unwrap();
-    assert_eq!(manage::consume(&stage.bulk, &run).await.unwrap(), 4);
+    manage::cancel(&stage.pipeline, &run).await.unwrap();
+    assert_eq!(stage.found(&run).await.remove().await.unwrap(), 4);
     assert!(stage.store.process(run.process()).await.unwrap().is_none());
     assert!(stage.store.counts().await.unwrap().iter().all(|count| count.jobs == 0));
 }
@@ -130,7 +130,7 @@ async fn a_run_may_be_submitted_anew_after_it_was_consumed() {
         worker.drain().await;
         assert_eq!(stage.stats().batches_created, round, "it is a new batch, not the old one");
         assert_eq!(stage.spent(&run).await.calls, 8);
-        manage::consume(&stage.bulk, &run).await.unwrap();
+        stage.found(&run).await.remove().await.unwrap();
     }
 }
 
@@ -149,7 +149,7 @@ async fn failed_requests_are_put_back_and_asked_alone() {
         stage.ended(&run).await;
         let failed = stage.progress(&run).await.failed;
         assert_eq!(failed, if mode == Mode::Sync { 1 } else { 3 });
-        assert_eq!(manage::retry_failed(&stage.bulk, &run).await.unwrap(), failed);
+        assert_eq!(manage::retry_failed(&stage.pipeline, &run).await.unwrap(), failed);
         stage.ended(&run).await;
         worker.drain().await;
         match mode {
@@ -159,6 +159,6 @@ async fn failed_requests_are_put_back_and_asked_alone() {
                 assert_eq!((stage.stats().batches_created, stage.stats().calls), (1, 3));
             }
         }
-        assert_eq!(manage::consume(&stage.bulk, &run).await.unwrap(), 21);
+        assert_eq!(stage.found(&run).await.remove().await.unwrap(), 21);
     }
 }

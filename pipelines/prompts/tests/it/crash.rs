@@ -103,7 +103,7 @@ async fn a_store_may_fail_at_any_call() {
             // Short, because a claim whose reply is lost must run out although its worker lives on.
             let lease = Duration::from_secs(3600);
             let options = WorkerOptions { lease, ..WorkerOptions::default() };
-            let worker = work(&stage.bulk, &[&run], options);
+            let worker = work(&stage.pipeline, &[&run], options);
             stage.ended(&run).await;
             calls = faulty.calls() - before;
             worker.drain().await;

@@ -73,12 +73,12 @@ async fn only_input_is_reserved_and_a_known_text_costs_nothing() {
     let stage = Stage::new(SimOptions::default());
     let settings = RunSettings { cache: CacheMode::Auto, ..embedding_settings(Mode::Sync, "known") };
     let requests = texts(5);
-    let route = stage.bulk.llm().route(&settings.profile, &settings.model).await.unwrap();
+    let route = stage.pipeline.llm().route(&settings.profile, &settings.model).await.unwrap();
     let composed = compose(requests[0].body.clone(), Dialect::OpenAi, &settings).unwrap();
     // Under a cap that leaves no room for any output.
     let ceiling = route.ceiling(&composed, Billing::Sync).unwrap().0;
     assert!(ceiling <= 2_000, "{ceiling}");
-    stage.cap(&RunId::of(&settings), 5 * ceiling).await;
+    stage.cap(&settings.run_id(), 5 * ceiling).await;
     run(&stage, &settings, &requests).await;
     assert_eq!(stage.stats().executed, 5);
     let mut other = settings.clone();
@@ -168,24 +168,24 @@ async fn what_makes_no_sense_is_refused_before_anything_is_stored() {
         (chat, "only embeddings have dimensions"),
     ];
     for (settings, problem) in cases {
-        let Err(Error::Llm(error)) = Submission::begin(&stage.bulk, settings.clone()).await else {
+        let Err(Error::Llm(error)) = Submission::begin(&stage.pipeline, settings.clone()).await else {
             panic!("{problem}");
         };
         assert_eq!(error.message, problem);
-        assert!(Run::find(stage.bulk.queue(), &RunId::of(&settings)).await.unwrap().is_none());
+        assert!(Run::find(stage.pipeline.queue(), &settings.run_id()).await.unwrap().is_none());
     }
     stage.double.forget_embeddings();
-    let bulk = stage.other_process();
-    let Err(Error::Llm(error)) = Submission::begin(&bulk, base.clone()).await else { panic!("embedded") };
+    let pipeline = stage.other_process();
+    let Err(Error::Llm(error)) = Submission::begin(&pipeline, base.clone()).await else { panic!("embedded") };
     assert_eq!(error.message, "sim offers no embeddings; choose another profile for them");
-    assert!(Run::find(stage.bulk.queue(), &RunId::of(&base)).await.unwrap().is_none());
+    assert!(Run::find(stage.pipeline.queue(), &base.run_id()).await.unwrap().is_none());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_cannot_be_embedded_is_refused_as_it_is_added() {
     let stage = Stage::new(SimOptions::default());
     let settings = embedding_settings(Mode::Batch, "refused");
-    let mut submission = Submission::begin(&stage.bulk, settings).await.unwrap();
+    let mut submission = Submission::begin(&stage.pipeline, settings).await.unwrap();
     for input in [json!([]), json!({}), json!(vec!["x"; 2049])] {
         assert!(matches!(submission.push(request(0, &input)).await, Err(Error::Llm(_))));
     }

@@ -3,32 +3,26 @@
 use longhaul_pipeline::testing::{Halt, Point, Side};
 use std::sync::Mutex;
 
-use longhaul_prompts::progress::{self, Listener, Progress, Status};
-use longhaul_prompts::{Mode, NewRequest, Run};
+use longhaul_pipeline::{RunState, Status};
+use longhaul_prompts::{Mode, NewRequest};
 use longhaul_sim::SimOptions;
 use serde_json::json;
 
-use crate::stage::{Stage, prompts, settings};
+use crate::stage::{Progress, Stage, prompts, settings};
 
 #[derive(Default)]
-struct Heard(Mutex<Vec<Progress>>);
-
-impl Listener for Heard {
-    fn progressed(&self, progress: &Progress) {
-        self.0.lock().unwrap().push(progress.clone());
-    }
-}
+struct Heard(Mutex<Vec<Status>>);
 
 /// Runs requests while somebody listens.
 async fn listened(stage: &Stage, mode: Mode, requests: &[NewRequest], heard: &Heard) {
     let id = stage.submit(&settings(mode, "heard"), requests).await;
-    let run = Run::get(stage.bulk.queue(), &id).await.unwrap();
-    let (last, worker) =
-        tokio::join!(progress::watch(&stage.bulk, &run, heard), async { stage.work(&[&id]) });
+    let run = stage.found(&id).await;
+    let hears = |status: &Status| heard.0.lock().unwrap().push(status.clone());
+    let (last, worker) = tokio::join!(run.watch(hears), async { stage.work(&[&id]) });
     worker.drain().await;
     let heard = heard.0.lock().unwrap();
     assert_eq!(heard.last(), Some(&last.unwrap()));
-    assert!(heard.iter().all(|event| event.correlation_id == id.as_str()));
+    assert!(heard.iter().all(|event| event.id == id.as_str()));
     assert!(heard.windows(2).all(|pair| pair[0] != pair[1]), "each event is news");
 }
 
@@ -40,12 +34,12 @@ async fn each_request_that_is_sent_alone_is_told_of_alone() {
     let heard = Heard::default();
     listened(&stage, Mode::Sync, &requests, &heard).await;
     let heard = heard.0.into_inner().unwrap();
-    let mut counts: Vec<u64> = heard.iter().map(Progress::ended).collect();
+    let mut counts: Vec<u64> = heard.iter().map(|status| status.standing.units.ended()).collect();
     assert!(counts.is_sorted());
     counts.dedup();
     assert_eq!(counts, (0..=300).collect::<Vec<_>>(), "none is left out");
-    let last = heard.last().unwrap();
-    assert_eq!((last.status, last.completed, last.failed), (Status::PartlyFailed, 299, 1));
+    let last = Progress::of(heard.last().unwrap().clone());
+    assert_eq!((last.status, last.completed, last.failed), (RunState::PartlyFailed, 299, 1));
 }
 
 #[tokio::test(start_paused = true)]

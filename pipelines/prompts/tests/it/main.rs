@@ -1,4 +1,4 @@
-//! Bulk runs in process: real workers, a simulated provider, a store in memory or in a file.
+//! Runs of prompts in process: real workers, a simulated provider, a store in memory or in a file.
 
 #![expect(clippy::unwrap_used, reason = "a helper that panics fails its test")]
 

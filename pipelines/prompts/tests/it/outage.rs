@@ -4,10 +4,10 @@ use longhaul_pipeline::testing::{Halt, Point, Side, outages};
 use std::time::Duration;
 
 use longhaul_llm::{Class, Error};
+use longhaul_pipeline::Hold;
+use longhaul_pipeline::RunState;
 use longhaul_prompts::batch::BatchTold;
-use longhaul_prompts::gate::Held;
-use longhaul_prompts::progress::Status;
-use longhaul_prompts::{Mode, RunId, manage};
+use longhaul_prompts::{Mode, manage};
 use longhaul_queue::State;
 use longhaul_sim::SimOptions;
 
@@ -33,13 +33,13 @@ async fn an_outage_of_hours_holds_a_run_which_goes_on_by_itself_and_fails_nothin
         stage.double.halted().await;
         set_outage(&stage, Some(&error));
         stage.double.go_on();
-        let progress = stage.until_progress(&run, |progress| progress.status == Status::Held).await;
-        assert_eq!((progress.held, progress.is_over()), (Some(Held::Outage), false), "{progress:?}");
+        let progress = stage.until_progress(&run, |progress| progress.status == RunState::Held).await;
+        assert_eq!((progress.held, progress.is_over()), (Some(Hold::Outage), false), "{progress:?}");
         assert!(progress.message.is_some_and(|message| message.contains(&error.message)));
         let before = stage.double.calls(Point::Complete);
         tokio::time::sleep(5 * HOUR).await;
         let progress = stage.progress(&run).await;
-        assert_eq!((progress.status, progress.failed), (Status::Held, 0), "{progress:?}");
+        assert_eq!((progress.status, progress.failed), (RunState::Held, 0), "{progress:?}");
         // One free question a minute, and no call that costs.
         let asked = stage.double.calls(Point::Models);
         assert!((290..=310).contains(&asked), "{asked} questions in five hours");
@@ -49,7 +49,7 @@ async fn an_outage_of_hours_holds_a_run_which_goes_on_by_itself_and_fails_nothin
         worker.drain().await;
         stage.all_right(&run, &settings, &requests).await;
         let (spent, progress) = (stage.spent(&run).await, stage.progress(&run).await);
-        assert_eq!((progress.status, spent.calls, spent.open_calls), (Status::Completed, 200, 0));
+        assert_eq!((progress.status, spent.calls, spent.open_calls), (RunState::Completed, 200, 0));
         assert_eq!(spent.unknown_calls > 0, error.maybe_billed, "{spent:?}");
         assert!(spent.retried > 0, "{spent:?}");
     }
@@ -64,7 +64,7 @@ async fn the_last_request_of_a_run_survives_an_outage_of_hours() {
         let run = stage.submit(&settings, &requests).await;
         stage.double.fail(Point::Complete, Some(error.clone()));
         let worker = stage.work(&[&run]);
-        stage.until_progress(&run, |progress| progress.held == Some(Held::Outage)).await;
+        stage.until_progress(&run, |progress| progress.held == Some(Hold::Outage)).await;
         tokio::time::sleep(20 * HOUR).await;
         stage.double.fail(Point::Complete, None);
         stage.ended(&run).await;
@@ -83,7 +83,7 @@ async fn a_request_that_is_sent_for_a_day_and_never_answered_is_taken_for_the_ca
         stage.double.fail(Point::Complete, Some(error.clone()));
         let worker = stage.work(&[&run]);
         tokio::time::sleep(26 * HOUR).await;
-        let (status, failed) = if ends { (Status::Failed, 3) } else { (Status::Held, 0) };
+        let (status, failed) = if ends { (RunState::Failed, 3) } else { (RunState::Held, 0) };
         // While a call finds out whether the outage is over, the run is running.
         stage.until_progress(&run, |progress| progress.status == status).await;
         assert_eq!(stage.progress(&run).await.failed, failed, "{error}");
@@ -100,7 +100,7 @@ async fn an_outage_does_not_eat_a_budget_that_is_nearly_spent() {
         for request in &mut requests {
             request.body["max_tokens"] = 100.into();
         }
-        let run = RunId::of(&settings);
+        let run = settings.run_id();
         let ceiling = stage.ceiling(&settings, &requests[0]).await;
         // What was sent and not answered stays booked: at most as many calls as are under way at once.
         let under_way = if error.maybe_billed { 32 } else { 0 };
@@ -108,7 +108,7 @@ async fn an_outage_does_not_eat_a_budget_that_is_nearly_spent() {
         stage.submit(&settings, &requests).await;
         set_outage(&stage, Some(&error));
         let worker = stage.work(&[&run]);
-        stage.until_progress(&run, |progress| progress.held == Some(Held::Outage)).await;
+        stage.until_progress(&run, |progress| progress.held == Some(Hold::Outage)).await;
         tokio::time::sleep(HOUR).await;
         let spent = stage.spent(&run).await;
         assert_eq!((spent.cost.0, spent.open_calls), (0, 0), "{error}: {spent:?}");
@@ -129,8 +129,8 @@ async fn a_batch_whose_provider_does_not_answer_is_held_and_goes_on_by_itself() 
         let run = stage.submit(&settings, &requests).await;
         stage.double.fail(point, Some(error.clone()));
         let worker = stage.work(&[&run]);
-        let held = stage.until_progress(&run, |progress| progress.held == Some(Held::Outage)).await;
-        assert_eq!((held.status, held.failed), (Status::Held, 0), "{point:?} {error}: {held:?}");
+        let held = stage.until_progress(&run, |progress| progress.held == Some(Hold::Outage)).await;
+        assert_eq!((held.status, held.failed), (RunState::Held, 0), "{point:?} {error}: {held:?}");
         tokio::time::sleep(HOUR).await;
         stage.double.fail(point, None);
         stage.ended(&run).await;
@@ -150,11 +150,11 @@ async fn a_batch_of_which_the_provider_refuses_to_tell_is_held_until_somebody_de
         let error = Error::new(Class::BadRequest, "this batch belongs to another project").with_status(400);
         stage.double.fail(Point::Poll, Some(error));
         let worker = stage.work(&[&run]);
-        let held = stage.until_progress(&run, |progress| progress.status == Status::Held).await;
-        assert_eq!((held.held, held.is_over()), (Some(Held::Ambiguous), true), "{held:?}");
+        let held = stage.until_progress(&run, |progress| progress.status == RunState::Held).await;
+        assert_eq!((held.held, held.is_over()), (Some(Hold::Ambiguous), true), "{held:?}");
         assert!(held.message.is_some_and(|message| message.contains("another project")));
         stage.double.fail(Point::Poll, None);
-        assert_eq!(manage::resolve(&stage.bulk, &run, decision).await.unwrap(), 1);
+        assert_eq!(manage::resolve(&stage.pipeline, &run, decision).await.unwrap(), 1);
         stage.ended(&run).await;
         worker.drain().await;
         stage.all_right(&run, &settings, &requests).await;
@@ -177,27 +177,27 @@ async fn going_on_with_a_run_asks_what_failed_and_what_was_cancelled() {
     stage.double.halt_at(Halt { point: Point::Complete, nth: 8, side: Side::Before });
     stage.double.go_on();
     stage.double.halted().await;
-    manage::cancel(&stage.bulk, &run).await.unwrap();
+    manage::cancel(&stage.pipeline, &run).await.unwrap();
     stage.double.go_on();
     stage.ended(&run).await;
     worker.drain().await;
     let progress = stage.progress(&run).await;
-    assert_eq!((progress.completed, progress.status), (4, Status::Cancelled), "{progress:?}");
+    assert_eq!((progress.completed, progress.status), (4, RunState::Cancelled), "{progress:?}");
     let message = progress.message.expect("what is missing");
     assert!(message.contains("not today") && message.contains("of 12 requests were cancelled"), "{message}");
     stage.double.fail(Point::Complete, None);
-    assert_eq!(manage::go_on(&stage.bulk, &run).await.unwrap(), 8);
-    assert_eq!(manage::go_on(&stage.bulk, &run).await.unwrap(), 0);
+    assert_eq!(manage::go_on(&stage.pipeline, &run).await.unwrap(), 8);
+    assert_eq!(manage::go_on(&stage.pipeline, &run).await.unwrap(), 0);
     let worker = stage.work(&[&run]);
     stage.until(&run, |info| info.counts[State::Succeeded as usize] == 12).await;
     worker.drain().await;
     stage.all_right(&run, &settings, &requests).await;
-    assert_eq!((stage.stats().paid_twice, stage.progress(&run).await.status), (0, Status::Completed));
+    assert_eq!((stage.stats().paid_twice, stage.progress(&run).await.status), (0, RunState::Completed));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_run_says_whether_some_or_all_failed_and_why() {
-    for (failing, status) in [(0, Status::Completed), (1, Status::PartlyFailed), (3, Status::Failed)] {
+    for (failing, status) in [(0, RunState::Completed), (1, RunState::PartlyFailed), (3, RunState::Failed)] {
         let stage = Stage::new(SimOptions::default());
         let (settings, mut requests) = (settings(Mode::Sync, "some fail"), prompts(3));
         for request in &mut requests[..failing] {

@@ -1,9 +1,9 @@
 //! Batches that do not answer everything: expired, with lines that are missing, strange or failed, or refused as a whole.
 
+use longhaul_pipeline::Hold;
+use longhaul_pipeline::RunState;
 use longhaul_pipeline::testing::{Halt, Point, Side};
 use longhaul_prompts::batch::{BatchPayload, BatchTold, REFUSALS_MAX, ROUNDS_MAX, Refused, job_id};
-use longhaul_prompts::gate::Held;
-use longhaul_prompts::progress::Status;
 use longhaul_prompts::{Mode, RunSettings, Submission, manage};
 use longhaul_queue::{State, Timestamp};
 use longhaul_sim::{BatchOptions, SimOptions};
@@ -73,7 +73,7 @@ async fn lines_are_matched_by_id_and_nothing_is_made_up() {
         assert_right(&result.result.as_ref().unwrap().to().unwrap(), &settings, request);
     }
     let progress = stage.progress(&run).await;
-    assert_eq!((progress.status, progress.completed, progress.failed), (Status::PartlyFailed, 25, 5));
+    assert_eq!((progress.status, progress.completed, progress.failed), (RunState::PartlyFailed, 25, 5));
     // Missing lines were run at the provider, but it said nothing of them; the doubled ones are paid for once.
     assert_eq!(stage.spent(&run).await.calls, 28);
 }
@@ -141,29 +141,29 @@ async fn a_batch_that_never_fits_is_held_with_its_reason_and_can_be_sent_one_by_
     let run = stage.submit(&settings, &requests).await;
     let worker = stage.work(&[&run]);
     stage.until_calls(Point::Create, 2).await;
-    let (detail, _) = manage::batches(&stage.bulk, &run).await.unwrap().remove(0);
+    let (detail, _) = manage::batches(&stage.pipeline, &run).await.unwrap().remove(0);
     let refused: Refused = detail.data.expect("its step").to().unwrap();
     assert!(refused.refusals >= 1 && refused.refused.is_some_and(|why| why.contains("token_limit_exceeded")));
-    let held = stage.until_progress(&run, |progress| progress.status == Status::Held).await;
-    assert_eq!((held.held, held.is_over()), (Some(Held::BatchLimit), true), "{held:?}");
+    let held = stage.until_progress(&run, |progress| progress.status == RunState::Held).await;
+    assert_eq!((held.held, held.is_over()), (Some(Hold::BatchLimit), true), "{held:?}");
     assert!(held.message.is_some_and(|message| message.contains("token_limit_exceeded")));
     assert_eq!(stage.stats().calls, 0, "one by one costs twice as much: nobody asked for that");
     // Somebody has it sent again, which helps as little.
-    assert_eq!(manage::resume(&stage.bulk, &run).await.unwrap(), 1);
+    assert_eq!(stage.found(&run).await.resume().await.unwrap(), 1);
     let more = || stage.double.calls(Point::Create) > REFUSALS_MAX.into();
-    stage.until_progress(&run, |progress| more() && progress.status == Status::Held).await;
-    assert_eq!(manage::resolve(&stage.bulk, &run, BatchTold::Alone).await.unwrap(), 1);
+    stage.until_progress(&run, |progress| more() && progress.status == RunState::Held).await;
+    assert_eq!(manage::resolve(&stage.pipeline, &run, BatchTold::Alone).await.unwrap(), 1);
     stage.ended(&run).await;
     worker.drain().await;
     stage.all_right(&run, &settings, &requests).await;
     let stats = stage.stats();
     assert_eq!((stats.batches_created, stats.calls), (2 * u64::from(REFUSALS_MAX), 20), "{stats:?}");
-    let refused = manage::refused_batches(&stage.bulk, &run).await.unwrap();
+    let refused = manage::refused_batches(&stage.pipeline, &run).await.unwrap();
     let reason = refused[0].0.job.error.as_ref().expect("a reason").text.clone();
     assert!(reason.contains("one by one") && reason.contains("token_limit_exceeded"), "{reason}");
     let (progress, spent) = (stage.progress(&run).await, stage.spent(&run).await);
-    assert_eq!((progress.status, spent.calls, spent.open_calls), (Status::Completed, 20, 0));
-    manage::consume(&stage.bulk, &run).await.unwrap();
+    assert_eq!((progress.status, spent.calls, spent.open_calls), (RunState::Completed, 20, 0));
+    stage.found(&run).await.remove().await.unwrap();
     assert!(stage.store.process(run.process()).await.unwrap().is_none(), "nothing is left of it");
 }
 
@@ -187,7 +187,7 @@ async fn a_request_that_is_wrong_in_itself_fails_alone() {
 async fn at_its_deadline_a_batch_is_ended_and_the_rest_goes_one_by_one() {
     let batch = BatchOptions { time_scale: 1.0, run_s: 80_000.0, ..BatchOptions::default() };
     let stage = Stage::new(sim(batch));
-    let start = stage.bulk.queue().clock().now();
+    let start = stage.pipeline.queue().clock().now();
     let switch_at = Some(start + std::time::Duration::from_secs(40_000));
     let settings = RunSettings { switch_at, ..settings(Mode::Batch, "deadline") };
     let requests = prompts(50);
@@ -224,7 +224,7 @@ async fn a_submission_that_goes_on_revives_no_batch_that_is_over() {
     let stage = Stage::new(sim(BatchOptions { rate_line_failed: 1.0, ..BatchOptions::default() }));
     stage.double.limit_batches(5);
     let (settings, requests) = (settings(Mode::Batch, "goes on"), prompts(12));
-    let mut halfway = Submission::begin(&stage.bulk, settings.clone()).await.unwrap();
+    let mut halfway = Submission::begin(&stage.pipeline, settings.clone()).await.unwrap();
     let run = halfway.id().clone();
     for request in &requests[..6] {
         halfway.push(request.clone()).await.unwrap();

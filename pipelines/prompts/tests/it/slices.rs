@@ -1,5 +1,6 @@
 //! Slices that need many answers, and the worker that serves all runs.
 
+use longhaul_pipeline::Pipeline as _;
 use longhaul_pipeline::testing::{Started, options, soon};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,8 +9,7 @@ use async_trait::async_trait;
 use longhaul_pipeline::serve::{self, Served};
 use longhaul_prompts::process::{Slice, Slices};
 use longhaul_prompts::request::RequestResult;
-use longhaul_prompts::run::RUN_PREFIX;
-use longhaul_prompts::{Bulk, Mode, NewRequest, Result, RunId};
+use longhaul_prompts::{Mode, NewRequest, Prompts, Result, RunId};
 use longhaul_queue::job::JobDetail;
 use longhaul_queue::{Json, QueueShare, State, Worker, WorkerOptions};
 use longhaul_sim::{Latency, SimOptions};
@@ -47,16 +47,16 @@ impl Slice for Summaries {
     }
 }
 
-fn worker(bulk: &Bulk, slices: &Slices, run: &RunId, options: WorkerOptions) -> Started {
+fn worker(pipeline: &Prompts, slices: &Slices, run: &RunId, options: WorkerOptions) -> Started {
     let options = WorkerOptions { queues: vec![QueueShare::from(run.as_str())], ..options };
-    let mut worker = Worker::new(bulk.queue().clone(), options);
-    bulk.register(&mut worker);
-    slices.register(bulk, &mut worker);
+    let mut worker = Worker::new(pipeline.queue().clone(), options);
+    pipeline.register(&mut worker);
+    slices.register(pipeline, &mut worker);
     Started::new(worker)
 }
 
 async fn callback(stage: &Stage, run: &RunId) -> Option<JobDetail> {
-    stage.store.get(vec![run.callback()]).await.unwrap().pop()
+    stage.store.get(vec![run.job(longhaul_prompts::run::CALLBACK)]).await.unwrap().pop()
 }
 
 /// Waits until the call-back is gone, which it is when it has succeeded.
@@ -83,9 +83,11 @@ async fn a_slice_is_called_back_with_its_answers_in_order_and_nothing_is_left() 
         let mut slices = Slices::default();
         slices.add(slice.clone());
         let settings = settings(mode, "slice");
-        let run =
-            slices.start(&stage.bulk, "summaries", Json::of(&25).unwrap(), settings.clone()).await.unwrap();
-        let worker = worker(&stage.bulk, &slices, &run, WorkerOptions { concurrency, ..options() });
+        let run = slices
+            .start(&stage.pipeline, "summaries", Json::of(&25).unwrap(), settings.clone())
+            .await
+            .unwrap();
+        let worker = worker(&stage.pipeline, &slices, &run, WorkerOptions { concurrency, ..options() });
         called_back(&stage, &run).await;
         worker.drain().await;
         let saved = slice.saved.lock().unwrap().clone();
@@ -105,8 +107,8 @@ async fn a_slice_whose_worker_died_while_saving_is_called_again() {
     let mut slices = Slices::default();
     slices.add(slice.clone());
     let settings = settings(Mode::Sync, "dies");
-    let run = slices.start(&stage.bulk, "summaries", Json::of(&5).unwrap(), settings).await.unwrap();
-    let first = worker(&stage.bulk, &slices, &run, options());
+    let run = slices.start(&stage.pipeline, "summaries", Json::of(&5).unwrap(), settings).await.unwrap();
+    let first = worker(&stage.pipeline, &slices, &run, options());
     soon(slice.dying.notified()).await;
     stage.kill(first).await;
     let second = worker(&stage.other_process(), &slices, &run, options());
@@ -123,10 +125,10 @@ async fn a_slice_is_never_called_with_the_emptied_run() {
     let mut slices = Slices::default();
     slices.add(slice.clone());
     let settings = settings(Mode::Sync, "emptied");
-    let run = slices.start(&stage.bulk, "summaries", Json::of(&5).unwrap(), settings).await.unwrap();
-    let first = worker(&stage.bulk, &slices, &run, options());
+    let run = slices.start(&stage.pipeline, "summaries", Json::of(&5).unwrap(), settings).await.unwrap();
+    let first = worker(&stage.pipeline, &slices, &run, options());
     soon(slice.dying.notified()).await;
-    longhaul_prompts::manage::consume(&stage.bulk, &run).await.unwrap();
+    stage.found(&run).await.remove().await.unwrap();
     stage.kill(first).await;
     let second = worker(&stage.other_process(), &slices, &run, options());
     called_back(&stage, &run).await;
@@ -141,7 +143,7 @@ async fn an_unknown_slice_is_a_clear_failure() {
     slices.add(Arc::new(Summaries::default()));
     let settings = settings(Mode::Sync, "unknown");
     let start = |name: &'static str, count: usize| {
-        slices.start(&stage.bulk, name, Json::of(&count).unwrap(), settings.clone())
+        slices.start(&stage.pipeline, name, Json::of(&count).unwrap(), settings.clone())
     };
     let unknown = start("nobody", 5).await.unwrap_err().to_string();
     assert!(unknown.contains("no slice \"nobody\""), "{unknown}");
@@ -149,7 +151,7 @@ async fn an_unknown_slice_is_a_clear_failure() {
     assert!(stage.store.counts().await.unwrap().is_empty(), "nothing was stored");
     // Stored by one program, called back in another that does not know it.
     let run = start("summaries", 5).await.unwrap();
-    let worker = worker(&stage.bulk, &Slices::default(), &run, options());
+    let worker = worker(&stage.pipeline, &Slices::default(), &run, options());
     let mut changes = stage.store.watch();
     soon(async {
         while callback(&stage, &run).await.is_some_and(|job| job.job.state != State::Failed) {
@@ -168,11 +170,11 @@ async fn one_worker_serves_runs_that_come_and_go_and_shares_itself_between_them(
     let latency = Latency { base_ms: 100, ..Latency::default() };
     let stage = Stage::new(SimOptions { latency, ..SimOptions::default() });
     let options = WorkerOptions { concurrency: 4, queues: vec![QueueShare::from("default")], ..options() };
-    let mut worker = Worker::new(stage.bulk.queue().clone(), options);
-    stage.bulk.register(&mut worker);
+    let mut worker = Worker::new(stage.pipeline.queue().clone(), options);
+    stage.pipeline.register(&mut worker);
     let always = vec![QueueShare::from("default")];
-    let served = Served { always: always.clone(), prefixes: vec![RUN_PREFIX] };
-    let serving = tokio::spawn(serve::all(stage.bulk.queue().clone(), worker.control(), served.clone()));
+    let served = Served { always: always.clone(), prefixes: vec![longhaul_prompts::ABOUT.prefix] };
+    let serving = tokio::spawn(serve::all(stage.pipeline.queue().clone(), worker.control(), served.clone()));
     let control = worker.control();
     let started = Started::new(worker);
     let (large, small) = (settings(Mode::Sync, "large"), settings(Mode::Sync, "small"));
@@ -184,7 +186,7 @@ async fn one_worker_serves_runs_that_come_and_go_and_shares_itself_between_them(
     assert!((40..300).contains(&done), "both went on: {done} of the large one by then");
     stage.ended(&one).await;
     // Runs without work are not looked at any more.
-    serve::look(stage.bulk.queue(), &control, &served).await;
+    serve::look(stage.pipeline.queue(), &control, &served).await;
     let three = stage.submit(&settings(Mode::Batch, "late"), &prompts(10)).await;
     stage.ended(&three).await;
     serving.abort();

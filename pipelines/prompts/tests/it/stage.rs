@@ -10,14 +10,61 @@ use std::time::Duration;
 use longhaul_llm::cache::CacheMode;
 use longhaul_llm::types::Dialect;
 use longhaul_llm::{Endpoint, LlmFile, NanoUsd, Scope, Totals};
+use longhaul_pipeline::{Found, Hold, Pipeline as _, RunId, RunState, Status};
 use longhaul_prompts::request::{RequestResult, compose};
-use longhaul_prompts::{Bulk, Mode, NewRequest, Progress, Run, RunId, RunSettings, Source, Submission};
+use longhaul_prompts::{AtProvider, Details, Mode, NewRequest, Prompts, RunSettings, Source, Submission};
 use longhaul_queue::job::JobResult;
 use longhaul_queue::memory::MemoryStore;
 use longhaul_queue::store::{Filter, ListRequest, ProcessInfo};
 use longhaul_queue::{Clock, JobDetail, Queue, QueueShare, State, Store, Worker, WorkerOptions};
 use longhaul_sim::{Door, SimCore, SimOptions, Stats, answer_key};
 use serde_json::json;
+
+/// The status of a run of prompts, as flat as assertions like it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Progress {
+    pub(crate) id: String,
+    pub(crate) status: RunState,
+    pub(crate) held: Option<Hold>,
+    pub(crate) message: Option<String>,
+    pub(crate) total: u64,
+    pub(crate) completed: u64,
+    pub(crate) failed: u64,
+    pub(crate) cancelled: u64,
+    pub(crate) running: u64,
+    pub(crate) parked: u64,
+    pub(crate) at_provider: Option<AtProvider>,
+    pub(crate) is_over: bool,
+}
+
+impl Progress {
+    pub(crate) fn of(status: Status) -> Self {
+        let Details { parked, at_provider, .. } = Details::of(&status).unwrap();
+        let (is_over, units) = (status.is_over(), status.standing.units);
+        Self {
+            id: status.id,
+            status: status.standing.state,
+            held: status.standing.hold,
+            message: status.standing.message,
+            total: units.total,
+            completed: units.done,
+            failed: units.failed,
+            cancelled: units.cancelled,
+            running: units.running,
+            parked,
+            at_provider,
+            is_over,
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    pub(crate) fn ended(&self) -> u64 {
+        self.completed + self.failed + self.cancelled
+    }
+}
 
 /// One store, one provider, one file of spending: what outlives a process.
 pub(crate) struct Stage {
@@ -27,7 +74,7 @@ pub(crate) struct Stage {
     seen: Arc<dyn Store>,
     pub(crate) core: Arc<SimCore>,
     pub(crate) double: Double,
-    pub(crate) bulk: Bulk,
+    pub(crate) pipeline: Prompts,
     clock: PausedClock,
     file: LlmFile,
 }
@@ -45,19 +92,19 @@ impl Stage {
         let clock = PausedClock::start();
         let core = SimCore::with_clock(SimOptions { seed: SEED, ..options }, Arc::new(clock)).unwrap();
         let double = Double::new(Arc::clone(&core));
-        let bulk = process(&store, &file, &double, clock);
-        Self { seen: Arc::clone(&store), store, core, double, bulk, clock, file }
+        let pipeline = process(&store, &file, &double, clock);
+        Self { seen: Arc::clone(&store), store, core, double, pipeline, clock, file }
     }
 
     /// The processes see the store through this.
     pub(crate) fn seen_through(mut self, seen: Arc<dyn Store>) -> Self {
         self.seen = seen;
-        self.bulk = self.other_process();
+        self.pipeline = self.other_process();
         self
     }
 
     /// What another process, or this one after a restart, would have.
-    pub(crate) fn other_process(&self) -> Bulk {
+    pub(crate) fn other_process(&self) -> Prompts {
         process(&self.seen, &self.file, &self.double, self.clock)
     }
 
@@ -75,7 +122,7 @@ impl Stage {
     }
 
     pub(crate) async fn submit(&self, settings: &RunSettings, requests: &[NewRequest]) -> RunId {
-        submit(&self.bulk, settings, requests).await
+        submit(&self.pipeline, settings, requests).await
     }
 
     pub(crate) async fn process(&self, run: &RunId) -> ProcessInfo {
@@ -159,22 +206,27 @@ impl Stage {
     }
 
     pub(crate) async fn progress(&self, run: &RunId) -> Progress {
-        let settings = Run::get(self.bulk.queue(), run).await.unwrap().settings;
-        Progress::of(&self.bulk, run, &settings).await.unwrap()
+        Progress::of(self.found(run).await.status().await.unwrap())
+    }
+
+    /// The run as a person has it.
+    pub(crate) async fn found(&self, run: &RunId) -> Found {
+        let run = longhaul_pipeline::Run::get(self.pipeline.queue(), run).await.unwrap();
+        Found { pipeline: Arc::new(self.pipeline.clone()), run }
     }
 
     /// What a run has spent.
     pub(crate) async fn spent(&self, run: &RunId) -> Totals {
-        self.bulk.llm().ledger().totals(&Scope::run(run.as_str())).await.unwrap()
+        self.pipeline.llm().ledger().totals(&Scope::run(run.as_str())).await.unwrap()
     }
 
     pub(crate) async fn cap(&self, run: &RunId, nanos: u64) {
-        self.bulk.llm().ledger().set_cap(&Scope::run(run.as_str()), Some(NanoUsd(nanos))).await.unwrap();
+        self.pipeline.llm().ledger().set_cap(&Scope::run(run.as_str()), Some(NanoUsd(nanos))).await.unwrap();
     }
 
     /// The most that a request can cost.
     pub(crate) async fn ceiling(&self, settings: &RunSettings, request: &NewRequest) -> u64 {
-        let route = self.bulk.llm().route(&settings.profile, &settings.model).await.unwrap();
+        let route = self.pipeline.llm().route(&settings.profile, &settings.model).await.unwrap();
         let request = compose(request.body.clone(), Dialect::OpenAi, settings).unwrap();
         route.ceiling(&request, longhaul_llm::Billing::Sync).unwrap().0
     }
@@ -230,21 +282,21 @@ pub(crate) fn assert_right(answer: &RequestResult, settings: &RunSettings, reque
     }
 }
 
-fn process(store: &Arc<dyn Store>, file: &LlmFile, double: &Double, clock: PausedClock) -> Bulk {
-    Bulk::new(Queue::new(Arc::clone(store)).with_clock(Arc::new(clock)), llm(file, double, clock))
+fn process(store: &Arc<dyn Store>, file: &LlmFile, double: &Double, clock: PausedClock) -> Prompts {
+    Prompts::new(Queue::new(Arc::clone(store)).with_clock(Arc::new(clock)), llm(file, double, clock))
 }
 
 /// Starts a worker for some runs.
-pub(crate) fn work(bulk: &Bulk, runs: &[&RunId], options: WorkerOptions) -> Started {
+pub(crate) fn work(pipeline: &Prompts, runs: &[&RunId], options: WorkerOptions) -> Started {
     let queues = runs.iter().map(|run| QueueShare { name: run.to_string(), weight: Some(1) }).collect();
     let options = WorkerOptions { queues, ..options };
-    let mut worker = Worker::new(bulk.queue().clone(), options);
-    bulk.register(&mut worker);
+    let mut worker = Worker::new(pipeline.queue().clone(), options);
+    pipeline.register(&mut worker);
     Started::new(worker)
 }
 
-pub(crate) async fn submit(bulk: &Bulk, settings: &RunSettings, requests: &[NewRequest]) -> RunId {
-    let mut submission = Submission::begin(bulk, settings.clone()).await.unwrap();
+pub(crate) async fn submit(pipeline: &Prompts, settings: &RunSettings, requests: &[NewRequest]) -> RunId {
+    let mut submission = Submission::begin(pipeline, settings.clone()).await.unwrap();
     for request in requests {
         submission.push(request.clone()).await.unwrap();
     }

@@ -1,8 +1,8 @@
 //! Runs whose requests are sent one by one.
 
+use longhaul_pipeline::RunState;
 use longhaul_pipeline::testing::{Halt, Point, Side};
-use longhaul_prompts::progress::Status;
-use longhaul_prompts::{Mode, RunId, Submission};
+use longhaul_prompts::{Mode, Submission};
 use longhaul_sim::{Faults, SimOptions};
 use serde_json::json;
 
@@ -49,7 +49,7 @@ async fn every_request_is_answered_once_and_in_order_on_a_bad_day() {
     assert_eq!(spent.usage.total(), stats.tokens_in + stats.tokens_out);
     assert!(spent.repaired > 0 && spent.throttled > 0, "{spent:?}");
     let progress = stage.progress(&run).await;
-    assert_eq!((progress.status, progress.completed, progress.total), (Status::Completed, 300, 300));
+    assert_eq!((progress.status, progress.completed, progress.total), (RunState::Completed, 300, 300));
 }
 
 #[tokio::test(start_paused = true)]
@@ -57,14 +57,14 @@ async fn submitting_again_stores_and_pays_nothing() {
     for mode in [Mode::Sync, Mode::Batch] {
         let stage = Stage::new(SimOptions::default());
         let (settings, requests) = (settings(mode, "again"), prompts(50));
-        let mut halfway = Submission::begin(&stage.bulk, settings.clone()).await.unwrap();
+        let mut halfway = Submission::begin(&stage.pipeline, settings.clone()).await.unwrap();
         assert!(!halfway.is_resumed());
         for request in &requests[..20] {
             halfway.push(request.clone()).await.unwrap();
         }
         drop(halfway);
         let run = stage.submit(&settings, &requests).await;
-        assert_eq!(run, RunId::of(&settings), "a run is named by its input and settings");
+        assert_eq!(run, settings.run_id(), "a run is named by its input and settings");
         let again = stage.submit(&settings, &requests).await;
         assert_eq!((run.clone(), 50), (again, stage.process(&run).await.total()));
         let worker = stage.work(&[&run]);
@@ -75,7 +75,7 @@ async fn submitting_again_stores_and_pays_nothing() {
         worker.drain().await;
         stage.all_right(&run, &settings, &requests).await;
         assert_eq!(stage.stats(), before, "{mode}");
-        assert!(Submission::begin(&stage.bulk, settings).await.unwrap().is_complete().await.unwrap());
+        assert!(Submission::begin(&stage.pipeline, settings).await.unwrap().is_complete().await.unwrap());
     }
 }
 

@@ -9,17 +9,19 @@ use std::time::Duration;
 use async_trait::async_trait;
 use longhaul_llm::cache::CacheMode;
 use longhaul_llm::{LlmFile, Scope, Totals};
-use longhaul_queue::{Clock as _, Queue, QueueShare, Store, Worker};
+use longhaul_pipeline::{Found, Hold, Pipeline as _, RunId, RunState};
+use longhaul_queue::{Clock as _, Queue, QueueShare, State, Store, Timestamp, Worker};
 use longhaul_sheets::layout::Row;
 use longhaul_sheets::places::{Fate, Pages, Sink, SinkError, SinkRow};
 use longhaul_sheets::settings::{Category, Existing, GoogleSheet, Mode, ModelName, Source, Target, Work};
-use longhaul_sheets::status::{self, SheetState};
+use longhaul_sheets::status::{AnsweredUnits, ChunkCounts};
 use longhaul_sheets::tables::StoredSheet;
 use longhaul_sheets::{
-    ChunkScheduler, Layout, Places, Result, Scoring, SheetId, SheetSettings, Status, estimate, manage, prompt,
+    ChunkScheduler, Details, Layout, Parts, Places, Result, SheetSettings, Sheets, estimate, prompt,
 };
 use longhaul_sim::{Faults, SimCore, SimOptions, answer_key};
 use longhaul_stores::sqlite::{Db, Durability, SqliteOptions, SqliteStore};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -124,7 +126,7 @@ pub(crate) struct Desk {
     pub(crate) core: Arc<SimCore>,
     pub(crate) double: Double,
     pub(crate) grid: Arc<Grid>,
-    pub(crate) scoring: Scoring,
+    pub(crate) sheets: Sheets,
     pub(crate) clock: PausedClock,
     file: LlmFile,
 }
@@ -155,27 +157,27 @@ impl Desk {
         grid.state().rows = std::iter::once(vec!["text".to_owned()])
             .chain(texts.iter().map(|text| vec![text.clone()]))
             .collect();
-        let scoring = process(&store, &file, &double, &grid, clock).await;
-        Self { _folder: folder, store, core, double, grid, scoring, clock, file }
+        let sheets = process(&store, &file, &double, &grid, clock).await;
+        Self { _folder: folder, store, core, double, grid, sheets, clock, file }
     }
 
     pub(crate) fn db(&self) -> &Db {
         self.store.db()
     }
 
-    pub(crate) async fn make(&self, settings: &SheetSettings) -> SheetId {
-        ChunkScheduler::make(&self.scoring, settings.clone()).await.unwrap()
+    pub(crate) async fn make(&self, settings: &SheetSettings) -> RunId {
+        ChunkScheduler::make(&self.sheets, settings.clone()).await.unwrap()
     }
 
     /// Starts a worker of a new process.
-    pub(crate) async fn work(&self, id: &SheetId) -> Started {
-        let scoring = process(&self.store, &self.file, &self.double, &self.grid, self.clock).await;
+    pub(crate) async fn work(&self, id: &RunId) -> Started {
+        let sheets = process(&self.store, &self.file, &self.double, &self.grid, self.clock).await;
         let queues = vec![QueueShare { name: id.to_string(), weight: Some(1) }];
         let mut worker = Worker::new(
-            scoring.queue().clone(),
+            sheets.queue().clone(),
             longhaul_queue::WorkerOptions { queues, poll: Duration::from_millis(50), ..options() },
         );
-        scoring.register(&mut worker);
+        sheets.register(&mut worker);
         Started::new(worker)
     }
 
@@ -187,16 +189,28 @@ impl Desk {
         self.store.promote_due(later + longhaul_pipeline::testing::LEASE, 1000).await.unwrap();
     }
 
-    pub(crate) async fn sheet(&self, id: &SheetId) -> StoredSheet {
-        self.scoring.tables().get(id.as_str()).await.unwrap()
+    pub(crate) async fn sheet(&self, id: &RunId) -> StoredSheet {
+        self.sheets.tables().get(id.as_str()).await.unwrap()
     }
 
-    pub(crate) async fn status(&self, id: &SheetId) -> Status {
-        Status::of(&self.scoring, &self.sheet(id).await).await.unwrap()
+    pub(crate) async fn status(&self, id: &RunId) -> Status {
+        Status::of(self.found(id).await.status().await.unwrap())
+    }
+
+    /// The run as a person has it.
+    pub(crate) async fn found(&self, id: &RunId) -> Found {
+        let run = longhaul_pipeline::Run::get(self.sheets.queue(), id).await.unwrap();
+        Found { pipeline: Arc::new(self.sheets.clone()), run }
+    }
+
+    pub(crate) async fn chunks(&self, id: &RunId) -> Vec<ChunkStatus> {
+        let found = self.found(id).await;
+        let parts = found.pipeline.parts(&found.run, 0, 10).await.unwrap();
+        parts.into_iter().map(|part| serde_json::from_value(json!(part)).unwrap()).collect()
     }
 
     /// Waits until a sheet is as wanted.
-    pub(crate) async fn until(&self, id: &SheetId, wanted: impl Fn(&Status) -> bool) -> Status {
+    pub(crate) async fn until(&self, id: &RunId, wanted: impl Fn(&Status) -> bool) -> Status {
         let mut changes = self.store.watch();
         soon(async {
             loop {
@@ -211,12 +225,12 @@ impl Desk {
         .await
     }
 
-    pub(crate) async fn ended(&self, id: &SheetId) -> Status {
+    pub(crate) async fn ended(&self, id: &RunId) -> Status {
         self.until(id, Status::is_over).await
     }
 
     /// Makes a sheet and works on it to its end.
-    pub(crate) async fn score(&self, settings: &SheetSettings) -> (SheetId, Status) {
+    pub(crate) async fn score(&self, settings: &SheetSettings) -> (RunId, Status) {
         let id = self.make(settings).await;
         let worker = self.work(&id).await;
         let status = self.ended(&id).await;
@@ -224,12 +238,12 @@ impl Desk {
         (id, status)
     }
 
-    pub(crate) async fn spent(&self, id: &SheetId) -> Totals {
-        self.scoring.llm().ledger().totals(&Scope::run(id.as_str())).await.unwrap()
+    pub(crate) async fn spent(&self, id: &RunId) -> Totals {
+        self.sheets.llm().ledger().totals(&Scope::run(id.as_str())).await.unwrap()
     }
 
     /// Every cell of the grid says what the simulator's own answer key says; cells of `blank` rows are not there.
-    pub(crate) async fn all_right(&self, id: &SheetId, blank: &[u64]) {
+    pub(crate) async fn all_right(&self, id: &RunId, blank: &[u64]) {
         let sheet = self.sheet(id).await;
         let state = self.grid.state();
         let mut cells = 0;
@@ -265,10 +279,90 @@ async fn process(
     double: &Double,
     grid: &Arc<Grid>,
     clock: PausedClock,
-) -> Scoring {
+) -> Sheets {
     let queue = Queue::new(Arc::clone(store) as Arc<dyn Store>).with_clock(Arc::new(clock));
     let places = Arc::new(Here(Arc::clone(grid)));
-    Scoring::open(queue, llm(file, double, clock), store.db().clone(), places).await.unwrap()
+    let parts = Parts { places, ..Parts::default() };
+    Sheets::open(queue, llm(file, double, clock), store.db().clone(), parts).await.unwrap()
+}
+
+/// The status of a sheet, as flat as assertions like it.
+#[derive(Debug, Clone)]
+pub(crate) struct Status {
+    pub(crate) state: RunState,
+    pub(crate) held: Option<Hold>,
+    pub(crate) units: Units,
+    pub(crate) chunks: ChunkCounts,
+    pub(crate) answered_by: Vec<AnsweredUnits>,
+    pub(crate) eta_seconds: Option<u64>,
+    pub(crate) updated_at: Timestamp,
+    pub(crate) exported: bool,
+    is_over: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Units {
+    pub(crate) total: u64,
+    pub(crate) answered: u64,
+    pub(crate) failed: u64,
+    pub(crate) rows: u64,
+    pub(crate) processed_rows: u64,
+    pub(crate) scored: u64,
+    pub(crate) written: u64,
+    pub(crate) edited: u64,
+    pub(crate) cached: u64,
+    pub(crate) asked: u64,
+}
+
+/// A chunk as it is shown. Chunks and rows count from 1.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub(crate) struct ChunkStatus {
+    pub(crate) name: String,
+    pub(crate) chunk: u64,
+    pub(crate) state: State,
+    pub(crate) first_row: u64,
+    pub(crate) last_row: u64,
+    pub(crate) rows: u64,
+    pub(crate) failed: u64,
+    pub(crate) asked: u64,
+    pub(crate) by_fallback: u64,
+    pub(crate) processed_rows: u64,
+    pub(crate) updated_at: Timestamp,
+    pub(crate) retries: u32,
+    pub(crate) last_error: Option<String>,
+}
+
+impl Status {
+    fn of(status: longhaul_pipeline::Status) -> Self {
+        let details = Details::of(&status).unwrap();
+        let (is_over, counts, units) = (status.is_over(), details.counts, status.standing.units);
+        Self {
+            state: status.standing.state,
+            held: status.standing.hold,
+            units: Units {
+                total: units.total,
+                answered: units.done,
+                failed: units.failed,
+                rows: counts.rows,
+                processed_rows: counts.processed_rows,
+                scored: counts.scored,
+                written: counts.written,
+                edited: counts.edited,
+                cached: counts.cached,
+                asked: counts.asked,
+            },
+            chunks: details.chunks,
+            answered_by: details.answered_by,
+            eta_seconds: status.standing.eta_seconds,
+            updated_at: details.updated_at,
+            exported: details.exported.is_some(),
+            is_over,
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
+    }
 }
 
 pub(crate) fn texts(count: usize) -> Vec<String> {
@@ -322,7 +416,7 @@ async fn every_cell_is_right_on_a_bad_day() {
     let (id, status) = desk.score(&settings()).await;
     assert_eq!(
         (status.state, status.units.written, status.units.total),
-        (SheetState::Completed, 460, 460),
+        (RunState::Completed, 460, 460),
         "{status:?}"
     );
     assert_eq!((status.chunks.total, status.chunks.completed, status.units.rows), (5, 5, 230));
@@ -348,11 +442,11 @@ async fn one_thousand_five_hundred_rows_are_three_chunks() {
     rows.insert(700, "  ".to_owned());
     let desk = Desk::new(Faults::default(), &rows).await;
     let id = desk.make(&SheetSettings { work: Work::default(), ..settings() }).await;
-    let chunks = status::chunks(&desk.scoring, &desk.sheet(&id).await, 0, 10).await.unwrap();
+    let chunks = desk.chunks(&id).await;
     let found: Vec<_> =
-        chunks.iter().map(|chunk| (chunk.name.as_str(), chunk.chunk.first_row, chunk.chunk.rows)).collect();
-    assert_eq!(found, [("chunk-0001", 1, 500), ("chunk-0002", 501, 500), ("chunk-0003", 1002, 500)]);
-    assert_eq!(chunks[1].chunk.last_row, 1001, "a row without a text does not count");
+        chunks.iter().map(|chunk| (chunk.name.as_str(), chunk.first_row, chunk.rows)).collect();
+    assert_eq!(found, [("chunk-0001", 2, 500), ("chunk-0002", 502, 500), ("chunk-0003", 1003, 500)]);
+    assert_eq!(chunks[1].last_row, 1002, "a row without a text does not count");
 }
 
 #[tokio::test(start_paused = true)]
@@ -361,9 +455,9 @@ async fn making_a_sheet_again_goes_on_with_it() {
     let (id, status) = desk.score(&settings()).await;
     let again =
         desk.make(&SheetSettings { work: Work { concurrency: 5, ..settings().work }, ..settings() }).await;
-    assert_eq!((&id, status.state), (&again, SheetState::Completed));
+    assert_eq!((&id, status.state), (&again, RunState::Completed));
     assert_eq!(desk.core.stats().executed, 240);
-    manage::remove(&desk.scoring, &id).await.unwrap();
+    desk.found(&id).await.remove().await.unwrap();
     let left = desk.db().read(|connection| {
         let count = |table: &str| {
             connection.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get::<_, i64>(0))
@@ -386,10 +480,10 @@ async fn an_estimate_is_a_range_and_after_a_sample_within_a_hundredth() {
     let mut before = Vec::new();
     for limit in [Some(20), None] {
         let mut settings = sampled(limit);
-        let estimate = estimate::estimate(&desk.scoring, &settings).await.unwrap();
+        let estimate = estimate::estimate(&desk.sheets, &settings).await.unwrap();
         settings.raw_estimate_usd = estimate.raw_cost_usd;
         let (id, status) = desk.score(&settings).await;
-        assert_eq!((estimate.units, status.state), (status.units.total, SheetState::Completed));
+        assert_eq!((estimate.units, status.state), (status.units.total, RunState::Completed));
         let (cost, spent) = (estimate.cost().unwrap(), desk.spent(&id).await.cost);
         assert!(limit.is_none() || cost.contains(spent) && !cost.is_exact(), "{cost} for {spent}");
         before.push((estimate.measured_calls, off(cost.low.0, spent.0), cost.is_exact()));

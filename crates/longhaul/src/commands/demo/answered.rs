@@ -4,7 +4,8 @@
 use anyhow::{Context as _, Result};
 use longhaul_llm::NanoUsd;
 use longhaul_llm::types::Dialect;
-use longhaul_prompts::{Progress, Run, request};
+use longhaul_pipeline::Status;
+use longhaul_prompts::{Run, request};
 use longhaul_sim::{self, Stats};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -52,7 +53,7 @@ impl Answered {
         run: &Run,
         answers: &str,
         seed: u64,
-        progress: &Progress,
+        status: &Status,
         books: &Stats,
         kill: Option<Kill>,
         ended: bool,
@@ -61,16 +62,16 @@ impl Answered {
         let mut counted = Self {
             prompts: run.settings.source.requests,
             answered: 0,
-            failed: progress.failed + progress.cancelled,
+            failed: status.standing.units.failed + status.standing.units.cancelled,
             right: 0,
             answered_twice: 0,
             throttled: fault("throttled") + books.throttled,
             retried: fault("status_5xx"),
-            repaired: progress.spent.repaired,
-            cost_usd: progress.spent.cost,
-            calls: progress.spent.calls,
-            unknown_calls: progress.spent.unknown_calls,
-            unknown_ceiling_usd: progress.spent.unknown_ceiling,
+            repaired: status.spent.repaired,
+            cost_usd: status.spent.cost,
+            calls: status.spent.calls,
+            unknown_calls: status.spent.unknown_calls,
+            unknown_ceiling_usd: status.spent.unknown_ceiling,
             executed: books.executed,
             paid_twice: books.paid_twice,
             kill,

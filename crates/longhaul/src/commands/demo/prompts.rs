@@ -3,10 +3,12 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
-use longhaul_prompts::{Bulk, Progress as RunProgress, Run, RunId, manage};
+use longhaul_pipeline::{Found, Runs, Units};
+use longhaul_prompts::{Prompts, Run};
 use longhaul_sim::{Faults, Latency, Limits, SimOptions, SimServer};
 use serde_json::json;
 use tokio::process::Child;
@@ -32,11 +34,11 @@ const TOPICS: [&str; 4] = ["a late parcel", "a wrong invoice", "a lost password"
 const KILL_AT_PERCENT: u64 = 40;
 
 /// A run of prompts on the stage.
-pub(super) struct Prompts<'a> {
+pub(super) struct PromptsPart<'a> {
     app: &'a App,
     stage: &'a Stage,
     server: SimServer,
-    bulk: Bulk,
+    runs: Runs,
     count: u64,
     kill: Option<Kill>,
 }
@@ -60,7 +62,7 @@ pub(super) fn bad_day() -> SimOptions {
     }
 }
 
-impl<'a> Prompts<'a> {
+impl<'a> PromptsPart<'a> {
     /// Writes the prompts and starts the simulator.
     pub(super) async fn prepare(app: &'a App, stage: &'a Stage, count: u32) -> Result<Self> {
         let line = |number: usize| {
@@ -76,12 +78,13 @@ impl<'a> Prompts<'a> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let server = SimServer::bind(bad_day(), address).await.context("starting the simulator")?;
         let llm = models::Setup::new(app, None)?.llm_at(app, &stage.path("llm.db"))?;
-        let bulk = Bulk::new(stage.queue().clone(), llm);
+        let pipeline = Arc::new(Prompts::new(stage.queue().clone(), llm.clone()));
+        let runs = Runs::new(stage.queue().clone(), llm, vec![pipeline]);
         app.out.note(format_args!(
             "{count} prompts with a JSON schema to the simulator: 3 % of calls refused with 429, 3 % failed with 5xx, 4 % \
              of answers broken"
         ));
-        Ok(Self { app, stage, server, bulk, count: count.into(), kill: None })
+        Ok(Self { app, stage, server, runs, count: count.into(), kill: None })
     }
 
     /// Runs `longhaul run` to its end; with `crash` it is killed on the way, and the same command goes on.
@@ -154,36 +157,33 @@ impl<'a> Prompts<'a> {
         Ok(child)
     }
 
-    /// The stage's only run, once it is there.
-    async fn found(&self) -> Result<Option<Run>> {
-        let page = Run::list(self.bulk.queue(), None, 1).await?;
-        let id = page.items.first().and_then(|job| job.process_id.as_ref());
-        Ok(match id {
-            Some(id) => Run::find(self.bulk.queue(), &RunId::named(id.as_str())).await?,
-            None => None,
-        })
+    /// The stage's only run of prompts, once it is there.
+    async fn found(&self) -> Result<Option<Found>> {
+        match self.runs.list(Some(longhaul_prompts::ABOUT.name), None, 1).await?.items.first() {
+            Some(job) => Ok(self.runs.of_manifest(job).await?),
+            None => Ok(None),
+        }
     }
 
-    async fn look(&self) -> Result<Option<RunProgress>> {
-        let Some(run) = self.found().await? else { return Ok(None) };
-        Ok(Some(RunProgress::of(&self.bulk, &run.id, &run.settings).await?))
+    async fn look(&self) -> Result<Option<Units>> {
+        let Some(found) = self.found().await? else { return Ok(None) };
+        Ok(Some(found.status().await?.standing.units))
     }
 
     /// Counts what came out, by the answers' file, the ledger and the simulator's own books.
     pub(super) async fn answered(&self) -> Result<Answered> {
-        let (Some(run), Some(progress)) = (self.found().await?, self.look().await?) else {
-            bail!("the run is not in the store");
-        };
-        let ended = progress.status.is_end();
+        let found = self.found().await?.context("the run is not in the store")?;
+        let (run, status) = (Run::read(found.run.clone())?, found.status().await?);
+        let ended = status.standing.state.is_end();
         let text = std::fs::read_to_string(self.stage.path(OUTPUT)).context("reading the answers")?;
         let seed = self.server.core().options().seed;
-        Answered::count(&run, &text, seed, &progress, &self.server.core().stats(), self.kill, ended)
+        Answered::count(&run, &text, seed, &status, &self.server.core().stats(), self.kill, ended)
     }
 
     /// Deletes the run.
     pub(super) async fn consume(&self) -> Result<()> {
-        if let Some(run) = self.found().await? {
-            manage::consume(&self.bulk, &run.id).await?;
+        if let Some(found) = self.found().await? {
+            found.remove().await?;
         }
         Ok(())
     }

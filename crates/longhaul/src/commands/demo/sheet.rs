@@ -1,12 +1,14 @@
-//! The demo's sheet: `longhaul sheet score` as anybody would type it, against the simulator on its bad day; with `--crash` it is
+//! The demo's sheet: `longhaul score` as anybody would type it, against the simulator on its bad day; with `--crash` it is
 //! killed in the middle, and the same command goes on. Each cell of the file is held against the answer key.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
+use longhaul_pipeline::{Found, Run, RunId, Status as RunStatus};
 use longhaul_sheets::tables::StoredSheet;
-use longhaul_sheets::{Scoring, SheetId, Status as SheetStatus, manage, prompt};
+use longhaul_sheets::{Parts, Sheets, prompt};
 use longhaul_sim::{self, SimServer};
 use serde::Serialize;
 use serde_json::Value;
@@ -16,7 +18,7 @@ use super::super::fleet::Stage;
 use super::{LOOK_EVERY, STANDSTILL_MAX, prompts, said};
 use crate::app::App;
 use crate::progress::Status;
-use crate::{models, sheets, store};
+use crate::{models, store};
 
 const INPUT: &str = "reviews.csv";
 const RUBRIC: &str = "rubric.toml";
@@ -70,7 +72,7 @@ struct Show<'a> {
     app: &'a App,
     stage: &'a Stage,
     server: SimServer,
-    scoring: Scoring,
+    sheets: Sheets,
     rows: u64,
 }
 
@@ -85,14 +87,14 @@ pub(super) async fn run(app: &App, stage: &Stage, rows: u64, crash: bool, keep: 
     let llm = models::Setup::new(app, None)?.llm_at(app, &stage.path("llm.db"))?;
     let file = stage.sqlite_file().context("the demo's store is a file")?;
     let data = store::open_file(&app.settings, file)?.db().clone();
-    let scoring = sheets::open(app, stage.queue(), Some(data), llm).await?;
+    let sheets = Sheets::open(stage.queue().clone(), llm, data, Parts::default()).await?;
     app.out.note(format_args!("{rows} rows of a CSV file, each scored by {} categories", CATEGORIES.len()));
-    let show = Show { app, stage, server, scoring, rows };
+    let show = Show { app, stage, server, sheets, rows };
     let kills = show.run(crash).await?;
     let scored = show.count(kills).await?;
     if !keep {
         let sheet = show.sheet().await?.context("the sheet is not in the store")?;
-        manage::remove(&show.scoring, &SheetId::named(&sheet.id)).await?;
+        show.found(&sheet).await?.remove().await?;
     }
     Ok(scored)
 }
@@ -113,7 +115,7 @@ impl Show<'_> {
         let mut progress = self.app.progress()?;
         let mut last_change = (0, Instant::now());
         let status = loop {
-            let done = self.look().await?.map_or(0, |status| status.units.ended());
+            let done = self.look().await?.map_or(0, |status| status.standing.units.ended());
             progress.update(Status { done, total: self.rows, failed: 0, running: 0 });
             if crash_due && done * 100 >= self.rows * KILL_AT_PERCENT {
                 crash_due = false;
@@ -122,7 +124,7 @@ impl Show<'_> {
                 drop(progress);
                 child.kill().await.context("killing the sheet's command")?;
                 self.app.out.note(format_args!(
-                    "killed longhaul sheet score with SIGKILL at {done} of {} rows, and gave the same command again",
+                    "killed longhaul score with SIGKILL at {done} of {} rows, and gave the same command again",
                     self.rows
                 ));
                 child = self.spawn()?;
@@ -141,7 +143,7 @@ impl Show<'_> {
         };
         drop(progress);
         if !status.success() {
-            bail!("longhaul sheet score ended with {status}: {}", said(&self.stage.path(LOG)));
+            bail!("longhaul score ended with {status}: {}", said(&self.stage.path(LOG)));
         }
         Ok(kills)
     }
@@ -156,20 +158,24 @@ impl Show<'_> {
         ];
         let [input, rubric, out] =
             [INPUT, RUBRIC, OUTPUT].map(|name| self.stage.path(name).to_string_lossy().into_owned());
-        let args =
-            ["-q", "sheet", "score", &input, "--text-column", "text", "--rubric", &rubric, "--out", &out];
+        let args = ["-q", "score", &input, "--text-column", "text", "--rubric", &rubric, "--out", &out];
         let args = [args.as_slice(), &["--profile", "demo", "--concurrency", "16"]].concat();
         self.stage.spawn_with(&args, LOG, &settings)
     }
 
     /// The stage's only sheet, once it is there.
     async fn sheet(&self) -> Result<Option<StoredSheet>> {
-        Ok(self.scoring.tables().list(1).await?.pop())
+        Ok(self.sheets.tables().list(1).await?.pop())
     }
 
-    async fn look(&self) -> Result<Option<SheetStatus>> {
+    async fn found(&self, sheet: &StoredSheet) -> Result<Found> {
+        let run = Run::get(self.stage.queue(), &RunId::named(&sheet.id)).await?;
+        Ok(Found { pipeline: Arc::new(self.sheets.clone()), run })
+    }
+
+    async fn look(&self) -> Result<Option<RunStatus>> {
         match self.sheet().await?.filter(|sheet| sheet.read_whole) {
-            Some(sheet) => Ok(Some(SheetStatus::of(&self.scoring, &sheet).await?)),
+            Some(sheet) => Ok(Some(self.found(&sheet).await?.status().await?)),
             None => Ok(None),
         }
     }

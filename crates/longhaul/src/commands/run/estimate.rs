@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result};
 use longhaul_llm::{CostRange, Llm, NanoUsd, Route};
 use longhaul_prompts::plan::Strategy;
-use longhaul_prompts::{Basis, Bulk, Draft, Estimate, Mode, Run, RunSettings};
+use longhaul_prompts::{Basis, Draft, Estimate, Mode, Prompts, Run, RunSettings};
 use longhaul_queue::Queue;
 
 use crate::app::App;
@@ -11,11 +11,11 @@ use crate::args::EstimateArgs;
 use crate::exit::Code;
 use crate::models;
 use crate::output::grouped;
-use crate::prompts::{Pick, Prompts};
+use crate::prompts::{Pick, PromptFile};
 
 /// Reads all prompts and adds up.
 pub(crate) async fn of(
-    prompts: &Prompts,
+    prompts: &PromptFile,
     queue: Option<&Queue>,
     llm: &Llm,
     (settings, route): (&RunSettings, &Route),
@@ -31,10 +31,15 @@ pub(crate) async fn of(
 }
 
 /// After a sample: what all prompts will cost.
-pub(super) async fn of_all(app: &App, bulk: &Bulk, sample: &Run, prompts: &Prompts) -> Result<Estimate> {
+pub(super) async fn of_all(
+    app: &App,
+    pipeline: &Prompts,
+    sample: &Run,
+    prompts: &PromptFile,
+) -> Result<Estimate> {
     let settings = &sample.settings;
-    let route = bulk.llm().route(&settings.profile, &settings.model).await?;
-    let estimate = of(prompts, Some(bulk.queue()), bulk.llm(), (settings, &route)).await?;
+    let route = pipeline.llm().route(&settings.profile, &settings.model).await?;
+    let estimate = of(prompts, Some(pipeline.queue()), pipeline.llm(), (settings, &route)).await?;
     let Some(cost) = estimate.cost(settings.mode) else { return Ok(estimate) };
     let prompts = match estimate.answered {
         0 => format!("all {} prompts", grouped(estimate.requests)),

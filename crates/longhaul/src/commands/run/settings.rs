@@ -5,7 +5,7 @@ use longhaul_llm::cache::CacheMode;
 use longhaul_llm::types::Dialect;
 use longhaul_llm::{Endpoint, NanoUsd, Route};
 use longhaul_prompts::plan::Strategy;
-use longhaul_prompts::{Bulk, Defaults, Draft, Run, RunId, RunSettings, Source, Submission};
+use longhaul_prompts::{Defaults, Draft, Prompts, Run, RunSettings, Source, Submission};
 use sha2::{Digest as _, Sha256};
 
 use crate::app::App;
@@ -13,7 +13,7 @@ use crate::args::{CacheUse, PromptArgs, RunArgs};
 use crate::exit::{Code, Failure};
 use crate::output::counted;
 use crate::outputs::Input;
-use crate::prompts::{Options, Pick, Prompts, Summary, Template};
+use crate::prompts::{Options, Pick, PromptFile, Summary, Template};
 use crate::texts::{self, TextArg};
 use crate::{models, parse};
 
@@ -23,7 +23,7 @@ const SCHEMA_HINT: &str =
     "it must be a JSON Schema, such as {\"type\":\"object\",\"required\":[\"label\"],…}";
 
 /// Opens the file of prompts.
-pub(super) fn prompts(args: &PromptArgs, line_bytes_max: usize) -> Result<Prompts> {
+pub(super) fn prompts(args: &PromptArgs, line_bytes_max: usize) -> Result<PromptFile> {
     let text = args.template.as_ref().map(|text| text.read("--template")).transpose()?;
     let template: Option<Template> = text.as_deref().map(str::parse).transpose().map_err(|problem| {
         Failure::new(Code::Usage, format!("--template: {problem}"))
@@ -31,7 +31,7 @@ pub(super) fn prompts(args: &PromptArgs, line_bytes_max: usize) -> Result<Prompt
     })?;
     let endpoint = if args.embed { Endpoint::Embeddings } else { Endpoint::Chat };
     let (format, sheet) = (args.format, args.sheet.clone());
-    Prompts::open(&args.file, Options { format, template, endpoint, sheet, line_bytes_max })
+    PromptFile::open(&args.file, Options { format, template, endpoint, sheet, line_bytes_max })
 }
 
 /// The files that a run reads.
@@ -46,7 +46,7 @@ pub(super) fn shape(
     args: &PromptArgs,
     models: &models::Setup,
     profile: String,
-    (prompts, summary, pick): (&Prompts, &Summary, Pick),
+    (prompts, summary, pick): (&PromptFile, &Summary, Pick),
 ) -> Result<Draft> {
     let name =
         args.file.file_name().map_or_else(|| "stdin".to_owned(), |name| name.to_string_lossy().into_owned());
@@ -77,8 +77,8 @@ pub(super) async fn of(
     app: &App,
     args: &RunArgs,
     models: &models::Setup,
-    bulk: &Bulk,
-    (prompts, summary, pick): (&Prompts, &Summary, Pick),
+    pipeline: &Prompts,
+    (prompts, summary, pick): (&PromptFile, &Summary, Pick),
 ) -> Result<RunSettings> {
     let now = app.now();
     let by = args.by.as_deref().map(|text| parse::time(text, now)).transpose();
@@ -100,12 +100,13 @@ pub(super) async fn of(
         tags: args.tags.clone(),
         ..shape(&args.prompts, models, models.chosen()?, (prompts, summary, pick))?
     };
-    let route = bulk.llm().route(&draft.profile, &draft.model).await?;
+    let route = pipeline.llm().route(&draft.profile, &draft.model).await?;
     note_left_out(app, summary, &route);
     let mut settings = draft.settings(&route, now).map_err(longhaul_llm::Error::from)?;
     // A run that is there already has its estimate, and reading a million prompts for another takes a while.
-    if Run::find(bulk.queue(), &RunId::of(&settings)).await?.is_none() {
-        let estimate = estimate::of(prompts, Some(bulk.queue()), bulk.llm(), (&settings, &route)).await?;
+    if Run::find(pipeline.queue(), &settings.run_id()).await?.is_none() {
+        let estimate =
+            estimate::of(prompts, Some(pipeline.queue()), pipeline.llm(), (&settings, &route)).await?;
         settings.expected = Some(estimate.expected(settings.mode));
     }
     Ok(settings)
@@ -126,7 +127,7 @@ fn note_left_out(app: &App, summary: &Summary, route: &Route) {
 }
 
 /// The content and how it is read: another template or sheet is another run.
-fn digest(prompts: &Prompts, summary: &Summary, pick: Pick) -> String {
+fn digest(prompts: &PromptFile, summary: &Summary, pick: Pick) -> String {
     let how = (
         &summary.sha256,
         prompts.template().map(Template::as_str),
@@ -149,7 +150,7 @@ pub(super) fn describe(
     simulated: bool,
 ) -> Result<Code> {
     let simulated = if simulated { " (simulated)" } else { "" };
-    let id = RunId::of(settings);
+    let id = settings.run_id();
     let cost = cost_text(settings);
     app.out.one(&serde_json::json!({ "id": id.as_str(), "settings": settings }), || {
         let mut text = format!(

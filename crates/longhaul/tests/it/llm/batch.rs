@@ -57,7 +57,7 @@ fn killed_at(dialect: &Dialect, options: &str, moments: Vec<StopAt>) -> (Sim, De
         let mut run = desk.start(&RUN);
         relay.wait();
         if half {
-            until("the first answers to be stored", || desk.only_run()["completed"].as_u64() > Some(0));
+            until("the first answers to be stored", || desk.only_run()["units"]["done"].as_u64() > Some(0));
         }
         run.kill();
     }
@@ -166,7 +166,7 @@ fn a_cancelled_batch_keeps_what_was_answered() {
     waited.fails(3, &["cancelled"]);
     drop(worker);
     let run = desk.only_run();
-    let (completed, cancelled) = (run["completed"].as_u64(), run["cancelled"].as_u64());
-    assert_eq!(completed, Some(sim.count("lines_executed")), "{run}");
-    assert_eq!(completed.zip(cancelled).map(|(a, b)| a + b), Some(REQUESTS), "{run}");
+    let (done, cancelled) = (run["units"]["done"].as_u64(), run["units"]["cancelled"].as_u64());
+    assert_eq!(done, Some(sim.count("lines_executed")), "{run}");
+    assert_eq!(done.zip(cancelled).map(|(a, b)| a + b), Some(REQUESTS), "{run}");
 }

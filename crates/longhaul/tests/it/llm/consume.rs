@@ -46,6 +46,6 @@ fn a_run_that_has_not_ended_is_not_deleted() {
     let id = desk.ok(&["run", "prompts.txt", "--sync", "--detach"]).stdout.trim().to_owned();
     let ran = desk.run(&["runs", "rm", &id, "--yes"]);
     assert!(ran.code != Some(0) && ran.stderr.contains("unfinished"), "{ran:?}");
-    assert_eq!(desk.only_run()["total"], 5);
+    assert_eq!(desk.only_run()["units"]["total"], 5);
     assert_eq!(sim.count("calls"), 0);
 }

@@ -60,21 +60,27 @@ fn what_cannot_be_answered_fails_with_its_reason_and_can_be_asked_again() {
     let long = "word ".repeat(400);
     desk.place.write("prompts.txt", &format!("short\n{long}\nalso short\n"));
     let ran = desk.run(&[&RUN[..], &["--errors", "errors.jsonl"]].concat());
-    ran.fails(3, &["without an answer: 1 request;", "context_too_long", "retry-failed"]);
+    ran.fails(3, &["without an answer: 1 request;", "context_too_long", "runs retry"]);
     assert_eq!(desk.answers("answers.jsonl").len(), 2);
     let errors = desk.answers("errors.jsonl");
     assert_eq!((errors.len(), &errors[0]["index"]), (1, &1.into()));
     assert_eq!(errors[0]["error"]["class"], "context_too_long");
     let id = desk.run_id();
+    // The hint leads to the reason.
+    let failures = desk.json(&["runs", "show", &id])["failures"].clone();
+    assert_eq!((failures.as_array().map(Vec::len), &failures[0]["unit"]), (Some(1), &"index 1".into()));
+    let shown = desk.ok(&["runs", "show", &id]).stdout;
+    assert!(shown.contains("failed: index 1: context_too_long"), "{shown}");
+    desk.run(&["runs", "retry", &id, "--part", "1"]).fails(2, &["have no parts"]);
     let address = sim.address().rsplit_once(':').expect("a port").1.to_owned();
     sim.stop();
     let roomy = Sim::start_at(&address, &[]);
-    desk.ok(&["runs", "retry-failed", &id]);
+    desk.ok(&["runs", "retry", &id]);
     desk.ok(&["work", "--drain"]);
     desk.ok(&["runs", "results", &id, "--out", "answers.jsonl"]);
     all_answered(&desk.answers("answers.jsonl"), 3);
     assert_eq!(roomy.count("executed"), 1);
-    desk.run(&["runs", "retry-failed", &id]).fails(4, &["no request of", "failed"]);
+    desk.run(&["runs", "retry", &id]).fails(4, &["no request of", "failed"]);
 }
 
 /// In whatever a run says or stores, the key is not.
@@ -107,7 +113,7 @@ fn an_expired_key_holds_the_run_too() {
     let sim = Sim::with(r#"{"keys_expired":true}"#);
     let desk = Desk::at(&sim, 5);
     desk.run(&RUN).fails(5, &["held (auth)", "expired", "longhaul keys ls"]);
-    assert_eq!(desk.only_run()["total"], 5);
+    assert_eq!(desk.only_run()["units"]["total"], 5);
     desk.run(&["models"]).fails(5, &["expired", "longhaul keys ls"]);
 }
 
@@ -151,7 +157,7 @@ fn answers_that_cannot_be_written_are_kept() {
     let args = ["run", "prompts.txt", "--sync", "--consume", "--out"];
     let ran = desk.run(&[&args[..], &["/dev/full"]].concat());
     ran.fails(1, &["/dev/full", "No space left"]);
-    assert_eq!(desk.only_run()["completed"], 20);
+    assert_eq!(desk.only_run()["units"]["done"], 20);
     let ran = desk.run(&[&args[..], &["no/such/folder/a.jsonl"]].concat());
     ran.fails(4, &["cannot be written"]);
     desk.ok(&[&args[..], &["answers.txt"]].concat());

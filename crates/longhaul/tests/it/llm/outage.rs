@@ -24,17 +24,8 @@ const RUN: [&str; 7] = ["run", "prompts.txt", "--sync", "--concurrency", "16", "
 const PROMPTS: u64 = 2_000;
 /// So long are providers away. The first call that finds out that it is over goes after five seconds.
 const AWAY: Duration = Duration::from_secs(3);
-const SCORE: [&str; 9] = [
-    "sheet",
-    "score",
-    "texts.csv",
-    "--text-column",
-    "text",
-    "--rubric",
-    "rubric.toml",
-    "--out",
-    "scores.csv",
-];
+const SCORE: [&str; 8] =
+    ["score", "texts.csv", "--text-column", "text", "--rubric", "rubric.toml", "--out", "scores.csv"];
 const RUBRIC: &str = "[[category]]\nname = \"clear\"\ndefinition = \"how clear it is\"\n";
 /// The most that a call with 200 tokens of output can cost.
 const CEILING_USD: f64 = 0.0002;
@@ -45,8 +36,8 @@ fn survived(desk: &Desk, ran: &Ran, kind: &str) {
     assert_eq!(ran.code, Some(0), "{kind}: {ran:?}");
     all_answered(&desk.answers("answers.jsonl"), PROMPTS);
     let run = desk.only_run();
-    let (status, failed) = (run["status"].as_str(), run["failed"].as_u64());
-    assert_eq!((status, failed), (Some("completed"), Some(0)), "{kind}: {run}");
+    let (state, failed) = (run["state"].as_str(), run["units"]["failed"].as_u64());
+    assert_eq!((state, failed), (Some("completed"), Some(0)), "{kind}: {run}");
     let told = |text: &str| ran.stderr.lines().filter(|line| line.contains(text)).count();
     // A limit is not an outage: it is waited for as told.
     let expected = usize::from(kind != "http_429");
@@ -175,7 +166,7 @@ fn a_provider_that_was_never_there_is_an_error_at_once_and_the_same_command_goes
         ran.fails(6, &[&address, "profile p", "repeat the command", "is stored"]);
         assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
         let run = desk.only_run();
-        assert_eq!((&run["failed"], &run["total"]), (&json!(0), &json!(12)), "{run}");
+        assert_eq!((&run["units"]["failed"], &run["units"]["total"]), (&json!(0), &json!(12)), "{run}");
         let sim = Sim::start_at(&port, &[]);
         desk.ok(&args);
         all_answered(&desk.answers(&out), 12);
@@ -193,11 +184,11 @@ fn a_worker_waits_for_a_provider_that_is_not_there_yet() {
     first.stop();
     desk.ok(&["run", "prompts.txt", "--sync", "--detach"]);
     let _worker = desk.start(&["work"]);
-    until("the run is held", || desk.only_run()["held"] == "outage");
+    until("the run is held", || desk.only_run()["hold"] == "outage");
     let run = desk.only_run();
-    assert_eq!((&run["status"], &run["failed"]), (&json!("held"), &json!(0)), "{run}");
+    assert_eq!((&run["state"], &run["units"]["failed"]), (&json!("held"), &json!(0)), "{run}");
     let _sim = Sim::start_at(&port, &[]);
-    until("all answers", || desk.only_run()["status"] == "completed");
+    until("all answers", || desk.only_run()["state"] == "completed");
 }
 
 #[test]
@@ -208,7 +199,7 @@ fn the_same_command_asks_again_what_failed() {
     desk.place.write("prompts.txt", &format!("short\n{long}\nalso short\n"));
     desk.run(&RUN).fails(3, &["1 request", "context_too_long", "the same command"]);
     let run = desk.only_run();
-    assert_eq!(run["status"], "partly_failed", "{run}");
+    assert_eq!(run["state"], "partly_failed", "{run}");
     let message = run["message"].as_str().expect("a reason");
     assert!(message.starts_with("1 of 3 requests failed, the first with: context_too_long"), "{message}");
     let port = sim.address().rsplit_once(':').expect("a port").1.to_owned();
@@ -217,7 +208,7 @@ fn the_same_command_asks_again_what_failed() {
     let ran = desk.ok(&RUN);
     assert!(ran.stderr.contains("asking again what has no answer: 1 request"), "{ran:?}");
     all_answered(&desk.answers("answers.jsonl"), 3);
-    assert_eq!((roomy.count("executed"), &desk.only_run()["status"]), (1, &json!("completed")));
+    assert_eq!((roomy.count("executed"), &desk.only_run()["state"]), (1, &json!("completed")));
 }
 
 /// A slow model, and a run that no other process works on.
@@ -245,7 +236,7 @@ fn a_sheet_survives_an_outage_too() {
     let told = |text: &str| ran.stderr.lines().filter(|line| line.contains(text)).count();
     let lines = (told("the provider does not answer"), told("the provider answers again"));
     assert_eq!(lines, (1, 1), "{}", ran.stderr);
-    assert!(ran.stdout.contains("0 blank"), "{ran:?}");
+    assert!(ran.stdout.contains("400 of 400 done\n"), "none is blank: {ran:?}");
 }
 
 /// Without a sheet's provider, the error comes at once as well.

@@ -19,7 +19,7 @@ fn a_detached_run_is_answered_by_a_worker_and_read_later() {
     let id = detached(&desk);
     assert_eq!(detached(&desk), id, "the same command is the same run");
     let shown = desk.json(&["runs", "show", &id]);
-    assert_eq!(shown["progress"]["status"], "running", "{shown}");
+    assert_eq!((&shown["state"], &shown["served"]), (&"running".into(), &false.into()), "{shown}");
     desk.run(&["runs", "wait", &id, "--timeout", "1s"]).fails(124, &["timed out"]);
     desk.ok(&["work", "--drain"]);
     desk.ok(&["runs", "wait", &id]);
@@ -27,10 +27,10 @@ fn a_detached_run_is_answered_by_a_worker_and_read_later() {
     all_answered(&desk.answers("answers.jsonl"), 20);
     // Without the prefix too.
     let short = id.strip_prefix("run-").expect("the prefix");
-    assert!(desk.ok(&["runs", "show", short]).stdout.contains("20 answered"));
+    assert!(desk.ok(&["runs", "show", short]).stdout.contains("20 of 20 done"));
     assert_eq!(desk.ok(&["runs", "results", &id]).stdout.lines().count(), 20);
     let watched = desk.ok(&["run", "prompts.txt", "--sync", "--watch", "--out", "watched.txt"]);
-    assert!(watched.stderr.contains("20 answered"), "{watched:?}");
+    assert!(watched.stderr.contains("20 of 20 done"), "{watched:?}");
     desk.ok(&["runs", "rm", &id, "--yes"]);
     desk.run(&["runs", "show", &id]).fails(4, &["there is no run", "runs ls"]);
     assert_eq!(sim.count("executed"), 20);
@@ -56,12 +56,12 @@ fn a_paused_run_waits_and_a_resumed_one_goes_on() {
     let desk = Desk::at(&sim, 10);
     let id = detached(&desk);
     desk.ok(&["runs", "pause", &id]);
-    assert_eq!(desk.only_run()["status"], "paused");
+    assert_eq!(desk.only_run()["state"], "paused");
     desk.ok(&["work", "--drain"]);
     assert_eq!(sim.count("calls"), 0);
     desk.ok(&["runs", "resume", &id]);
     desk.ok(&["work", "--drain"]);
-    assert_eq!((&desk.only_run()["status"], sim.count("executed")), (&"completed".into(), 10));
+    assert_eq!((&desk.only_run()["state"], sim.count("executed")), (&"completed".into(), 10));
 }
 
 #[test]
@@ -70,8 +70,13 @@ fn a_cancelled_run_keeps_its_answers_and_says_what_is_missing() {
     let desk = Desk::at(&sim, 10);
     let id = detached(&desk);
     desk.run(&["runs", "cancel", &id]).fails(2, &["--yes"]);
-    desk.ok(&["runs", "cancel", &id, "--yes"]);
-    desk.run(&["runs", "wait", &id]).fails(3, &["10 cancelled"]);
+    let ran = desk.ok(&["runs", "cancel", &id, "--yes"]);
+    assert!(ran.stdout.contains("is cancelled") && ran.stdout.contains("10 cancelled"), "{ran:?}");
+    let ran = desk.ok(&["runs", "cancel", &id, "--yes"]);
+    assert!(ran.stdout.contains("nothing of") && ran.stdout.contains("left to cancel"), "{ran:?}");
+    let ran = desk.run(&["runs", "wait", &id]);
+    ran.fails(3, &["10 cancelled", "go on after all with the same command"]);
+    assert!(!ran.stderr.contains("runs retry"), "none of them failed: {ran:?}");
     let ran = desk.run(&["runs", "results", &id, "-o", "json"]);
     assert_eq!(ran.code, Some(3), "{ran:?}");
     desk.run(&["runs", "resolve", &id, "--wait"]).fails(4, &["waits for a decision"]);
@@ -154,7 +159,7 @@ fn the_bar_fits_a_terminal_of_80_columns() {
     let args = ["run", "prompts.txt", "--sync", "--concurrency", "4", "--out", "a.jsonl"];
     let lines = on_a_terminal(&desk, &args);
     let bars: Vec<&String> = lines.iter().filter(|line| line.contains('▕')).collect();
-    assert!(bars.iter().any(|bar| bar.contains("/200") && bar.contains("req/s")), "{lines:#?}");
+    assert!(bars.iter().any(|bar| bar.contains("/200") && bar.contains("/s")), "{lines:#?}");
     for bar in bars {
         assert!(bar.chars().count() <= 80, "it is wrapped: {bar:?}");
     }

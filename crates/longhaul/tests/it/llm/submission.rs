@@ -42,7 +42,11 @@ fn interrupted_while_requests_are_stored_it_ends_and_the_same_command_goes_on() 
         assert!(before < REQUESTS, "it did not go on to the end: {said}");
         desk.ok(&args);
         let run = desk.only_run();
-        assert_eq!((stored(&desk), &run["total"]), (REQUESTS, &REQUESTS.into()), "each is stored once");
+        assert_eq!(
+            (stored(&desk), &run["units"]["total"]),
+            (REQUESTS, &REQUESTS.into()),
+            "each is stored once"
+        );
     }
     assert_eq!(sim.count("calls"), 0);
 }

@@ -127,7 +127,7 @@ fn one_interrupt_drains_and_the_same_command_goes_on() {
     assert!(!desk.place.path("answers.jsonl").exists(), "no half file");
     // Those under way were answered, and none is lost or paid twice.
     let run = desk.only_run();
-    assert_eq!(run["completed"].as_u64(), Some(sim.count("executed")), "{run}");
+    assert_eq!(run["units"]["done"].as_u64(), Some(sim.count("executed")), "{run}");
     assert_eq!(run["spent"]["unknown_calls"], 0, "{run}");
     desk.ok(&args);
     all_answered(&desk.answers("answers.jsonl"), 60);

@@ -1,15 +1,14 @@
 //! Bounds and forms that the handlers check by hand, told to programs: whoever makes requests from the description alone, a
 //! generated client or a fuzzer, makes none that is refused for its form.
 
-use longhaul_prompts::run::RUN_PREFIX;
 use longhaul_queue::limits::{
     CLAIM_MAX, INSERT_MAX, LOG_LINES_MAX, NAME_BYTES_MAX, PAGE_MAX, PARENTS_MAX, SEARCH_BYTES_MAX, TAGS_MAX,
 };
 use longhaul_sheets::settings::CATEGORIES_MAX;
-use longhaul_sheets::sheet::SHEET_PREFIX;
 use serde_json::{Map, Value, json};
 
-use crate::{batches, catalog, own_names, webhooks};
+use crate::own_names::OwnNames;
+use crate::{batches, catalog, webhooks};
 
 /// The most that amounts of money can count, in whole dollars.
 const DOLLARS_MAX: u64 = 9_223_372_036;
@@ -19,7 +18,7 @@ const DOLLARS_MAX: u64 = 9_223_372_036;
 const RULES: &str = include_str!("rules.json");
 
 /// Adds what is known of parameters and of the fields of bodies.
-pub(super) fn add(api: &mut Value) {
+pub(super) fn add(api: &mut Value, names: &OwnNames) {
     name_unsigned(api);
     for (schema, rule) in rules() {
         merge(&mut api["components"]["schemas"][schema], rule);
@@ -34,7 +33,7 @@ pub(super) fn add(api: &mut Value) {
             }
         }
     }
-    for (schema, field, bounds) in fields() {
+    for (schema, field, bounds) in fields(names) {
         if let Some(described) = api.pointer_mut(&format!("/components/schemas/{schema}/properties/{field}"))
         {
             extend(described, &bounds);
@@ -45,7 +44,7 @@ pub(super) fn add(api: &mut Value) {
 /// What the table below or the rules name and the description does not have: a field that was renamed since. `api` is the
 /// description without them.
 #[cfg(test)]
-pub(super) fn stale(api: &Value) -> Vec<String> {
+pub(super) fn stale(api: &Value, names: &OwnNames) -> Vec<String> {
     let rules = rules();
     let of_rules = rules.iter().flat_map(|(schema, rule)| {
         // Schemas that only the rules know describe themselves.
@@ -53,7 +52,7 @@ pub(super) fn stale(api: &Value) -> Vec<String> {
         let fields = rule["properties"].as_object().filter(|_| is_known).into_iter().flat_map(Map::keys);
         fields.map(|field| (schema.clone(), field.clone())).collect::<Vec<_>>()
     });
-    let of_table = fields().into_iter().map(|(schema, field, _)| (schema.to_owned(), field.to_owned()));
+    let of_table = fields(names).into_iter().map(|(schema, field, _)| (schema.to_owned(), field.to_owned()));
     let paths = of_table
         .chain(of_rules)
         .map(|(schema, field)| format!("/components/schemas/{schema}/properties/{field}"));
@@ -122,13 +121,14 @@ fn foreign_name(own: &str) -> Value {
 }
 
 /// Kinds that can be enqueued and claimed.
-fn foreign_kind() -> Value {
-    foreign_name(&own_names::KIND_PREFIXES.join("|").replace('.', "\\."))
+fn foreign_kind(names: &OwnNames) -> Value {
+    foreign_name(&names.kind_prefixes().join("|").replace('.', "\\."))
 }
 
 /// Queues that can be enqueued to and claimed from.
-fn foreign_queue() -> Value {
-    foreign_name(&format!("({}|{})$|{RUN_PREFIX}|{SHEET_PREFIX}", batches::QUEUE, webhooks::QUEUE))
+fn foreign_queue(names: &OwnNames) -> Value {
+    let runs = names.run_prefixes().join("|");
+    foreign_name(&format!("({}|{})$|{runs}", batches::QUEUE, webhooks::QUEUE))
 }
 
 fn of_parameter(path: &str, name_of: &str) -> Value {
@@ -161,7 +161,7 @@ fn of_parameter(path: &str, name_of: &str) -> Value {
 }
 
 /// Schemas, fields and what holds for them.
-fn fields() -> Vec<(&'static str, &'static str, Value)> {
+fn fields(names: &OwnNames) -> Vec<(&'static str, &'static str, Value)> {
     let seconds = |least: u32, most: u32| json!({ "minimum": least, "maximum": most });
     // Longer times cannot be counted.
     let delay = || json!({ "minimum": 0, "exclusiveMaximum": u64::MAX as f64 });
@@ -180,9 +180,13 @@ fn fields() -> Vec<(&'static str, &'static str, Value)> {
         (
             "ClaimIn",
             "queues",
-            json!({ "minItems": 1, "maxItems": 1_000, "items": with_type("string", &foreign_queue()) }),
+            json!({ "minItems": 1, "maxItems": 1_000, "items": with_type("string", &foreign_queue(names)) }),
         ),
-        ("ClaimIn", "kinds", json!({ "maxItems": 1_000, "items": with_type("string", &foreign_kind()) })),
+        (
+            "ClaimIn",
+            "kinds",
+            json!({ "maxItems": 1_000, "items": with_type("string", &foreign_kind(names)) }),
+        ),
         ("ExtendIn", "lease_seconds", seconds(1, 3_600)),
         ("ExtendIn", "leases", json!({ "maxItems": CLAIM_MAX })),
         ("SettleIn", "items", json!({ "maxItems": CLAIM_MAX })),
@@ -202,16 +206,17 @@ fn fields() -> Vec<(&'static str, &'static str, Value)> {
             json!({ "items": { "type": "string", "format": "uuid" }, "maxItems": INSERT_MAX }),
         ),
         ("ResumeIn", "max_cost_usd", dollars()),
-        ("ResumeSheetIn", "max_cost_usd", dollars()),
         ("RunIn", "temperature", json!({ "minimum": 0 })),
         ("SheetIn", "categories", json!({ "maxItems": CATEGORIES_MAX })),
-        ("NewJob", "kind", foreign_kind()),
-        ("NewJob", "queue", foreign_queue()),
+        ("NewJob", "kind", foreign_kind(names)),
+        ("NewJob", "queue", foreign_queue(names)),
         (
             "NewJob",
             "process_id",
             foreign_name(&format!(
-                "(({RUN_PREFIX}|{SHEET_PREFIX})[0-9a-f]{{12}}|{RUN_PREFIX}b[0-9a-f]{{32}})$"
+                "(({})[0-9a-f]{{12}}|{}[0-9a-f]{{32}})$",
+                names.run_prefixes().join("|"),
+                batches::BATCH_RUN_PREFIX
             )),
         ),
     ];

@@ -4,13 +4,14 @@
 use axum::http::StatusCode;
 use longhaul_llm::cache::CacheMode;
 use longhaul_llm::schema;
+use longhaul_pipeline::RunId;
 use longhaul_queue::limits::{TAGS_MAX, check_name};
 use longhaul_sheets::google::{SheetAddress, SheetChoice};
 use longhaul_sheets::settings::{
     CATEGORIES_MAX, Category, Existing, Format, GoogleSheet, Mode, ModelName, Source, Target,
 };
 use longhaul_sheets::tables::StoredSheet;
-use longhaul_sheets::{Layout, SheetId, SheetSettings, files};
+use longhaul_sheets::{Layout, SheetSettings, files};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -187,8 +188,8 @@ impl Wanted {
     }
 
     /// The name of the sheet.
-    pub(super) fn id(&self) -> Result<SheetId, Problem> {
-        Ok(SheetId::of(&self.settings)?)
+    pub(super) fn id(&self) -> Result<RunId, Problem> {
+        Ok(self.settings.run_id()?)
     }
 
     /// The settings with the table where it stays. That of a sheet that is there stays where it is; if it is ours and was lost, the upload

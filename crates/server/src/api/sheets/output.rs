@@ -7,7 +7,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::StreamExt as _;
 use longhaul_sheets::settings::{Format, Source, Target};
 use longhaul_sheets::tables::StoredSheet;
-use longhaul_sheets::{Scoring, manage};
+use longhaul_sheets::{Sheets, manage};
 use serde::{Deserialize, Serialize};
 use tokio_util::io::ReaderStream;
 use utoipa::{IntoParams, ToSchema};
@@ -17,7 +17,7 @@ use super::super::extract::ApiQuery;
 use super::{find, problems};
 use crate::ctx::Ctx;
 use crate::problem::Problem;
-use crate::sheets::scoring as slice;
+use crate::sheets::sheets as slice;
 use crate::shelf::Upload;
 
 /// Bytes that are read at once.
@@ -69,8 +69,8 @@ pub(in crate::api) async fn sheet_output(
     Path(id): Path<String>,
     ApiQuery(query): ApiQuery<OutputQuery>,
 ) -> ApiResult<Response> {
-    let scoring = slice(&ctx)?;
-    let sheet = find(scoring, &id).await?;
+    let sheets = slice(&ctx)?;
+    let sheet = find(sheets, &id).await?;
     let Source::File { path, format, .. } = &sheet.settings.source else {
         let text =
             format!("the scores of {} are in the Google sheet itself; read them here with /rows", sheet.id);
@@ -80,7 +80,7 @@ pub(in crate::api) async fn sheet_output(
     let stem = path.file_stem().map_or_else(|| sheet.id.clone(), |stem| stem.to_string_lossy().into_owned());
     let (kind, end) = kind_of(format);
     let name = crate::shelf::safe_name(&format!("{stem}-scored.{end}"));
-    let made = make(&ctx, scoring, sheet.clone(), format).await?;
+    let made = make(&ctx, sheets, sheet.clone(), format).await?;
     let file = tokio::fs::File::open(&made.path).await.map_err(Problem::unavailable)?;
     let bytes = file.metadata().await.map_err(Problem::unavailable)?.len();
     let headers: [(HeaderName, String); 5] = [
@@ -101,16 +101,11 @@ pub(in crate::api) async fn sheet_output(
 }
 
 /// Writes the output to a file that goes when it is dropped.
-async fn make(
-    ctx: &Ctx,
-    scoring: &Scoring,
-    mut sheet: StoredSheet,
-    format: Format,
-) -> Result<Upload, Problem> {
+async fn make(ctx: &Ctx, sheets: &Sheets, mut sheet: StoredSheet, format: Format) -> Result<Upload, Problem> {
     let _turn = ctx.tables.acquire().await.map_err(Problem::unavailable)?;
     let place = ctx.shelf.new_upload(ctx.queue().clock().now());
     sheet.settings.target = Target::File { path: place.path.clone(), format };
-    manage::export(scoring, &sheet).await.map_err(|error| refused(error, &sheet, &place))?;
+    manage::export(sheets, &sheet).await.map_err(|error| refused(error, &sheet, &place))?;
     Ok(place)
 }
 

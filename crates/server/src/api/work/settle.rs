@@ -143,7 +143,7 @@ impl ItemIn {
         if follow_ups.iter().any(|job| job.webhook.is_some()) {
             return Err(wrong("follow_ups", "webhook is for jobs that are handed in, not for follow-ups"));
         }
-        let follow_ups = new_jobs(follow_ups, now, |_| None)?;
+        let follow_ups = new_jobs(&ctx.names, follow_ups, now, |_| None)?;
         access::check_awaited(ctx, caller, &follow_ups).await?;
         Ok(Ended { lease: lease.into(), event: outcome.event()?, follow_ups, usage })
     }

@@ -101,7 +101,7 @@ pub(super) async fn things(stage: &Stage) -> Things {
     let (_, claims) = stage.post("/api/v1/work/claim", &json!({"worker": "w", "queues": ["default"]})).await;
     let hook = json!({"url": "https://example.org/", "events": ["job.*"]});
     stage.send(Method::PUT, "/api/v1/webhooks/ops", Some(hook)).await;
-    let (_, run) = stage.post("/api/v1/runs", &run()).await;
+    let (_, run) = stage.post("/api/v1/prompts", &run()).await;
     let file = name(&stage.upload(line(0)).await["id"]);
     let (_, batch) = stage.post("/v1/batches", &batch(&file)).await;
     let (_, messages) = stage.post("/v1/messages/batches", &message_batch()).await;
@@ -232,7 +232,7 @@ pub(super) fn reads(things: &Things) -> Vec<Case> {
         "/api/v1/schedules",
         "/api/v1/workers",
         "/api/v1/runs",
-        "/api/v1/sheets",
+        "/api/v1/runs?pipeline=sheets",
         "/api/v1/costs",
         "/api/v1/events",
         "/api/v1/webhooks",
@@ -256,9 +256,9 @@ pub(super) fn reads(things: &Things) -> Vec<Case> {
         get(format!("/api/v1/jobs/{job}/explain")),
         get(format!("/api/v1/runs/{run}")),
         get(format!("/api/v1/runs/{run}/results")),
-        get(format!("/api/v1/sheets/{sheet}")),
-        get(format!("/api/v1/sheets/{sheet}/chunks?limit=1")),
-        get(format!("/api/v1/sheets/{sheet}/rows?after=1&limit=1")),
+        get(format!("/api/v1/runs/{sheet}")),
+        get(format!("/api/v1/runs/{sheet}/parts?limit=1")),
+        get(format!("/api/v1/runs/{sheet}/results?limit=1")),
         get(format!("/api/v1/sheets/{sheet}/blanks?cursor=u1-0")),
         get(format!("/api/v1/sheets/{sheet}/output")),
         get(format!("/api/v1/sheets/{sheet}/output?format=xlsx")),
@@ -310,9 +310,9 @@ fn own(things: &Things) -> Vec<Case> {
         ),
         with("POST", work("settle"), outcome(json!({"retry": {"error": "no", "after_seconds": 9}}))),
         with("POST", work("settle"), outcome(json!({"throttle": {"after_seconds": 9}}))),
-        with("POST", "/api/v1/runs", run()),
-        with("POST", "/api/v1/runs", json!({"input_file": file, "mode": "sync"})),
-        with("POST", "/api/v1/estimate", run()),
+        with("POST", "/api/v1/prompts", run()),
+        with("POST", "/api/v1/prompts", json!({"input_file": file, "mode": "sync"})),
+        with("POST", "/api/v1/prompts/estimate", run()),
         with("POST", "/api/v1/processes/p/consume", json!({"ids": [id], "up_to_seq": 3})),
         with("PATCH", "/api/v1/queues/q", queue),
         with("PUT", "/api/v1/schedules/daily", schedule),
@@ -337,8 +337,7 @@ fn own(things: &Things) -> Vec<Case> {
         ["pause", "resume"].map(|verb| with("POST", format!("/api/v1/queues/q/{verb}"), Value::Null)),
     );
     cases.extend(
-        ["pause", "retry-failed"]
-            .map(|verb| with("POST", format!("/api/v1/runs/{run_id}/{verb}"), Value::Null)),
+        ["pause", "retry"].map(|verb| with("POST", format!("/api/v1/runs/{run_id}/{verb}"), Value::Null)),
     );
     cases.push(with("POST", "/api/v1/processes/p/seal", Value::Null));
     cases
@@ -354,8 +353,8 @@ fn sheets(things: &Things) -> Vec<Case> {
             "/api/v1/sheets/estimate",
             json!({"google": {"spreadsheet": "1AbC", "sheet": "A"}, "layout": {"sheet": {"text_column": 3, "first_row": 5}}, "model": "sim-small"}),
         ),
-        with("POST", format!("/api/v1/sheets/{id}/retry"), json!({"chunk": 1})),
-        with("POST", format!("/api/v1/sheets/{id}/resume"), json!({"max_cost_usd": 1.5})),
+        with("POST", format!("/api/v1/runs/{id}/retry"), json!({"part": 1})),
+        with("POST", format!("/api/v1/runs/{id}/resume"), json!({"max_cost_usd": 1.5})),
     ]
 }
 

@@ -95,7 +95,7 @@ async fn what_is_wrong_with_a_sheet_is_told_by_its_field() {
             assert!(!text.contains("--") && !text.contains(&*stage.files().to_string_lossy()), "{text}");
         }
     }
-    assert_eq!(stage.get(SHEETS).await["items"], json!([]));
+    assert_eq!(stage.get(RUNS).await["items"], json!([]));
     assert_eq!(stage.get("/api/v1/jobs").await["items"], json!([]));
     let tables = std::fs::read_dir(stage.files().join("tables")).map_or(0, Iterator::count);
     assert_eq!(tables, 0, "nothing of them stays");
@@ -136,18 +136,18 @@ async fn what_is_wrong_with_a_question_about_a_sheet_is_told() {
     let file = uploaded(&stage, 5).await;
     let id = made(&stage, &sheet_of(&file)).await;
     let rows = [
-        (format!("{SHEETS}?limit=0"), 400, "limit"),
-        (format!("{SHEETS}?cursor=x"), 400, "cursor"),
-        (format!("{SHEETS}/{id}?wait=never"), 400, "wait"),
-        (format!("{SHEETS}/{id}/rows?after=x"), 400, "after"),
-        (format!("{SHEETS}/{id}/rows?after={}", u64::MAX), 400, "after"),
-        (format!("{SHEETS}/{id}/rows?limit=5000"), 400, "limit"),
-        (format!("{SHEETS}/{id}/chunks?cursor=x"), 400, "cursor"),
-        (format!("{SHEETS}/{id}/chunks?cursor=s-8000000000000000"), 400, "cursor"),
+        (format!("{RUNS}?limit=0"), 400, "limit"),
+        (format!("{RUNS}?cursor=x"), 400, "cursor"),
+        (format!("{RUNS}/{id}?wait=never"), 400, "wait"),
+        (format!("{RUNS}?pipeline=none"), 400, "pipeline"),
+        (format!("{RUNS}/{id}/results?cursor=x"), 400, "cursor"),
+        (format!("{RUNS}/{id}/results?limit=5000"), 400, "limit"),
+        (format!("{RUNS}/{id}/parts?cursor=x"), 400, "cursor"),
+        (format!("{RUNS}/{id}/parts?cursor=s-8000000000000000"), 400, "cursor"),
         (format!("{SHEETS}/{id}/blanks?cursor=s1"), 400, "cursor"),
         (format!("{SHEETS}/{id}/output?format=ods"), 400, "format"),
         (format!("{SHEETS}/{id}/output?path=/etc/passwd"), 400, "path"),
-        (format!("{SHEETS}/sheet-none"), 404, ""),
+        (format!("{RUNS}/sheet-none"), 404, ""),
         (format!("{SHEETS}/..%2f..%2fetc/output"), 404, ""),
     ];
     for (path, expected, field) in rows {

@@ -17,19 +17,20 @@ fn a_sheet_stops_before_its_limit_and_goes_on_when_more_is_allowed() {
     let limited = [&SCORE[..], &["--max-cost", "0.003", "--max-tokens", "200"]].concat();
     let ran = desk.run(&limited);
     assert_eq!(ran.code, Some(7), "{ran:?}");
-    for words in ["stops before $0.003", "sheet resume sheet-"] {
+    for words in ["stops before $0.003", "held (budget)", "runs resume sheet-", "--max-cost USD"] {
         assert!(ran.stderr.contains(words), "{words}: {ran:?}");
     }
-    assert!(ran.stdout.contains("held: budget"), "{ran:?}");
     let held = status(&desk);
-    assert_eq!((&held["state"], &held["held"]), (&"held".into(), &"budget".into()), "{held}");
+    assert_eq!((&held["state"], &held["hold"]), (&"held".into(), &"budget".into()), "{held}");
     assert!(nanos(&held["spent"]["cost_usd"]) <= 3_000_000, "{held}");
     assert!(sim.count("executed") > UNITS / 10, "it stops close to the limit");
     assert!(!desk.place.path("scored.csv").exists());
     // The same command meets the same limit.
     assert_eq!(desk.run(&limited).code, Some(7));
     let id = held["id"].as_str().expect("an id");
-    desk.ok(&["sheet", "resume", id, "--max-cost", "1"]);
+    assert!(desk.ok(&["runs", "show", id]).stdout.contains("held: budget"));
+    desk.ok(&["runs", "resume", id, "--max-cost", "1"]);
+    desk.ok(&["work", "--drain"]);
     all_right(&desk, "scored.csv", ROWS, CATEGORIES);
     assert_eq!((sim.count("executed"), sim.count("paid_twice")), (UNITS, 0));
 }
@@ -40,11 +41,12 @@ fn a_sheet_without_a_price_under_a_budget_is_held_with_one_hint_that_can_be_foll
     write_table(&desk, 3, 2);
     desk.set("LONGHAUL_BUDGET__DAY", "1");
     let ran = desk.run(&[&SCORE[..], &["--model", "nobody-prices-this"]].concat());
-    ran.fails(7, &["sheet resume sheet-", "--allow-unpriced"]);
+    ran.fails(7, &["runs resume sheet-", "--allow-unpriced"]);
     assert_eq!(ran.stderr.matches("hint:").count(), 1, "{ran:?}");
     assert_eq!(sim.count("executed"), 0);
     let id = status(&desk)["id"].as_str().expect("an id").to_owned();
-    desk.ok(&["sheet", "resume", &id, "--allow-unpriced"]);
+    desk.ok(&["runs", "resume", &id, "--allow-unpriced"]);
+    desk.ok(&["work", "--drain"]);
     assert_eq!(sim.count("executed"), 3);
 }
 
@@ -69,7 +71,7 @@ fn after_a_sample_the_estimate_is_within_a_tenth_in_every_mode() {
     for mode in [&rubric[..], &[&rubric[..], &["--rationale"]].concat(), &["--schema", "schema.json"]] {
         let (_sim, desk) = start("");
         write_table(&desk, ROWS, CATEGORIES);
-        let score = |more: &[&str]| desk.ok(&[&SCORE[..5], mode, &["--cache", "off"], more].concat());
+        let score = |more: &[&str]| desk.ok(&[&SCORE[..4], mode, &["--cache", "off"], more].concat());
         score(&["--sample", "20"]);
         score(&["--out", "scored.csv"]);
         let status = status(&desk);
@@ -84,7 +86,7 @@ fn after_a_sample_the_estimate_is_within_a_tenth_in_every_mode() {
 fn a_sample_is_shown_and_not_paid_for_again() {
     let (sim, desk) = start("");
     write_table(&desk, ROWS, CATEGORIES);
-    let sample = |more: &[&str]| desk.ok(&[&SCORE[..7], more, &["--sample", "20"]].concat());
+    let sample = |more: &[&str]| desk.ok(&[&SCORE[..6], more, &["--sample", "20"]].concat());
     let ran = sample(&[]);
     assert_eq!(ran.stdout.lines().filter(|line| line.starts_with("row ")).count(), 20, "{ran:?}");
     assert!(ran.stdout.contains("cat11 ") && ran.stderr.contains("--out FILE"), "{ran:?}");
@@ -95,7 +97,7 @@ fn a_sample_is_shown_and_not_paid_for_again() {
     desk.ok(&SCORE);
     all_right(&desk, "scored.csv", ROWS, CATEGORIES);
     assert_eq!(sim.count("executed"), UNITS);
-    assert_eq!(status(&desk)["units"]["cached"], 40);
+    assert_eq!(status(&desk)["details"]["cached"], 40);
     // And once it is done, the same command says so and asks nobody.
     desk.ok(&SCORE);
     assert_eq!(sim.count("calls"), UNITS);

@@ -33,7 +33,7 @@ fn a_workbook_that_unpacks_without_bound_is_refused_in_little_memory() {
     write_table(&desk, 3, 2);
     std::fs::write(desk.place.path("bomb.xlsx"), bomb(1024)).expect("writing a file");
     let score = ["--text-column", "text", "--rubric", "rubric.toml", "--out", "o.csv"];
-    for args in [[&["sheet", "score", "bomb.xlsx"], &score[..]].concat(), vec!["run", "bomb.xlsx"]] {
+    for args in [[&["score", "bomb.xlsx"], &score[..]].concat(), vec!["run", "bomb.xlsx"]] {
         let ran = run_in_little_memory(&desk, &args);
         assert!(ran.code.is_some_and(|code| code != 0), "{ran:?}");
         assert!(
@@ -42,7 +42,7 @@ fn a_workbook_that_unpacks_without_bound_is_refused_in_little_memory() {
         );
     }
     // The same memory is enough for an ordinary file.
-    let ran = run_in_little_memory(&desk, &[&["sheet", "score", "table.csv"], &score[..]].concat());
+    let ran = run_in_little_memory(&desk, &[&["score", "table.csv"], &score[..]].concat());
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert_eq!(sim.count("executed"), 3);
 }
@@ -110,12 +110,13 @@ fn wrong_input_is_refused_with_a_way_out() {
         ),
     ];
     for (args, code, words) in table {
-        let args: Vec<&str> = ["sheet", "score"].into_iter().chain(args.split(' ')).collect();
+        let args: Vec<&str> = ["score"].into_iter().chain(args.split(' ')).collect();
         desk.run(&args).fails(code, words);
     }
-    for args in [&["status", "sheet-none"][..], &["retry", "none"], &["cancel", "none", "--yes"], &["status"]]
+    for args in
+        [&["show", "sheet-none"][..], &["retry", "none"], &["cancel", "none", "--yes"], &["results", "none"]]
     {
-        desk.run(&[&["sheet"], args].concat()).fails(4, &["there is no sheet"]);
+        desk.run(&[&["runs"], args].concat()).fails(4, &["there is no run", args[1], "longhaul runs ls"]);
     }
     assert_eq!(sim.count("calls"), 0);
     assert!(!desk.place.path("o.csv").exists());
@@ -131,6 +132,6 @@ fn a_dry_run_asks_nobody_and_keeps_nothing() {
         assert!(ran.stdout.contains(words), "{words}: {ran:?}");
     }
     assert!(ran.stderr.contains("nothing was sent"), "{ran:?}");
-    assert_eq!(desk.json(&["sheet", "ls"])["items"].as_array().map(Vec::len), Some(0));
+    assert_eq!(desk.json(&["runs", "ls"])["items"].as_array().map(Vec::len), Some(0));
     assert_eq!(sim.count("calls"), 0);
 }

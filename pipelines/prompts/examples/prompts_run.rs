@@ -9,9 +9,9 @@ use longhaul_llm::clock::SystemWallClock;
 use longhaul_llm::price::Prices;
 use longhaul_llm::rate::RouteLimits;
 use longhaul_llm::{Llm, LlmFile, LlmOptions, Profile, ProfileSetup, Provider, ProviderKind};
+use longhaul_pipeline::{Pipeline as _, RunId, Runs};
 use longhaul_prompts::request::RequestResult;
-use longhaul_prompts::{Bulk, Mode, NewRequest, Progress, Run, RunId, RunSettings, Source};
-use longhaul_prompts::{Submission, manage};
+use longhaul_prompts::{Mode, NewRequest, Prompts, RunSettings, Source, Submission};
 use longhaul_queue::memory::MemoryStore;
 use longhaul_queue::{Queue, QueueShare, Shutdown, Worker, WorkerOptions};
 use longhaul_sim::{SimCore, SimOptions, SimProvider};
@@ -22,30 +22,31 @@ const PROMPTS: [&str; 3] = ["Name a river.", "Name a mountain.", "Name a lake."]
 async fn main() -> Result<(), Box<dyn Error>> {
     let simulator = SimCore::new(SimOptions::default())?;
     let queue = Queue::new(Arc::new(MemoryStore::new()));
-    let bulk = Bulk::new(queue.clone(), models(Arc::new(SimProvider::new(simulator.clone())))?);
+    let prompts = Prompts::new(queue.clone(), models(Arc::new(SimProvider::new(simulator.clone())))?);
 
-    let id = submit(&bulk).await?;
-    work(&bulk, &id).await?;
+    let id = submit(&prompts).await?;
+    work(&prompts, &id).await?;
     for (prompt, result) in PROMPTS.iter().zip(queue.results(&id.process(), 0, 500).await?.items) {
         let answer: RequestResult = result.result.ok_or("a prompt without an answer")?.to()?;
         println!("{prompt}  {}", answer.answer.text);
     }
 
     // The same input and settings are the same run: it is found, not made again.
-    assert_eq!(submit(&bulk).await?, id);
-    work(&bulk, &id).await?;
+    assert_eq!(submit(&prompts).await?, id);
+    work(&prompts, &id).await?;
     assert_eq!(simulator.stats().executed, PROMPTS.len() as u64);
 
-    let run = Run::get(&queue, &id).await?;
-    let progress = Progress::of(&bulk, &id, &run.settings).await?;
-    println!("{} answered for {} (simulated)", progress.completed, progress.spent.cost);
-    manage::consume(&bulk, &id).await?;
-    assert!(Run::find(&queue, &id).await?.is_none());
+    let runs = Runs::new(queue, prompts.llm().clone(), vec![Arc::new(prompts)]);
+    let run = runs.get(id.as_str()).await?;
+    let status = run.status().await?;
+    println!("{} answered for {} (simulated)", status.standing.units.done, status.spent.cost);
+    run.remove().await?;
+    assert!(runs.get(id.as_str()).await.is_err());
     Ok(())
 }
 
 /// Stores the requests; repeatable at any point.
-async fn submit(bulk: &Bulk) -> Result<RunId, Box<dyn Error>> {
+async fn submit(prompts: &Prompts) -> Result<RunId, Box<dyn Error>> {
     let settings = RunSettings {
         profile: "sim".to_owned(),
         model: "sim-small".to_owned(),
@@ -67,7 +68,7 @@ async fn submit(bulk: &Bulk) -> Result<RunId, Box<dyn Error>> {
         },
         expected: None,
     };
-    let mut submission = Submission::begin(bulk, settings).await?;
+    let mut submission = Submission::begin(prompts, settings).await?;
     for prompt in PROMPTS {
         let body = serde_json::json!({ "messages": [{ "role": "user", "content": prompt }] });
         submission.push(NewRequest { body, ..NewRequest::default() }).await?;
@@ -76,11 +77,11 @@ async fn submit(bulk: &Bulk) -> Result<RunId, Box<dyn Error>> {
 }
 
 /// A worker for this run alone, until nothing is left.
-async fn work(bulk: &Bulk, id: &RunId) -> longhaul_queue::Result<()> {
+async fn work(prompts: &Prompts, id: &RunId) -> longhaul_queue::Result<()> {
     let queues = vec![QueueShare::from(id.as_str())];
     let options = WorkerOptions { queues, concurrency: 16, until_empty: true, ..WorkerOptions::default() };
-    let mut worker = Worker::new(bulk.queue().clone(), options);
-    bulk.register(&mut worker);
+    let mut worker = Worker::new(prompts.queue().clone(), options);
+    prompts.register(&mut worker);
     worker.run(Shutdown::new()).await.map(drop)
 }
 

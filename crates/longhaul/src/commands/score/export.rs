@@ -1,24 +1,28 @@
-//! `sheet export`: the file of a sheet, now, with what is known so far.
-
-use std::path::Path;
+//! `runs results` of a sheet: its file, now, with what is known so far.
 
 use anyhow::Result;
+use longhaul_pipeline::Found;
 use longhaul_sheets::settings::{Format, Source, Target};
-use longhaul_sheets::tables::StoredSheet;
-use longhaul_sheets::{Scoring, manage};
+use longhaul_sheets::{Sheets, manage};
 
 use crate::answers;
 use crate::app::App;
 use crate::exit::{Code, Failure};
 use crate::output::counted;
 use crate::outputs::{self, Input};
+use crate::pipelines::Place;
 
-pub(super) async fn run(
-    app: &App,
-    scoring: &Scoring,
-    mut sheet: StoredSheet,
-    (out, force): (Option<&Path>, bool),
-) -> Result<Code> {
+pub(crate) async fn run(app: &App, sheets: &Sheets, found: &Found, place: &Place<'_>) -> Result<Code> {
+    let mut sheet = sheets.tables().get(found.run.id.as_str()).await?;
+    let Place { out, errors, force } = *place;
+    if errors.is_some() {
+        return Err(Failure::new(
+            Code::Usage,
+            "--errors: a sheet has blanks in its table, and no file of errors",
+        )
+        .hint(format_args!("see why cells are blank with longhaul runs show {}", sheet.id))
+        .into());
+    }
     let places = [("--out", out)];
     if let Some(out) = out {
         let target = Target::File { path: std::path::absolute(out)?, format: Format::of_path(out)? };
@@ -27,19 +31,19 @@ pub(super) async fn run(
             outputs::refuse_inputs(&places, &inputs, "name another file")?;
         }
         if !force && sheet.settings.target != target {
-            outputs::refuse_foreign(scoring.queue(), &sheet.id, &places).await?;
+            outputs::refuse_foreign(sheets.queue(), &sheet.id, &places).await?;
         }
         answers::check_places(&places)?;
         sheet.settings.target = target;
     }
     let Target::File { path, .. } = &sheet.settings.target else {
         return Err(Failure::new(Code::Usage, format!("{} has no file of its own", sheet.id))
-            .hint("name one: longhaul sheet export ID --out FILE")
+            .hint("name one: longhaul runs results ID --out FILE")
             .into());
     };
     let path = path.clone();
-    let exported = manage::export(scoring, &sheet).await?;
-    outputs::remember(scoring.queue(), &sheet.id, &places).await;
+    let exported = manage::export(sheets, &sheet).await?;
+    outputs::remember(sheets.queue(), &sheet.id, &places).await;
     app.out.one(&exported, || {
         format!(
             "{}: {}, {} filled",

@@ -1,102 +1,28 @@
-//! Arguments of `sheet …`.
+//! Arguments of `score`.
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::Args;
 
 use crate::parse;
 use crate::texts::TextArg;
 
 use super::{CacheUse, SpendingArgs};
 
-const EXAMPLES: &str = "\
+pub(super) const EXAMPLES: &str = "\
 Examples:
-  longhaul sheet score reviews.csv --text-column text --rubric rubric.toml --out scored.csv
-  longhaul sheet score reviews.csv --text-column text --rubric rubric.toml --sample 20
-  longhaul sheet score reviews.xlsx --text-column text --rubric rubric.toml --rationale --out scored.xlsx
-  longhaul sheet score people.jsonl --text-column bio --schema person.json --out people-2.jsonl
-  longhaul sheet score sheets://SPREADSHEET_ID/Sheet1 --layout sheet --google-key key.json
+  longhaul score reviews.csv --text-column text --rubric rubric.toml --out scored.csv
+  longhaul score reviews.csv --text-column text --rubric rubric.toml --sample 20
+  longhaul score reviews.xlsx --text-column text --rubric rubric.toml --rationale --out scored.xlsx
+  longhaul score people.jsonl --text-column bio --schema person.json --out people-2.jsonl
+  longhaul score sheets://SPREADSHEET_ID/Sheet1 --layout sheet --google-key key.json
 
-The same table and options go on with the same sheet: after Ctrl-C, a crash or a reboot, repeat the command.
+The same table and options go on with the same run: after Ctrl-C, a crash or a reboot, repeat the command.
 A rubric is a TOML file: [[category]] with name, and if you like definition and detail.";
 
-/// `sheet …`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum SheetCommand {
-    /// Scores every text of a table, and writes the table with its scores.
-    #[command(after_help = EXAMPLES)]
-    Score(Box<SheetScoreArgs>),
-    /// Lists sheets, newest first.
-    Ls {
-        /// At most this many.
-        #[arg(long, default_value_t = 20, value_name = "N", value_parser = parse::positive::<usize>)]
-        limit: usize,
-    },
-    /// Shows a sheet: units, spending, its chunks, and why cells are blank.
-    Status {
-        /// The sheet; default the newest.
-        id: Option<String>,
-        /// Chunks shown at most.
-        #[arg(long, default_value_t = 50, value_name = "N")]
-        chunks: usize,
-    },
-    /// Tries again what failed, and nothing else.
-    Retry {
-        /// The sheet.
-        id: String,
-        /// All cells that failed; the default.
-        #[arg(long, conflicts_with = "chunk")]
-        failed: bool,
-        /// One chunk that failed, by its number in `sheet status`.
-        #[arg(long, value_name = "N")]
-        chunk: Option<u64>,
-        /// Only put them back; a worker answers them: longhaul work.
-        #[arg(long)]
-        detach: bool,
-        /// Key file of a Google service account.
-        #[arg(long, value_name = "FILE")]
-        google_key: Option<String>,
-    },
-    /// Goes on with a sheet that was held: by its budget, a key or a quota.
-    Resume {
-        /// The sheet.
-        id: String,
-        /// What may be spent.
-        #[command(flatten)]
-        spending: SpendingArgs,
-        /// Only let it go on; a worker answers it: longhaul work.
-        #[arg(long)]
-        detach: bool,
-        /// Key file of a Google service account.
-        #[arg(long, value_name = "FILE")]
-        google_key: Option<String>,
-    },
-    /// Cancels what is left of a sheet; what was scored is kept and written.
-    Cancel {
-        /// The sheet.
-        id: String,
-    },
-    /// Writes the file of a sheet now, with what is known so far.
-    Export {
-        /// The sheet.
-        id: String,
-        /// Where to; default where its scores go.
-        #[arg(long, value_name = "FILE")]
-        out: Option<PathBuf>,
-        /// Overwrite a file that this sheet did not write.
-        #[arg(long)]
-        force: bool,
-    },
-    /// Deletes a sheet for good, with its texts and scores; files stay.
-    Rm {
-        /// The sheet.
-        id: String,
-    },
-}
-
-/// `sheet score`.
+/// `score`.
 #[derive(Debug, Args)]
-pub(crate) struct SheetScoreArgs {
+pub(crate) struct ScoreArgs {
     /// The table: .csv, .tsv, .jsonl or .xlsx, or a Google sheet: sheets://ID/TITLE, or its address.
     pub(crate) table: String,
     /// Column or field with the text.
@@ -121,7 +47,7 @@ pub(crate) struct SheetScoreArgs {
     /// Where the table goes with its scores; the ending says how it is written.
     #[arg(long, value_name = "FILE", conflicts_with = "in_place")]
     pub(crate) out: Option<PathBuf>,
-    /// Overwrite a file that this sheet did not write.
+    /// Overwrite a file that this run did not write.
     #[arg(long)]
     pub(crate) force: bool,
     /// Write over the table itself, at the end and at once. A Google sheet always is.
@@ -208,18 +134,10 @@ pub(crate) enum LayoutName {
     Sheet,
 }
 
-impl SheetCommand {
+impl ScoreArgs {
     /// The settings that were given as flags: key, flag, value.
     pub(crate) fn flags(&self) -> Vec<(&'static str, &'static str, String)> {
-        let key = match self {
-            Self::Score(args) => args.google_key.as_ref(),
-            Self::Retry { google_key, .. } | Self::Resume { google_key, .. } => google_key.as_ref(),
-            Self::Ls { .. }
-            | Self::Status { .. }
-            | Self::Cancel { .. }
-            | Self::Export { .. }
-            | Self::Rm { .. } => None,
-        };
-        key.into_iter().map(|key| ("google.key_file", "--google-key", key.clone())).collect()
+        let key = self.google_key.iter();
+        key.map(|key| ("google.key_file", "--google-key", key.clone())).collect()
     }
 }

@@ -34,8 +34,8 @@ async fn with_sheet(rows: u64, options: &str) -> (FakeSheets, Sim, Desk, String)
 }
 
 /// Two categories a request: two units a row.
-fn args(address: &str) -> [&str; 9] {
-    ["sheet", "score", address, "--text-column", "text", "--rubric", "rubric.toml", "--batch-size", "2"]
+fn args(address: &str) -> [&str; 8] {
+    ["score", address, "--text-column", "text", "--rubric", "rubric.toml", "--batch-size", "2"]
 }
 
 /// Column of each head.
@@ -99,7 +99,7 @@ async fn kills_and_lost_acknowledgements_leave_every_cell_right() {
     assert_eq!(values[0].len(), 2 + CATEGORIES, "heads are written once");
 
     let status = status(&desk);
-    let [unknown, lost] = [&status["spent"]["unknown_calls"], &status["lost_calls"]].map(count);
+    let [unknown, lost] = [&status["spent"]["unknown_calls"], &status["details"]["lost_calls"]].map(count);
     let busiest = fake.busiest_minute(CallKind::Write);
     eprintln!(
         "{at_work} of {kills} kills at work, {at_writes} at a write; {} units, {} executed, {unknown} cut off, {lost} lost; \
@@ -111,7 +111,7 @@ async fn kills_and_lost_acknowledgements_leave_every_cell_right() {
     );
     assert_eq!((at_work, unknown), (kills, witness.under_way.len() as u64), "{status}");
     assert_eq!(unknown > 0, ran.stdout.contains("may have been billed"), "{ran:?}");
-    assert!(sim.count("executed") <= count(&status["units"]["asked"]) + unknown + lost, "{status}");
+    assert!(sim.count("executed") <= count(&status["details"]["asked"]) + unknown + lost, "{status}");
     assert_eq!(fake.beyond_quota(), 0);
     assert!(busiest <= 60, "{busiest} writes in a minute");
 }
@@ -143,8 +143,12 @@ async fn what_people_change_meanwhile_is_left_alone_and_found_again() {
     assert_eq!(values[111][column(&values, "cat1")], "mine");
     let status = status(&desk);
     assert_eq!(status["state"], "completed", "{status}");
-    assert_eq!(count(&status["units"]["written"]) + count(&status["units"]["edited"]), ROWS * 2, "{status}");
-    assert!(count(&status["units"]["edited"]) >= 3, "{status}");
+    assert_eq!(
+        count(&status["details"]["written"]) + count(&status["details"]["edited"]),
+        ROWS * 2,
+        "{status}"
+    );
+    assert!(count(&status["details"]["edited"]) >= 3, "{status}");
     assert_eq!((sim.count("executed"), fake.beyond_quota()), (ROWS * 2, 0));
 }
 

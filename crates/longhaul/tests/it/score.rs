@@ -1,4 +1,4 @@
-//! Sheets scored by the real binary over real sockets: `longhaul sheet` in one process, `longhaul sim serve` in another. Every
+//! Sheets scored by the real binary over real sockets: `longhaul score` in one process, `longhaul sim serve` in another. Every
 //! cell is compared with the simulator's own answer key.
 
 mod crash;
@@ -22,17 +22,8 @@ use crate::place::read;
 
 /// Of the simulator's answers.
 const SEED: u64 = 77;
-const SCORE: [&str; 9] = [
-    "sheet",
-    "score",
-    "table.csv",
-    "--text-column",
-    "text",
-    "--rubric",
-    "rubric.toml",
-    "--out",
-    "scored.csv",
-];
+const SCORE: [&str; 8] =
+    ["score", "table.csv", "--text-column", "text", "--rubric", "rubric.toml", "--out", "scored.csv"];
 
 /// A simulator with more options as JSON, and a place whose profile leads to it.
 fn start(options: &str) -> (Sim, Desk) {
@@ -192,10 +183,10 @@ impl Witness {
     }
 }
 
-/// What `sheet status` says of the newest sheet, whatever its exit code.
+/// What `runs show` says of the newest sheet.
 fn status(desk: &Desk) -> Value {
-    let ran = desk.run(&["sheet", "status", "-o", "json"]);
-    serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran:?}"))
+    let newest = desk.json(&["runs", "ls", "--pipeline", "sheets", "--limit", "1"]);
+    desk.json(&["runs", "show", newest["items"][0]["id"].as_str().expect("a sheet")])
 }
 
 fn count(value: &Value) -> u64 {

@@ -9,7 +9,7 @@ use longhaul_sheets::settings::{Category, Existing, Format, Mode, ModelName, Sou
 use longhaul_sheets::{Layout, SheetSettings, files};
 use serde::Deserialize;
 
-use crate::args::{CacheUse, SheetScoreArgs};
+use crate::args::{CacheUse, ScoreArgs};
 use crate::exit::{Code, Failure};
 use crate::outputs::Input;
 use crate::texts::TextArg;
@@ -41,7 +41,7 @@ struct RubricCategory {
 
 /// All settings of a sheet.
 pub(super) async fn of(
-    args: &SheetScoreArgs,
+    args: &ScoreArgs,
     models: &models::Setup,
     google: Option<&Google>,
 ) -> Result<SheetSettings> {
@@ -99,7 +99,7 @@ pub(super) async fn of(
 }
 
 /// The files that a sheet is made of.
-pub(super) fn inputs(args: &SheetScoreArgs) -> Vec<Input> {
+pub(super) fn inputs(args: &ScoreArgs) -> Vec<Input> {
     let table = (!SheetAddress::is_meant_by(&args.table)).then_some(Path::new(&args.table));
     let options = [args.rubric.as_deref(), args.schema.as_deref()];
     let text = args.instructions.as_ref().and_then(TextArg::file);
@@ -111,7 +111,7 @@ fn category(category: RubricCategory) -> Category {
     Category { name, definition, detail }
 }
 
-fn mode(args: &SheetScoreArgs) -> Result<Mode> {
+fn mode(args: &ScoreArgs) -> Result<Mode> {
     Ok(match &args.schema {
         Some(path) => Mode::Free { schema: texts::read_schema(path, SCHEMA_HINT)? },
         None if args.rationale => Mode::Rationale,
@@ -119,7 +119,7 @@ fn mode(args: &SheetScoreArgs) -> Result<Mode> {
     })
 }
 
-async fn source(args: &SheetScoreArgs, google: Option<&Google>) -> Result<Source> {
+async fn source(args: &ScoreArgs, google: Option<&Google>) -> Result<Source> {
     if SheetAddress::is_meant_by(&args.table) {
         let address: SheetAddress = args.table.parse()?;
         let Some(google) = google else {
@@ -143,7 +143,7 @@ async fn source(args: &SheetScoreArgs, google: Option<&Google>) -> Result<Source
     Ok(Source::File { path: absolute, format, sheet: args.sheet.clone(), sha256 })
 }
 
-fn target(args: &SheetScoreArgs, source: &Source) -> Result<Target> {
+fn target(args: &ScoreArgs, source: &Source) -> Result<Target> {
     if args.sample.is_some() {
         return Ok(Target::Kept);
     }

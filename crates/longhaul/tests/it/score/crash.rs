@@ -42,7 +42,7 @@ fn ten_kills_leave_every_cell_right_and_ask_for_nothing_durable_again() {
     all_right(&desk, "scored.csv", rows, CATEGORIES);
 
     let (status, stats) = (status(&desk), sim.stats());
-    let [asked, lost] = [&status["units"]["asked"], &status["lost_calls"]].map(count);
+    let [asked, lost] = [&status["details"]["asked"], &status["details"]["lost_calls"]].map(count);
     let [calls, unknown] = [&status["spent"]["calls"], &status["spent"]["unknown_calls"]].map(count);
     let bad = count(&stats["faults"]["malformed"]) + count(&stats["faults"]["schema_break"]);
     eprintln!("{units} units, {bad} bad answers, {unknown} calls cut off, {lost} answers lost, {stats}");
@@ -56,16 +56,16 @@ fn ten_kills_leave_every_cell_right_and_ask_for_nothing_durable_again() {
     );
 }
 
-/// As runs do: its last sign of life was a moment ago, and its process is known to be dead.
+/// As runs of prompts do: its last sign of life was a moment ago, and its process is known to be dead.
 #[test]
 fn a_sheet_whose_command_was_killed_waits_for_a_worker_at_once() {
     let (sim, desk) = start(r#","latency":{"base_ms":50}"#);
     write_table(&desk, ROWS, CATEGORIES);
     let mut run = desk.start(&SCORE);
-    let shown = |word: &str| desk.ok(&["sheet", "ls"]).stdout.contains(word);
+    let shown = |word: &str| desk.ok(&["runs", "ls"]).stdout.contains(word);
     until("the worker to be heard of", || sim.count("executed") > 0 && shown("running"));
     run.kill();
-    assert!(shown("waits for a worker") && !shown("running"), "{:?}", desk.ok(&["sheet", "ls"]));
-    assert!(desk.ok(&["sheet", "status"]).stdout.contains("waits for a worker"));
-    assert_eq!(desk.json(&["sheet", "ls"])["items"][0]["served"], false);
+    assert!(shown("waits for a worker") && !shown("running"), "{:?}", desk.ok(&["runs", "ls"]));
+    assert!(desk.ok(&["runs", "show", &desk.run_id()]).stdout.contains("waits for a worker"));
+    assert_eq!(desk.only_run()["served"], false);
 }

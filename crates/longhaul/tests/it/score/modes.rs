@@ -23,7 +23,7 @@ fn rationales_stand_beside_their_scores() {
     let (sim, desk) = start(r#","faults":{"rate_schema_break":0.3,"calm_after":2}"#);
     write_jsonl(&desk, 20);
     write_rubric(&desk, 3);
-    let args = ["sheet", "score", "table.jsonl", "--text-column", "text", "--rubric", "rubric.toml"];
+    let args = ["score", "table.jsonl", "--text-column", "text", "--rubric", "rubric.toml"];
     desk.ok(&[&args[..], &["--rationale", "--out", "scored.jsonl"]].concat());
     let sheet = stored(&desk);
     let names: Vec<&str> = sheet.plan.targets.iter().map(|target| target.name.as_str()).collect();
@@ -42,8 +42,7 @@ fn rationales_stand_beside_their_scores() {
 fn fields_of_a_schema_become_columns() {
     let (_sim, desk) = start(r#","faults":{"rate_schema_break":0.3,"calm_after":2}"#);
     write_table(&desk, 20, 1);
-    let args =
-        ["sheet", "score", "table.csv", "--text-column", "text", "--schema", "schema.json", "--out", "s.tsv"];
+    let args = ["score", "table.csv", "--text-column", "text", "--schema", "schema.json", "--out", "s.tsv"];
     desk.ok(&args);
     let (sheet, found) = (stored(&desk), read(&desk.place.path("s.tsv")));
     let mut reader = csv::ReaderBuilder::new().delimiter(b'\t').from_reader(found.as_bytes());
@@ -66,7 +65,7 @@ fn tables_come_and_go_in_every_format() {
     let (sim, desk) = start("");
     write_table(&desk, 20, 12);
     let score = |from: &str, to: &str| {
-        desk.ok(&["sheet", "score", from, "--text-column", "text", "--rubric", "rubric.toml", "--out", to])
+        desk.ok(&["score", from, "--text-column", "text", "--rubric", "rubric.toml", "--out", to])
     };
     score("table.csv", "scored.xlsx");
     assert_eq!(sim.count("executed"), 40);
@@ -97,7 +96,7 @@ fn tables_come_and_go_in_every_format() {
 fn a_table_in_place_is_written_at_once_and_only_its_blanks_are_paid_for() {
     let (sim, desk) = start("");
     write_table(&desk, 60, 12);
-    let args = [&SCORE[..7], &["--in-place"]].concat();
+    let args = [&SCORE[..6], &["--in-place"]].concat();
     desk.ok(&args);
     all_right(&desk, "table.csv", 60, 12);
     assert_eq!(sim.count("executed"), 120);
@@ -117,7 +116,7 @@ fn categories_may_stand_in_the_table_itself() {
         table += &format!("{row},x,text {row},,\n");
     }
     desk.place.write("sheet.csv", &table);
-    desk.ok(&["sheet", "score", "sheet.csv", "--layout", "sheet", "--out", "scored.csv"]);
+    desk.ok(&["score", "sheet.csv", "--layout", "sheet", "--out", "scored.csv"]);
     let sheet = stored(&desk);
     let found = read(&desk.place.path("scored.csv"));
     for (row, line) in found.lines().skip(4).enumerate() {

@@ -1,0 +1,178 @@
+//! What a pipeline is to the rest of the program: a name, handlers, and runs that a person can look at and steer.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use longhaul_llm::Llm;
+use longhaul_queue::store::Filter;
+use longhaul_queue::{JobContext, Json, Queue, State, Timestamp, Worker};
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::Result;
+use crate::run::Run;
+use crate::run::hold::{self, HeldRun, Hold};
+use crate::run::status::{Standing, Status};
+
+/// What Longhaul is used for: one value for each pipeline, held in one list by the binary.
+///
+/// What has a default here suits a pipeline whose units are the jobs of a run.
+#[async_trait]
+pub trait Pipeline: Send + Sync {
+    /// Its names.
+    fn about(&self) -> &'static About;
+
+    /// Registers its handlers.
+    fn register(&self, worker: &mut Worker);
+
+    /// The queue that its jobs are in.
+    fn queue(&self) -> &Queue;
+
+    /// The models that it asks, if it does.
+    fn llm(&self) -> Option<&Llm> {
+        None
+    }
+
+    /// Where a run stands.
+    async fn standing(&self, run: &Run) -> Result<Standing> {
+        Standing::of_jobs(self.queue(), &run.id).await
+    }
+
+    /// Ends a run early, and says how many units were cancelled at once. What was done is kept.
+    async fn cancel(&self, run: &Run) -> Result<u64> {
+        Ok(self.queue().cancel_process(run.id.process()).await?)
+    }
+
+    /// Lets the held jobs of a run go on, and says how many. Its queue is not paused any more.
+    async fn resume(&self, run: &Run) -> Result<u64> {
+        hold::open(self.queue(), &run.id, &Hold::RESUMED).await
+    }
+
+    /// Puts back what failed, and says how many units that are.
+    async fn retry(&self, run: &Run, which: Retry) -> Result<u64> {
+        let Retry::Failed = which else { return Err(which.unknown_to(self.about())) };
+        let states = vec![State::Failed];
+        let filter = Filter { states, process_id: Some(run.id.process()), ..Filter::default() };
+        Ok(self.queue().retry_where(filter, false).await?)
+    }
+
+    /// Deletes a run for good, and says how many jobs it had. Refused while it has not ended. Repeatable: what was cut off goes on.
+    async fn remove(&self, run: &Run) -> Result<u64> {
+        Ok(self.queue().consume_process(&run.id.process()).await?)
+    }
+
+    /// The settings of a run, as they are shown.
+    async fn settings(&self, run: &Run) -> Result<Value> {
+        Ok(run.settings.to()?)
+    }
+
+    /// The parts of a run that are shown with it, from one on, at most so many.
+    async fn parts(&self, _run: &Run, _first: u64, _limit: usize) -> Result<Vec<Part>> {
+        Ok(Vec::new())
+    }
+
+    /// Results of a run from a place on, at most so many. Those of units that have not ended are left out.
+    async fn results(&self, run: &Run, after: i64, limit: usize) -> Result<Results> {
+        let page = self.queue().results(&run.id.process(), after, limit).await?;
+        let items = page.items.iter().map(Json::of).collect::<longhaul_queue::Result<_>>()?;
+        Ok(Results { items, next: page.next })
+    }
+
+    /// What this process does, for `/metrics`.
+    fn metrics(&self) -> Vec<Metric> {
+        Vec::new()
+    }
+}
+
+/// The names of a pipeline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct About {
+    /// Its own: `prompts`.
+    pub name: &'static str,
+    /// Names of its runs begin so, and nobody else's do: `run-`.
+    pub prefix: &'static str,
+    /// Its kinds begin so, and nobody else's do: `llm.`.
+    pub kind_prefix: &'static str,
+    /// The kind of the job that holds the settings of a run and ends it.
+    pub manifest: &'static str,
+    /// What one of its units is called: `request`.
+    pub unit: &'static str,
+}
+
+/// What of a run is tried again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Retry {
+    /// All that failed.
+    #[default]
+    Failed,
+    /// What failed in one part of it, by its number from 0.
+    Part(u64),
+}
+
+impl Retry {
+    /// The refusal of a pipeline whose runs have no parts.
+    pub fn unknown_to(self, about: &About) -> crate::Error {
+        crate::Error::Invalid(format!("runs of {} have no parts: try again all that failed", about.name))
+    }
+}
+
+/// A figure of this process, for `/metrics`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Metric {
+    /// Its name, after the program's: `score_queue_units`. Figures of one name follow each other.
+    pub name: &'static str,
+    /// What it says.
+    pub help: &'static str,
+    /// Whether it only grows.
+    pub counts: bool,
+    /// What tells it from others of the same name.
+    pub label: Option<(&'static str, &'static str)>,
+    /// How much.
+    pub value: f64,
+}
+
+/// A part of a run that is shown with it: a provider batch, a chunk, a document.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Part {
+    /// Its name: `chunk-0001`.
+    pub name: String,
+    /// The state of its job.
+    pub state: State,
+    /// How many units it holds.
+    pub units: u64,
+    /// Where it stands, and why it is not further, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// What only this pipeline knows.
+    #[serde(flatten)]
+    pub details: Map<String, Value>,
+}
+
+/// Results of a run, one JSON object for each unit, in order.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Results {
+    /// These.
+    pub items: Vec<Json>,
+    /// Where the next ones begin, if there may be any.
+    pub next: Option<i64>,
+}
+
+/// Hears of runs. Jobs that it enqueues through the context are stored in one transaction with what it hears of.
+pub trait Listener: Send + Sync {
+    /// A run ends.
+    fn ended(&self, context: &JobContext, status: &Status, now: Timestamp);
+
+    /// A job of a run is held until a person acts.
+    fn held(&self, context: &JobContext, held: &HeldRun<'_>, now: Timestamp);
+}
+
+/// Hears nothing.
+impl Listener for () {
+    fn ended(&self, _: &JobContext, _: &Status, _: Timestamp) {}
+
+    fn held(&self, _: &JobContext, _: &HeldRun<'_>, _: Timestamp) {}
+}
+
+/// All pipelines of a program.
+pub type List = Vec<Arc<dyn Pipeline>>;
