@@ -1,4 +1,4 @@
-//! The worker inside of a command that answers its own work: `run`, `sheet score`. It serves that alone.
+//! The worker inside of a command that answers its own work: `run`, `score`. It serves that alone.
 
 use anyhow::{Context as _, Result};
 use longhaul_queue::{QueueShare, Shutdown, Worker, WorkerId, WorkerOptions, WorkerReport};

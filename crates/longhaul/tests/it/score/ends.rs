@@ -166,10 +166,10 @@ fn a_sheet_is_listed_paused_resumed_and_waited_for_as_any_run() {
         let runs = runs["items"].as_array().expect("a list").iter();
         runs.map(|run| run["id"].as_str().expect("an id").to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!(listed(&[]), [prompts.clone(), sheet.clone()], "newest first");
-    assert_eq!(listed(&["--limit", "1"]), [prompts.clone()]);
-    assert_eq!(listed(&["--pipeline", "sheets"]), [sheet.clone()]);
-    assert_eq!(listed(&["--pipeline", "prompts"]), [prompts]);
+    assert_eq!(listed(&[]), [&*prompts, &*sheet], "newest first");
+    assert_eq!(listed(&["--limit", "1"]), [&*prompts]);
+    assert_eq!(listed(&["--pipeline", "sheets"]), [&*sheet]);
+    assert_eq!(listed(&["--pipeline", "prompts"]), [&*prompts]);
     desk.run(&["runs", "ls", "--pipeline", "nope"]).fails(2, &["--pipeline", "prompts, sheets"]);
 
     let short = sheet.strip_prefix("sheet-").expect("the prefix");

@@ -113,10 +113,9 @@ fn wrong_input_is_refused_with_a_way_out() {
         let args: Vec<&str> = ["score"].into_iter().chain(args.split(' ')).collect();
         desk.run(&args).fails(code, words);
     }
-    for args in
-        [&["show", "sheet-none"][..], &["retry", "none"], &["cancel", "none", "--yes"], &["results", "none"]]
-    {
-        desk.run(&[&["runs"], args].concat()).fails(4, &["there is no run", args[1], "longhaul runs ls"]);
+    for args in ["show sheet-none", "retry none", "cancel none --yes", "results none"] {
+        let args: Vec<&str> = ["runs"].into_iter().chain(args.split(' ')).collect();
+        desk.run(&args).fails(4, &["there is no run", args[2], "longhaul runs ls"]);
     }
     assert_eq!(sim.count("calls"), 0);
     assert!(!desk.place.path("o.csv").exists());
