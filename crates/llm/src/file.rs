@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use longhaul_presence::{Presence, Remains, private};
+use longhaul_sqlite::private;
+use longhaul_sqlite::process_lock::{self, DeadProcess, ProcessLock};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 use tokio::sync::watch;
@@ -63,7 +64,7 @@ struct Inner {
     // After the writer: until then calls of this process may still be written.
     /// Which process this is, to others. None in memory, and where locks are not to be had: its calls are then taken for dead when
     /// they are very old.
-    presence: Option<Presence>,
+    process_lock: Option<ProcessLock>,
 }
 
 impl LlmFile {
@@ -72,9 +73,9 @@ impl LlmFile {
         let place = |error: FileError| error.at(Some(path));
         create_folder(path).map_err(place)?;
         let connection = open_writer(path).map_err(place)?;
-        // Who holds no lock is dead, with a file or without one.
-        longhaul_presence::remains(path).into_iter().for_each(Remains::remove);
-        Self::start(connection, Some(path.to_owned()), Presence::claim(path)).map_err(place)
+        // A process without a lock is dead, with a file or without one.
+        process_lock::dead_processes(path).into_iter().for_each(DeadProcess::remove);
+        Self::start(connection, Some(path.to_owned()), ProcessLock::claim(path)).map_err(place)
     }
 
     /// A file that is gone with the last clone; for tests and for runs that keep nothing.
@@ -85,7 +86,11 @@ impl LlmFile {
         Self::start(connection, None, None)
     }
 
-    fn start(connection: Connection, path: Option<PathBuf>, presence: Option<Presence>) -> FileResult<Self> {
+    fn start(
+        connection: Connection,
+        path: Option<PathBuf>,
+        process_lock: Option<ProcessLock>,
+    ) -> FileResult<Self> {
         let events = Arc::new(Events::default());
         let writer = Writer::spawn(connection, Arc::clone(&events))?;
         Ok(Self {
@@ -95,7 +100,7 @@ impl LlmFile {
                 events,
                 outage: Outage::default(),
                 writer,
-                presence,
+                process_lock,
             }),
         })
     }
@@ -107,12 +112,12 @@ impl LlmFile {
 
     /// The name of this process to others that share the file.
     pub(crate) fn owner(&self) -> &str {
-        self.inner.presence.as_ref().map_or("", Presence::name)
+        self.inner.process_lock.as_ref().map_or("", ProcessLock::name)
     }
 
     /// Whether another process that shared the file is gone; its file is looked at, so not from async code.
     pub(crate) fn is_dead(path: &Path, owner: &str) -> bool {
-        longhaul_presence::is_gone(path, owner)
+        process_lock::is_gone(path, owner)
     }
 
     /// Runs `work` in a transaction, shared with what else is queued, and answers after its commit. It may run twice.

@@ -111,14 +111,22 @@ fn crates_depend_in_one_direction() {
         names.filter(|name| name.starts_with("longhaul")).map(str::to_owned).collect()
     };
     assert_eq!(siblings("queue"), [""; 0]);
-    assert_eq!(siblings("presence"), [""; 0]);
-    assert_eq!(siblings("llm"), ["longhaul-presence"]);
-    assert_eq!(siblings("stores"), ["longhaul-presence", "longhaul-queue"]);
+    assert_eq!(siblings("sqlite"), [""; 0]);
+    assert_eq!(siblings("llm"), ["longhaul-sqlite"]);
+    assert_eq!(siblings("stores"), ["longhaul-queue", "longhaul-sqlite"]);
+    assert_eq!(siblings("sim"), ["longhaul-llm"]);
     assert_eq!(siblings("pipelines"), ["longhaul-llm", "longhaul-queue", "longhaul-stores"]);
     assert_eq!(siblings("server"), ["longhaul-llm", "longhaul-pipelines", "longhaul-queue"]);
     assert_eq!(
         siblings("longhaul"),
-        ["longhaul-llm", "longhaul-pipelines", "longhaul-queue", "longhaul-server", "longhaul-stores"]
+        [
+            "longhaul-llm",
+            "longhaul-pipelines",
+            "longhaul-queue",
+            "longhaul-server",
+            "longhaul-sim",
+            "longhaul-stores"
+        ]
     );
 }
 

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use longhaul_presence::private;
 use longhaul_queue::limits::Limits;
 use longhaul_queue::store::Enqueued;
 use longhaul_queue::{Clock, Error, Lease, NewJob, Queue, Result, SystemClock, Timestamp};
+use longhaul_sqlite::private;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 

@@ -1,0 +1,4 @@
+//! How Longhaul writes a SQLite file.
+
+pub mod private;
+pub mod process_lock;
