@@ -57,8 +57,6 @@ const BANNED: [(&str, &str, &[&str]); 10] = [
         "std::thread",
         "::sleep",
         &[
-            "llm/src/file.rs",
-            "llm/src/file/writer.rs",
             "longhaul/src/commands/verify/lease.rs",
             "longhaul/src/commands/verify/step.rs",
             "longhaul/tests/it/workers.rs",
