@@ -114,7 +114,10 @@ fn crates_depend_in_one_direction() {
     assert_eq!(siblings("llm"), ["longhaul-sqlite"]);
     assert_eq!(siblings("stores"), ["longhaul-queue", "longhaul-sqlite"]);
     assert_eq!(siblings("sim"), ["longhaul-llm"]);
-    assert_eq!(siblings("pipelines"), ["longhaul-llm", "longhaul-queue", "longhaul-stores"]);
+    assert_eq!(
+        siblings("pipelines"),
+        ["longhaul-llm", "longhaul-queue", "longhaul-sqlite", "longhaul-stores"]
+    );
     assert_eq!(siblings("server"), ["longhaul-llm", "longhaul-pipelines", "longhaul-queue"]);
     assert_eq!(
         siblings("longhaul"),
