@@ -137,9 +137,8 @@ pub(crate) fn folder(settings: &Settings) -> Result<Option<PathBuf>> {
 }
 
 fn options(settings: &Settings) -> Result<SqliteOptions> {
-    let durability: Durability = settings.read("store.durability", |text| {
-        text.parse().map_err(|error: longhaul_queue::Error| error.to_string())
-    })?;
+    let level = |text: &str| text.parse::<Durability>().map_err(|error| error.to_string());
+    let durability = settings.read("store.durability", level)?;
     Ok(SqliteOptions { durability, limits: limits(settings)?, ..SqliteOptions::default() })
 }
 

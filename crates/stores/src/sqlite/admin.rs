@@ -147,7 +147,7 @@ fn revive_children(tx: &mut Tx<'_>, parent: &JobRow, now: Timestamp) -> DbResult
                     }
                     // A key taken in the meantime leaves the child as it is.
                     Err(DbError::Queue(_)) => {}
-                    Err(error @ (DbError::Sql(_) | DbError::Caller(_))) => return Err(error),
+                    Err(error @ (DbError::File(_) | DbError::Caller(_))) => return Err(error),
                 }
             }
         }
