@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use longhaul_pipelines::bulk::Bulk;
-use longhaul_queue::Queue;
+use longhaul_queue::Engine;
 use longhaul_server::metrics::{MeteredStore, Meters};
 use longhaul_server::{Ctx, Endpoints, Parts, ServerOptions, Shelf, Tokens};
 use longhaul_stores::StoreUrl;
@@ -18,15 +18,15 @@ use crate::{models, parse, sheets, store};
 /// What a server's handlers share, and what batches need of a worker.
 pub(crate) async fn context(
     app: &App,
-    (queue, data): (&Queue, Option<Db>),
+    (engine, data): (&Engine, Option<Db>),
     options: ServerOptions,
 ) -> Result<Ctx> {
     let models = models::Setup::new(app, None)?;
     let meters = Arc::new(Meters::default());
-    let store = MeteredStore::new(Arc::clone(queue.store()), Arc::clone(&meters));
-    let bulk = Bulk::new(Queue::new(Arc::new(store)).with_limits(queue.limits()), models.llm(app)?);
+    let store = MeteredStore::new(Arc::clone(engine.store()), Arc::clone(&meters));
+    let bulk = Bulk::new(Engine::new(Arc::new(store)).with_limits(engine.limits()), models.llm(app)?);
     let scoring = match data {
-        Some(data) => Some(sheets::open(app, bulk.queue(), Some(data), bulk.llm().clone()).await?),
+        Some(data) => Some(sheets::open(app, bulk.engine(), Some(data), bulk.llm().clone()).await?),
         None => None,
     };
     let mut catalog = models.catalog();

@@ -8,14 +8,14 @@ use longhaul_llm::Llm;
 use longhaul_pipelines::scoring::google::{Google, GoogleOptions, ServiceKey};
 use longhaul_pipelines::scoring::tables::Tables;
 use longhaul_pipelines::scoring::{Places, Scoring};
-use longhaul_queue::Queue;
+use longhaul_queue::{Engine, Queue};
 use longhaul_stores::sqlite::Db;
 
 use crate::app::App;
 use crate::exit::{Code, Failure};
 
 /// The slice on an open store.
-pub(crate) async fn open(app: &App, queue: &Queue, data: Option<Db>, llm: Llm) -> Result<Scoring> {
+pub(crate) async fn open(app: &App, engine: &Engine, data: Option<Db>, llm: Llm) -> Result<Scoring> {
     let Some(data) = data else {
         return Err(Failure::new(
             Code::Usage,
@@ -24,11 +24,11 @@ pub(crate) async fn open(app: &App, queue: &Queue, data: Option<Db>, llm: Llm) -
         .hint("name one with --store sqlite://PATH")
         .into());
     };
-    let places: Arc<dyn Places> = match google(app, queue, &data).await? {
+    let places: Arc<dyn Places> = match google(app, engine, &data).await? {
         Some(google) => Arc::new(google),
         None => Arc::new(()),
     };
-    Ok(Scoring::open(queue.clone(), llm, data, places).await?)
+    Ok(Scoring::open(engine.clone(), llm, data, places).await?)
 }
 
 /// The account for Google Sheets; `None` where no key is set.

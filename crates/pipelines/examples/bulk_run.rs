@@ -13,7 +13,7 @@ use longhaul_pipelines::bulk::request::RequestResult;
 use longhaul_pipelines::bulk::{Bulk, Mode, NewRequest, Progress, Run, RunId, RunSettings, Source};
 use longhaul_pipelines::bulk::{Submission, manage};
 use longhaul_queue::memory::MemoryStore;
-use longhaul_queue::{Queue, QueueShare, Shutdown, Worker, WorkerOptions};
+use longhaul_queue::{Engine, QueueShare, Shutdown, Worker, WorkerOptions};
 use longhaul_sim::{SimCore, SimOptions, SimProvider};
 
 const PROMPTS: [&str; 3] = ["Name a river.", "Name a mountain.", "Name a lake."];
@@ -21,12 +21,12 @@ const PROMPTS: [&str; 3] = ["Name a river.", "Name a mountain.", "Name a lake."]
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let simulator = SimCore::new(SimOptions::default())?;
-    let queue = Queue::new(Arc::new(MemoryStore::new()));
-    let bulk = Bulk::new(queue.clone(), models(Arc::new(SimProvider::new(simulator.clone())))?);
+    let engine = Engine::new(Arc::new(MemoryStore::new()));
+    let bulk = Bulk::new(engine, models(Arc::new(SimProvider::new(simulator.clone())))?);
 
     let id = submit(&bulk).await?;
     work(&bulk, &id).await?;
-    for (prompt, result) in PROMPTS.iter().zip(queue.results(&id.process(), 0, 500).await?.items) {
+    for (prompt, result) in PROMPTS.iter().zip(bulk.queue().results(&id.process(), 0, 500).await?.items) {
         let answer: RequestResult = result.result.ok_or("a prompt without an answer")?.to()?;
         println!("{prompt}  {}", answer.answer.text);
     }
@@ -36,11 +36,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     work(&bulk, &id).await?;
     assert_eq!(simulator.stats().executed, PROMPTS.len() as u64);
 
-    let run = Run::get(&queue, &id).await?;
+    let run = Run::get(bulk.queue(), &id).await?;
     let progress = Progress::of(&bulk, &id, &run.settings).await?;
     println!("{} answered for {} (simulated)", progress.completed, progress.spent.cost);
     manage::consume(&bulk, &id).await?;
-    assert!(Run::find(&queue, &id).await?.is_none());
+    assert!(Run::find(bulk.queue(), &id).await?.is_none());
     Ok(())
 }
 
@@ -79,7 +79,7 @@ async fn submit(bulk: &Bulk) -> Result<RunId, Box<dyn Error>> {
 async fn work(bulk: &Bulk, id: &RunId) -> longhaul_queue::Result<()> {
     let queues = vec![QueueShare::from(id.as_str())];
     let options = WorkerOptions { queues, concurrency: 16, until_empty: true, ..WorkerOptions::default() };
-    let mut worker = Worker::new(bulk.queue().clone(), options);
+    let mut worker = Worker::new(bulk.engine().clone(), options);
     bulk.register(&mut worker);
     worker.run(Shutdown::new()).await.map(drop)
 }

@@ -11,7 +11,7 @@ use longhaul_llm::Llm;
 use longhaul_pipelines::bulk::Bulk;
 use longhaul_pipelines::bulk::plan::Strategy;
 use longhaul_pipelines::scoring::Scoring;
-use longhaul_queue::Queue;
+use longhaul_queue::{Engine, Queue};
 use tokio::sync::{Semaphore, watch};
 
 use crate::api::{Actions, Fleet, Streams};
@@ -191,6 +191,11 @@ impl Ctx {
     /// The queue.
     pub fn queue(&self) -> &Queue {
         self.bulk.queue()
+    }
+
+    /// What jobs run on.
+    pub fn engine(&self) -> &Engine {
+        self.bulk.engine()
     }
 
     /// The models.

@@ -44,12 +44,12 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
     let pick = Pick { prompts: summary.prompts, limit: args.prompts.limit, sample: args.sample };
     let prompts = prompts.picking(pick);
     let models = models::Setup::new(app, args.prompts.base_url.as_deref())?;
-    let bulk = Bulk::new(app.queue_or_new().await?, models.llm(app)?).with_trace(app.trace.traceparent());
-    let sharing = models::open_books(app, bulk.queue(), bulk.llm()).await?;
+    let bulk = Bulk::new(app.engine_or_new().await?, models.llm(app)?).with_trace(app.trace.traceparent());
+    let sharing = models::open_books(app, bulk.engine(), bulk.llm()).await?;
     let wanted = settings::of(app, args, &models, &bulk, (&prompts, &summary, pick)).await?;
     let id = RunId::of(&wanted);
     if !args.force {
-        outputs::refuse_foreign(bulk.queue(), id.as_str(), &places).await?;
+        outputs::refuse_foreign(bulk.engine(), id.as_str(), &places).await?;
     }
     let simulated = bulk.llm().is_simulated(&wanted.profile, &wanted.model);
     if args.dry_run {
@@ -140,7 +140,7 @@ fn work(app: &App, args: &RunArgs, bulk: &Bulk, id: &RunId) -> Result<Working> {
         Some(slots) => slots,
         None => app.settings.read("llm.concurrency", concurrency)?,
     };
-    let mut worker = Worker::new(bulk.queue().clone(), working::options(app, id.as_str(), slots as usize)?);
+    let mut worker = Worker::new(bulk.engine().clone(), working::options(app, id.as_str(), slots as usize)?);
     bulk.register(&mut worker);
     Ok(Working::start(worker))
 }

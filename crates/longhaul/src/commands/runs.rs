@@ -24,7 +24,7 @@ use crate::prompts::Form;
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, command: &RunsCommand) -> Result<Code> {
-    let bulk = Bulk::new(app.queue().await?, models::Setup::new(app, None)?.llm(app)?);
+    let bulk = Bulk::new(app.engine().await?, models::Setup::new(app, None)?.llm(app)?);
     // What a killed process left under way may have been billed, and is part of what a run cost.
     bulk.llm().ledger().abandon_dead(app.now().as_millis()).await?;
     match command {

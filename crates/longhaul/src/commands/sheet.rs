@@ -30,8 +30,8 @@ pub(crate) async fn run(app: &App, command: &SheetCommand) -> Result<Code> {
     if let SheetCommand::Score(args) = command {
         return score::run(app, args).await;
     }
-    let (queue, data) = app.queue_with_data(Missing::Refuse).await?;
-    let scoring = sheets::open(app, &queue, data, models::Setup::new(app, None)?.llm(app)?).await?;
+    let (engine, data) = app.engine_with_data(Missing::Refuse).await?;
+    let scoring = sheets::open(app, &engine, data, models::Setup::new(app, None)?.llm(app)?).await?;
     match command {
         SheetCommand::Score(_) => Ok(Code::Ok),
         SheetCommand::Ls { limit } => ls(app, &scoring, *limit).await,

@@ -24,7 +24,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use longhaul_llm::{Llm, Route, schema};
-use longhaul_queue::{JobContext, KindOptions, Outcome, Queue, Timestamp, TraceContext, Worker};
+use longhaul_queue::{Engine, JobContext, KindOptions, Outcome, Queue, Timestamp, TraceContext, Worker};
 
 pub mod batch;
 pub mod draft;
@@ -87,7 +87,7 @@ type Ended = dyn Fn(&JobContext, &Progress, Timestamp) + Send + Sync;
 type HeldHook = dyn Fn(&JobContext, &HeldRun<'_>, Timestamp) + Send + Sync;
 
 struct Inner {
-    queue: Queue,
+    engine: Engine,
     llm: Llm,
     /// Runs by name, read once: their settings never change.
     runs: Mutex<HashMap<String, Arc<LiveRun>>>,
@@ -117,9 +117,9 @@ impl LiveRun {
 const LIVE_RUNS_MAX: usize = 1_000;
 
 impl Bulk {
-    /// The slice on a queue and the models.
-    pub fn new(queue: Queue, llm: Llm) -> Self {
-        let inner = Arc::new(Inner { queue, llm, runs: Mutex::default() });
+    /// The slice on an engine and the models.
+    pub fn new(engine: Engine, llm: Llm) -> Self {
+        let inner = Arc::new(Inner { engine, llm, runs: Mutex::default() });
         Self { inner, trace: None, ended: None, held: None }
     }
 
@@ -151,7 +151,12 @@ impl Bulk {
 
     /// The queue.
     pub fn queue(&self) -> &Queue {
-        &self.inner.queue
+        self.inner.engine.queue()
+    }
+
+    /// What its jobs run on.
+    pub fn engine(&self) -> &Engine {
+        &self.inner.engine
     }
 
     /// The models.

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use longhaul_llm::Llm;
-use longhaul_queue::{Queue, Worker};
+use longhaul_queue::{Engine, Queue, Worker};
 use longhaul_stores::sqlite::Db;
 
 pub mod chunk;
@@ -127,7 +127,7 @@ pub struct Scoring {
 }
 
 struct Inner {
-    queue: Queue,
+    queue: Engine,
     llm: Llm,
     tables: Tables,
     places: Arc<dyn Places>,
@@ -137,8 +137,8 @@ struct Inner {
 }
 
 impl Scoring {
-    /// The slice on a queue, the models and the data store.
-    pub async fn open(queue: Queue, llm: Llm, data: Db, places: Arc<dyn Places>) -> Result<Self> {
+    /// The slice on an engine, the models and the data store.
+    pub async fn open(queue: Engine, llm: Llm, data: Db, places: Arc<dyn Places>) -> Result<Self> {
         let tables = Tables::open(data).await?;
         let (gauges, live) = (Arc::default(), Mutex::default());
         Ok(Self { inner: Arc::new(Inner { queue, llm, tables, places, gauges, live }) })
@@ -146,6 +146,11 @@ impl Scoring {
 
     /// The queue.
     pub fn queue(&self) -> &Queue {
+        self.inner.queue.queue()
+    }
+
+    /// What its jobs run on.
+    pub fn engine(&self) -> &Engine {
         &self.inner.queue
     }
 

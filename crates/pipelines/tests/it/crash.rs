@@ -7,7 +7,7 @@ use std::time::Duration;
 use longhaul_llm::Totals;
 use longhaul_pipelines::bulk::Mode;
 use longhaul_queue::testing::{Fault, FaultyStore};
-use longhaul_queue::{Store, WorkerOptions};
+use longhaul_queue::{EngineStore, WorkerOptions};
 use longhaul_sim::SimOptions;
 
 use crate::double::{Halt, Point, Side};
@@ -95,7 +95,7 @@ async fn a_store_may_fail_at_any_call() {
         for fault in [Fault::Before, Fault::After] {
             let stage = Stage::new(SimOptions::default());
             let faulty = Arc::new(FaultyStore::new(Arc::clone(&stage.store)));
-            let stage = stage.seen_through(Arc::clone(&faulty) as Arc<dyn Store>);
+            let stage = stage.seen_through(Arc::clone(&faulty) as Arc<dyn EngineStore>);
             let (settings, requests) = (settings(Mode::Batch, "faulty"), prompts(4));
             let run = stage.submit(&settings, &requests).await;
             let before = faulty.calls();

@@ -18,7 +18,7 @@ use longhaul_pipelines::scoring::tables::StoredSheet;
 use longhaul_pipelines::scoring::{
     ChunkScheduler, Layout, Places, Result, Scoring, SheetId, SheetSettings, Status, estimate, manage, prompt,
 };
-use longhaul_queue::{Clock as _, Queue, QueueShare, Store, Worker};
+use longhaul_queue::{Clock as _, Engine, EngineStore, QueueShare, Store, Worker};
 use longhaul_sim::{Faults, SimCore, SimOptions, answer_key};
 use longhaul_stores::sqlite::{Db, Durability, SqliteOptions, SqliteStore};
 use serde_json::{Value, json};
@@ -176,7 +176,7 @@ impl Desk {
         let scoring = process(&self.store, &self.file, &self.double, &self.grid, self.clock).await;
         let queues = vec![QueueShare { name: id.to_string(), weight: Some(1) }];
         let mut worker = Worker::new(
-            scoring.queue().clone(),
+            scoring.engine().clone(),
             longhaul_queue::WorkerOptions { queues, poll: Duration::from_millis(50), ..options() },
         );
         scoring.register(&mut worker);
@@ -270,9 +270,9 @@ async fn process(
     grid: &Arc<Grid>,
     clock: PausedClock,
 ) -> Scoring {
-    let queue = Queue::new(Arc::clone(store) as Arc<dyn Store>).with_clock(Arc::new(clock));
+    let engine = Engine::new(Arc::clone(store) as Arc<dyn EngineStore>).with_clock(Arc::new(clock));
     let places = Arc::new(Here(Arc::clone(grid)));
-    Scoring::open(queue, llm(file, double, clock), store.db().clone(), places).await.unwrap()
+    Scoring::open(engine, llm(file, double, clock), store.db().clone(), places).await.unwrap()
 }
 
 pub(crate) fn texts(count: usize) -> Vec<String> {

@@ -48,7 +48,7 @@ impl Slice for Summaries {
 
 fn worker(bulk: &Bulk, slices: &Slices, run: &RunId, options: WorkerOptions) -> Started {
     let options = WorkerOptions { queues: vec![QueueShare::from(run.as_str())], ..options };
-    let mut worker = Worker::new(bulk.queue().clone(), options);
+    let mut worker = Worker::new(bulk.engine().clone(), options);
     bulk.register(&mut worker);
     slices.register(bulk, &mut worker);
     Started::new(worker)
@@ -167,7 +167,7 @@ async fn one_worker_serves_runs_that_come_and_go_and_shares_itself_between_them(
     let latency = Latency { base_ms: 100, ..Latency::default() };
     let stage = Stage::new(SimOptions { latency, ..SimOptions::default() });
     let options = WorkerOptions { concurrency: 4, queues: vec![QueueShare::from("default")], ..options() };
-    let mut worker = Worker::new(stage.bulk.queue().clone(), options);
+    let mut worker = Worker::new(stage.bulk.engine().clone(), options);
     stage.bulk.register(&mut worker);
     let always = vec![QueueShare::from("default")];
     let served = Served { always: always.clone(), prefixes: vec![RUN_PREFIX] };

@@ -24,8 +24,8 @@ use longhaul_queue::job::JobResult;
 use longhaul_queue::memory::MemoryStore;
 use longhaul_queue::store::{Filter, ListRequest, ProcessInfo};
 use longhaul_queue::{
-    Clock, JobDetail, Queue, QueueShare, Result, Shutdown, State, Store, Timestamp, Worker, WorkerOptions,
-    WorkerReport,
+    Clock, Engine, EngineStore, JobDetail, QueueShare, Result, Shutdown, State, Timestamp, Worker,
+    WorkerOptions, WorkerReport,
 };
 use longhaul_sim::{Door, SimCore, SimOptions, Stats, answer_key};
 use serde_json::json;
@@ -77,9 +77,9 @@ impl WallClock for PausedClock {
 /// One store, one provider, one file of spending: what outlives a process.
 pub(crate) struct Stage {
     /// As the test sees it.
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn EngineStore>,
     /// As the processes see it.
-    seen: Arc<dyn Store>,
+    seen: Arc<dyn EngineStore>,
     pub(crate) core: Arc<SimCore>,
     pub(crate) double: Double,
     pub(crate) bulk: Bulk,
@@ -92,11 +92,11 @@ impl Stage {
         Self::with_store(Arc::new(MemoryStore::new()), options)
     }
 
-    pub(crate) fn with_store(store: Arc<dyn Store>, options: SimOptions) -> Self {
+    pub(crate) fn with_store(store: Arc<dyn EngineStore>, options: SimOptions) -> Self {
         Self::with_file(store, LlmFile::in_memory().unwrap(), options)
     }
 
-    pub(crate) fn with_file(store: Arc<dyn Store>, file: LlmFile, options: SimOptions) -> Self {
+    pub(crate) fn with_file(store: Arc<dyn EngineStore>, file: LlmFile, options: SimOptions) -> Self {
         let clock = PausedClock::start();
         let core = SimCore::with_clock(SimOptions { seed: SEED, ..options }, Arc::new(clock)).unwrap();
         let double = Double::new(Arc::clone(&core));
@@ -105,7 +105,7 @@ impl Stage {
     }
 
     /// The processes see the store through this.
-    pub(crate) fn seen_through(mut self, seen: Arc<dyn Store>) -> Self {
+    pub(crate) fn seen_through(mut self, seen: Arc<dyn EngineStore>) -> Self {
         self.seen = seen;
         self.bulk = self.other_process();
         self
@@ -285,8 +285,8 @@ pub(crate) fn assert_right(answer: &RequestResult, settings: &RunSettings, reque
     }
 }
 
-fn process(store: &Arc<dyn Store>, file: &LlmFile, double: &Double, clock: PausedClock) -> Bulk {
-    Bulk::new(Queue::new(Arc::clone(store)).with_clock(Arc::new(clock)), llm(file, double, clock))
+fn process(store: &Arc<dyn EngineStore>, file: &LlmFile, double: &Double, clock: PausedClock) -> Bulk {
+    Bulk::new(Engine::new(Arc::clone(store)).with_clock(Arc::new(clock)), llm(file, double, clock))
 }
 
 /// The models of a process.
@@ -317,7 +317,7 @@ pub(crate) fn options() -> WorkerOptions {
 pub(crate) fn work(bulk: &Bulk, runs: &[&RunId], options: WorkerOptions) -> Started {
     let queues = runs.iter().map(|run| QueueShare { name: run.to_string(), weight: Some(1) }).collect();
     let options = WorkerOptions { queues, ..options };
-    let mut worker = Worker::new(bulk.queue().clone(), options);
+    let mut worker = Worker::new(bulk.engine().clone(), options);
     bulk.register(&mut worker);
     Started::new(worker)
 }

@@ -15,6 +15,7 @@ use tracing::{debug, warn};
 
 use crate::backoff::Backoff;
 use crate::client::Queue;
+use crate::engine::Engine;
 use crate::error::Result;
 use crate::limits::SWEEP_MAX;
 use crate::shutdown::Shutdown;
@@ -98,23 +99,23 @@ pub struct Maintenance {
 
 impl Maintenance {
     /// Starts the duties, under a name of their own, on the runtime of the store or else on the current one.
-    pub fn spawn(queue: &Queue, options: MaintenanceOptions) -> Self {
-        Self::spawn_as(format!("m-{:016x}", fastrand::u64(..)), queue, options)
+    pub fn spawn(engine: &Engine, options: MaintenanceOptions) -> Self {
+        Self::spawn_as(format!("m-{:016x}", fastrand::u64(..)), engine, options)
     }
 
     /// Starts the duties, on the runtime of the store or else on the current one. `holder` is this process's name where it leads.
-    pub fn spawn_as(holder: String, queue: &Queue, options: MaintenanceOptions) -> Self {
+    pub fn spawn_as(holder: String, engine: &Engine, options: MaintenanceOptions) -> Self {
         let duties: [Arc<dyn Duty>; 4] = [
-            Arc::new(Promoter::new(queue.clone(), options.promoter)),
-            Arc::new(Rescuer::new(queue.clone(), options.rescuer)),
-            Arc::new(Pruner::new(queue.clone(), options.pruner)),
-            Arc::new(Cron::new(queue.clone(), options.cron)),
+            Arc::new(Promoter::new(engine.clone(), options.promoter)),
+            Arc::new(Rescuer::new(engine.clone(), options.rescuer)),
+            Arc::new(Pruner::new(engine.clone(), options.pruner)),
+            Arc::new(Cron::new(engine.clone(), options.cron)),
         ];
         let shutdown = Shutdown::new();
         let mut tasks = JoinSet::new();
-        let leadership = Leadership::new(queue.clone(), holder);
+        let leadership = Leadership::new(engine.clone(), holder);
         // Where the store hears of changes: a change then wakes no other thread for them.
-        let runtime = queue.store().runtime().unwrap_or_else(Handle::current);
+        let runtime = engine.store().runtime().unwrap_or_else(Handle::current);
         for duty in duties {
             let (leads, shutdown) = (leadership.watch(), shutdown.clone());
             tasks.spawn_on(async move { run(duty.as_ref(), leads, shutdown).await }, &runtime);

@@ -16,7 +16,7 @@ use longhaul_pipelines::bulk::run::RUN_PREFIX;
 use longhaul_pipelines::scoring::Scoring;
 use longhaul_pipelines::scoring::sheet::SHEET_PREFIX;
 use longhaul_pipelines::serve::{self, Served};
-use longhaul_queue::{Clock, Queue, QueueShare, Shutdown, SystemClock, Worker, WorkerOptions};
+use longhaul_queue::{Clock, Engine, QueueShare, Shutdown, SystemClock, Worker, WorkerOptions};
 use longhaul_server::catalog::CatalogProfile;
 use longhaul_server::metrics::{MeteredStore, Meters};
 use longhaul_server::{
@@ -87,9 +87,9 @@ impl Stage {
         let meters = Arc::new(Meters::default());
         let data = store.db().clone();
         let store = MeteredStore::new(Arc::new(store), Arc::clone(&meters));
-        let queue = Queue::new(Arc::new(store)).with_clock(clock);
-        let bulk = Bulk::new(queue, llm(&core, folder.path(), &others));
-        let scoring = Scoring::open(bulk.queue().clone(), bulk.llm().clone(), data, Arc::new(()));
+        let engine = Engine::new(Arc::new(store)).with_clock(clock);
+        let bulk = Bulk::new(engine, llm(&core, folder.path(), &others));
+        let scoring = Scoring::open(bulk.engine().clone(), bulk.llm().clone(), data, Arc::new(()));
         let scoring = Some(scoring.await.expect("tables")).filter(|_| sheets);
         let sim = Profile::new("sim", ProviderKind::Sim);
         let profiles = [&sim].into_iter().chain(&others).map(|profile| CatalogProfile {
@@ -200,7 +200,7 @@ impl Stage {
         let queues: Vec<QueueShare> =
             ["default", batches::QUEUE, webhooks::QUEUE].map(QueueShare::from).into();
         let options = WorkerOptions { queues: queues.clone(), concurrency: 64, ..WorkerOptions::default() };
-        let mut worker = Worker::new(self.ctx.queue().clone(), options);
+        let mut worker = Worker::new(self.ctx.engine().clone(), options);
         self.ctx.bulk.register(&mut worker);
         batches::register(&self.ctx, &mut worker);
         webhooks::register(&self.ctx, &mut worker);

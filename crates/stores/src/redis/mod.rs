@@ -85,7 +85,7 @@ use longhaul_queue::store::{
     ListRequest, Page, Piece, ProcessInfo, QueueChange, QueueInfo, Record, Renewal, RetryRequest, Save,
     Schedule, SettleItem, Settled, Swept, UnparkRequest, Unparked, WorkerInfo,
 };
-use longhaul_queue::{Clock, Json, Result, State, Store, Timestamp};
+use longhaul_queue::{Clock, EngineStore, Json, Result, State, Store, Timestamp};
 use tokio::runtime::Handle;
 
 pub use address::RedisUrl;
@@ -144,10 +144,6 @@ impl Store for RedisStore {
         self.watcher.receiver()
     }
 
-    fn runtime(&self) -> Option<Handle> {
-        self.io.handle().ok()
-    }
-
     async fn insert(&self, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {
         let part = Part { jobs, now };
         if gather::is_small(&part.jobs) {
@@ -168,37 +164,12 @@ impl Store for RedisStore {
         read::counts(self).await
     }
 
-    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
-        self.settle_order.settled(&request.worker).await;
-        claim::claim(self, request).await
-    }
-
-    async fn extend(&self, request: ExtendRequest) -> Result<Vec<Renewal>> {
-        claim::extend(self, request).await
-    }
-
-    async fn save(&self, lease: Lease, save: Save, now: Timestamp) -> Result<()> {
-        claim::save(self, lease, save, now).await
-    }
-
-    async fn settle(&self, items: Vec<SettleItem>, now: Timestamp) -> Result<Vec<Settled>> {
-        // One connection keeps the order of calls; only a park may take a second trip, to run at once by a signal that came first.
-        let pending = self.settle_order.begin(items.iter().filter(|item| item.settlement.park.is_some()));
-        let settled = settle::settle(self, items, now).await;
-        drop(pending);
-        settled
-    }
-
     async fn unpark(&self, request: UnparkRequest) -> Result<Unparked> {
         park::unpark(self, request).await
     }
 
     async fn cancel(&self, ids: Vec<JobId>, now: Timestamp) -> Result<Vec<CancelReply>> {
         admin::cancel(self, &ids, now).await
-    }
-
-    async fn cancelling(&self, worker: WorkerId) -> Result<Vec<JobId>> {
-        admin::cancelling(self, &worker).await
     }
 
     async fn retry(&self, request: RetryRequest) -> Result<Vec<Result<State>>> {
@@ -223,18 +194,6 @@ impl Store for RedisStore {
 
     async fn delete(&self, ids: Vec<JobId>) -> Result<Deleted> {
         admin::delete(self, &ids).await
-    }
-
-    async fn promote_due(&self, now: Timestamp, limit: usize) -> Result<Swept> {
-        sweep::promote(self, now, limit).await
-    }
-
-    async fn rescue_expired(&self, now: Timestamp, limit: usize) -> Result<Swept> {
-        sweep::rescue(self, now, limit).await
-    }
-
-    async fn prune(&self, now: Timestamp, limit: usize) -> Result<Swept> {
-        sweep::prune(self, now, limit).await
     }
 
     async fn queues(&self) -> Result<Vec<QueueInfo>> {
@@ -269,20 +228,64 @@ impl Store for RedisStore {
         settings::delete_schedule(self, &name).await
     }
 
-    async fn fire(&self, firing: Firing, now: Timestamp) -> Result<bool> {
-        insert::fire(self, firing, now).await
-    }
-
-    async fn beat(&self, worker: WorkerInfo) -> Result<()> {
-        settings::beat(self, &worker).await
-    }
-
     async fn workers(&self, now: Timestamp) -> Result<Vec<WorkerInfo>> {
         settings::workers(self, now).await
     }
 
     async fn events(&self, after: Option<u64>, limit: usize) -> Result<EventPage> {
         read::events(self, after, limit).await
+    }
+}
+
+#[async_trait]
+impl EngineStore for RedisStore {
+    fn runtime(&self) -> Option<Handle> {
+        self.io.handle().ok()
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
+        self.settle_order.settled(&request.worker).await;
+        claim::claim(self, request).await
+    }
+
+    async fn extend(&self, request: ExtendRequest) -> Result<Vec<Renewal>> {
+        claim::extend(self, request).await
+    }
+
+    async fn save(&self, lease: Lease, save: Save, now: Timestamp) -> Result<()> {
+        claim::save(self, lease, save, now).await
+    }
+
+    async fn settle(&self, items: Vec<SettleItem>, now: Timestamp) -> Result<Vec<Settled>> {
+        // One connection keeps the order of calls; only a park may take a second trip, to run at once by a signal that came first.
+        let pending = self.settle_order.begin(items.iter().filter(|item| item.settlement.park.is_some()));
+        let settled = settle::settle(self, items, now).await;
+        drop(pending);
+        settled
+    }
+
+    async fn cancelling(&self, worker: WorkerId) -> Result<Vec<JobId>> {
+        admin::cancelling(self, &worker).await
+    }
+
+    async fn promote_due(&self, now: Timestamp, limit: usize) -> Result<Swept> {
+        sweep::promote(self, now, limit).await
+    }
+
+    async fn rescue_expired(&self, now: Timestamp, limit: usize) -> Result<Swept> {
+        sweep::rescue(self, now, limit).await
+    }
+
+    async fn prune(&self, now: Timestamp, limit: usize) -> Result<Swept> {
+        sweep::prune(self, now, limit).await
+    }
+
+    async fn fire(&self, firing: Firing, now: Timestamp) -> Result<bool> {
+        insert::fire(self, firing, now).await
+    }
+
+    async fn beat(&self, worker: WorkerInfo) -> Result<()> {
+        settings::beat(self, &worker).await
     }
 
     async fn record(&self, name: String) -> Result<Option<Record>> {

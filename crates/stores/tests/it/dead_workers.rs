@@ -10,7 +10,7 @@ use longhaul_queue::limits::SWEEP_MAX;
 use longhaul_queue::state::{Reason, RunOutcome, State};
 use longhaul_queue::store::{ClaimRequest, WorkerInfo};
 use longhaul_queue::testing::bench::{LEASE_FOR, done, job, secs};
-use longhaul_queue::{Store, Timestamp};
+use longhaul_queue::{EngineStore as _, Store, Timestamp};
 use longhaul_stores::sqlite::SqliteStore;
 
 use crate::child;

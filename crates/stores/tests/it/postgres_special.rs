@@ -11,7 +11,7 @@ use longhaul_queue::state::{Policy, settle};
 use longhaul_queue::store::{ClaimRequest, ListRequest, QueueChange, SettleItem, Settled};
 use longhaul_queue::testing::bench::{done, id, job};
 use longhaul_queue::testing::invariants;
-use longhaul_queue::{Claimed, Clock, Error, State, Store, SystemClock};
+use longhaul_queue::{Claimed, Clock, EngineStore as _, Error, State, Store, SystemClock};
 use longhaul_stores::postgres::{PostgresOptions, PostgresStore};
 use tokio::sync::watch;
 use tokio_postgres::Client;

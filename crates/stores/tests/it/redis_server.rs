@@ -10,7 +10,7 @@ use longhaul_queue::state::{Policy, State, settle};
 use longhaul_queue::store::{ClaimRequest, ExtendRequest, Renewal, SettleItem, Settled};
 use longhaul_queue::testing::bench::{LEASE_FOR, done, id, job};
 use longhaul_queue::testing::invariants;
-use longhaul_queue::{Claimed, Clock, Error, Queue, Result, Store, SystemClock};
+use longhaul_queue::{Claimed, Clock, EngineStore as _, Error, Queue, Result, Store, SystemClock};
 use longhaul_stores::redis::RedisStore;
 use redis::Value;
 use redis::aio::MultiplexedConnection;

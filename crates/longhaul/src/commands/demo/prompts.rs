@@ -76,7 +76,7 @@ impl<'a> Prompts<'a> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let server = SimServer::bind(bad_day(), address).await.context("starting the simulator")?;
         let llm = models::Setup::new(app, None)?.llm_at(app, &stage.path("llm.db"))?;
-        let bulk = Bulk::new(stage.queue().clone(), llm);
+        let bulk = Bulk::new(stage.engine().clone(), llm);
         app.out.note(format_args!(
             "{count} prompts with a JSON schema to the simulator: 3 % of calls refused with 429, 3 % failed with 5xx, 4 % \
              of answers broken"

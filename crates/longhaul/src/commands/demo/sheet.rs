@@ -85,7 +85,7 @@ pub(super) async fn run(app: &App, stage: &Stage, rows: u64, crash: bool, keep: 
     let llm = models::Setup::new(app, None)?.llm_at(app, &stage.path("llm.db"))?;
     let file = stage.sqlite_file().context("the demo's store is a file")?;
     let data = store::open_file(&app.settings, file)?.db().clone();
-    let scoring = sheets::open(app, stage.queue(), Some(data), llm).await?;
+    let scoring = sheets::open(app, stage.engine(), Some(data), llm).await?;
     app.out.note(format_args!("{rows} rows of a CSV file, each scored by {} categories", CATEGORIES.len()));
     let show = Show { app, stage, server, scoring, rows };
     let kills = show.run(crash).await?;

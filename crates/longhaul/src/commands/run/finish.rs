@@ -104,7 +104,7 @@ pub(super) async fn finish(
 /// Deletes a run that has ended, with its answers and whatever is known of its files; answers how many jobs that were.
 pub(crate) async fn consume(bulk: &Bulk, id: &RunId) -> Result<u64> {
     let deleted = manage::consume(bulk, id).await?;
-    outputs::forget(bulk.queue(), id.as_str()).await?;
+    outputs::forget(bulk.engine(), id.as_str()).await?;
     Ok(deleted)
 }
 
@@ -130,7 +130,7 @@ pub(crate) async fn write_answers(
 async fn try_write_answers(app: &App, bulk: &Bulk, run: &Run, answers: &Answers<'_>) -> Result<Written> {
     let places = [("--out", answers.out), ("--errors", answers.errors)];
     if !answers.force {
-        outputs::refuse_foreign(bulk.queue(), run.id.as_str(), &places).await?;
+        outputs::refuse_foreign(bulk.engine(), run.id.as_str(), &places).await?;
     }
     let mut writer = answers::Answers::create(options(app, run, answers))?;
     let mut rows = answers.prompts.map(Prompts::lines).transpose()?;
@@ -168,7 +168,7 @@ async fn try_write_answers(app: &App, bulk: &Bulk, run: &Run, answers: &Answers<
         }
     }
     writer.finish()?;
-    outputs::remember(bulk.queue(), run.id.as_str(), &places).await;
+    outputs::remember(bulk.engine(), run.id.as_str(), &places).await;
     if let Some(out) = answers.out {
         app.out.note(format_args!("answers are in {}", out.display()));
     }

@@ -27,7 +27,7 @@ pub(super) async fn run(
             outputs::refuse_inputs(&places, &inputs, "name another file")?;
         }
         if !force && sheet.settings.target != target {
-            outputs::refuse_foreign(scoring.queue(), &sheet.id, &places).await?;
+            outputs::refuse_foreign(scoring.engine(), &sheet.id, &places).await?;
         }
         answers::check_places(&places)?;
         sheet.settings.target = target;
@@ -39,7 +39,7 @@ pub(super) async fn run(
     };
     let path = path.clone();
     let exported = manage::export(scoring, &sheet).await?;
-    outputs::remember(scoring.queue(), &sheet.id, &places).await;
+    outputs::remember(scoring.engine(), &sheet.id, &places).await;
     app.out.one(&exported, || {
         format!(
             "{}: {}, {} filled",

@@ -40,18 +40,18 @@ pub(super) async fn run(app: &App, args: &SheetScoreArgs) -> Result<Code> {
         answers::check_places(&places)?;
     }
     let models = models::Setup::new(app, args.base_url.as_deref())?;
-    let (queue, data) = app.queue_with_data(Missing::Create).await?;
+    let (engine, data) = app.engine_with_data(Missing::Create).await?;
     let google = match &data {
-        Some(data) => sheets::google(app, &queue, data).await?,
+        Some(data) => sheets::google(app, &engine, data).await?,
         None => None,
     };
     let mut wanted = settings::of(args, &models, google.as_ref()).await?;
-    let scoring = sheets::open(app, &queue, data, models.llm(app)?).await?;
-    let sharing = models::open_books(app, &queue, scoring.llm()).await?;
+    let scoring = sheets::open(app, &engine, data, models.llm(app)?).await?;
+    let sharing = models::open_books(app, &engine, scoring.llm()).await?;
     let id = SheetId::of(&wanted)?;
     let known = scoring.tables().find(id.as_str()).await?;
     if !args.force && known.as_ref().is_none_or(|sheet| sheet.settings.target != wanted.target) {
-        outputs::refuse_foreign(&queue, id.as_str(), &places).await?;
+        outputs::refuse_foreign(&engine, id.as_str(), &places).await?;
     }
     if known.as_ref().is_none_or(|sheet| !sheet.read_whole) {
         let estimate = estimate::estimate(&scoring, &wanted).await.map_err(unusable)?;
@@ -169,7 +169,7 @@ pub(super) async fn work_on(app: &App, scoring: &Scoring, id: &SheetId, ending: 
         return Ok(Code::Ok);
     }
     let mut interrupts = Interrupts::new()?;
-    let mut worker = Worker::new(scoring.queue().clone(), working::options(app, id.as_str(), SLOTS)?);
+    let mut worker = Worker::new(scoring.engine().clone(), working::options(app, id.as_str(), SLOTS)?);
     scoring.register(&mut worker);
     let mut working = Working::start(worker);
     let model = scoring.tables().get(id.as_str()).await?.settings.model;

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::job::Claimed;
-use crate::store::{ClaimRequest, Store};
+use crate::store::{ClaimRequest, EngineStore};
 
 use super::calls::{self, Answer};
 use super::{ClaimLoop, LOOK_GAP, changed_after};
@@ -38,7 +38,7 @@ impl ClaimLoop {
         if !is_idle || !self.may_claim() {
             return None;
         }
-        let store = Arc::clone(self.identity.services.queue.store());
+        let store = Arc::clone(self.identity.services.engine.store());
         let runtime = store.runtime()?;
         // One job, should this worker's own runtime be too busy to start it; an answer of one is followed by a claim for all slots.
         let request = ClaimRequest { limit: 1, ..self.request(self.now()) };
@@ -50,7 +50,7 @@ impl ClaimLoop {
             after: self.looked_at + LOOK_GAP,
             stopped,
             progress: Arc::clone(&progress),
-            clock: Arc::clone(self.identity.services.queue.clock()),
+            clock: Arc::clone(self.identity.services.engine.clock()),
         };
         self.calls.claim_later(request.limit, claim_on_change(runtime, store, request, wait));
         Some(Waiting { stop, progress })
@@ -86,7 +86,7 @@ struct Wait {
 /// Claims after the next change; nothing if the wait was ended before.
 async fn claim_on_change(
     runtime: Handle,
-    store: Arc<dyn Store>,
+    store: Arc<dyn EngineStore>,
     mut request: ClaimRequest,
     mut wait: Wait,
 ) -> Result<Vec<Claimed>> {
