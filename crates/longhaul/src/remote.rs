@@ -110,7 +110,7 @@ impl Store for Server {
         Caps {
             name: "server",
             durability: format!("that of the server at {}", self.api.url()),
-            transactional_enqueue: false,
+            advice: None,
             shared: true,
         }
     }

@@ -99,7 +99,7 @@ impl Store for MemoryStore {
         Caps {
             name: "memory",
             durability: "nothing survives the end of the process".to_owned(),
-            transactional_enqueue: false,
+            advice: None,
             shared: false,
         }
     }

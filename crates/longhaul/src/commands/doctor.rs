@@ -81,8 +81,7 @@ pub(crate) async fn run(app: &App) -> Result<Code> {
             checks.push(Check::problem("store", format!("{error:#}"), hint));
         }
         Ok(engine) => {
-            let caps = engine.store().caps();
-            checks.push(server::promise(caps.name, &caps.durability));
+            checks.push(server::promise(&engine.store().caps()));
             checks.push(write(&engine).await);
             if matches!(location, StoreUrl::Sqlite(_)) {
                 checks.push(integrity(app).await);

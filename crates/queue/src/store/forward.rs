@@ -2,17 +2,17 @@
 
 /// Implements [`Store`](crate::store::Store) and [`EngineStore`](crate::store::EngineStore) for a store with a field `inner`. Each
 /// call that can fail becomes `$around!(self.name(arguments))`, an expression that makes the call and gives its reply; the others
-/// go straight to `inner`. A store that hears of changes elsewhere than `inner` gives its own `runtime`.
+/// go straight to `inner`. A store that hears of changes elsewhere than `inner` gives its own `spawn_on_listener`.
 #[macro_export]
 macro_rules! forward_store {
     ($store:ty, $around:ident) => {
         $crate::forward_store! { $store, $around, {
-            fn runtime(&self) -> Option<tokio::runtime::Handle> {
-                self.inner.runtime()
+            fn spawn_on_listener(&self, task: $crate::store::Task) -> Option<$crate::store::Task> {
+                self.inner.spawn_on_listener(task)
             }
         } }
     };
-    ($store:ty, $around:ident, { $($runtime:tt)* }) => {
+    ($store:ty, $around:ident, { $($listener:tt)* }) => {
         $crate::forward_store! { @half $store, $around, Store {
             fn caps(&self) -> $crate::store::Caps {
                 self.inner.caps()
@@ -51,7 +51,7 @@ macro_rules! forward_store {
             events(after: Option<u64>, limit: usize) -> $crate::events::EventPage;
         } }
         $crate::forward_store! { @half $store, $around, EngineStore {
-            $($runtime)*
+            $($listener)*
 
             async fn lives_here(&self, worker: $crate::WorkerId) {
                 self.inner.lives_here(worker).await;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::runtime::Handle;
 
 use crate::error::Error;
-use crate::store::EngineStore;
+use crate::store::{EngineStore, Task};
 
 /// How a call fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub enum Fault {
 pub struct FaultyStore {
     inner: Arc<dyn EngineStore>,
     plan: Mutex<Plan>,
-    runtime: Option<Handle>,
+    listener: Option<Handle>,
 }
 
 #[derive(Default)]
@@ -34,14 +34,13 @@ struct Plan {
 impl FaultyStore {
     /// A store that works until told otherwise.
     pub fn new(inner: Arc<dyn EngineStore>) -> Self {
-        let runtime = inner.runtime();
-        Self { inner, plan: Mutex::default(), runtime }
+        Self { inner, plan: Mutex::default(), listener: None }
     }
 
     /// One that hears of changes on a runtime of its own, as a server's store does.
     #[must_use]
     pub fn hearing_on(self, runtime: Handle) -> Self {
-        Self { runtime: Some(runtime), ..self }
+        Self { listener: Some(runtime), ..self }
     }
 
     /// Lets call `number` fail with `Unavailable`, counted from 1 over all async methods.
@@ -79,7 +78,13 @@ macro_rules! faulty {
 }
 
 crate::forward_store!(FaultyStore, faulty, {
-    fn runtime(&self) -> Option<Handle> {
-        self.runtime.clone()
+    fn spawn_on_listener(&self, task: Task) -> Option<Task> {
+        match &self.listener {
+            Some(listener) => {
+                listener.spawn(task);
+                None
+            }
+            None => self.inner.spawn_on_listener(task),
+        }
     }
 });

@@ -58,10 +58,9 @@ use longhaul_queue::job::{
 use longhaul_queue::store::{
     CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExportPage, ExtendRequest, Firing, LedgerRow,
     ListRequest, Page, Piece, ProcessInfo, QueueChange, QueueInfo, Record, Renewal, RetryRequest, Save,
-    Schedule, SettleItem, Settled, Swept, UnparkRequest, Unparked, WorkerInfo,
+    Schedule, SettleItem, Settled, Swept, Task, UnparkRequest, Unparked, WorkerInfo,
 };
 use longhaul_queue::{Clock, EngineStore, Json, Result, State, Store, Timestamp};
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 pub use db::PostgresOptions;
@@ -100,12 +99,7 @@ impl PostgresStore {
 #[async_trait]
 impl Store for PostgresStore {
     fn caps(&self) -> Caps {
-        Caps {
-            name: "postgres",
-            durability: self.db.durability().to_owned(),
-            transactional_enqueue: true,
-            shared: true,
-        }
+        self.db.caps().clone()
     }
 
     fn clock(&self) -> Option<Arc<dyn Clock>> {
@@ -218,8 +212,9 @@ impl Store for PostgresStore {
 
 #[async_trait]
 impl EngineStore for PostgresStore {
-    fn runtime(&self) -> Option<Handle> {
-        Some(self.db.pool.io().clone())
+    fn spawn_on_listener(&self, task: Task) -> Option<Task> {
+        self.db.pool.io().spawn(task);
+        None
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {

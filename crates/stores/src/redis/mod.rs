@@ -83,10 +83,9 @@ use longhaul_queue::job::{
 use longhaul_queue::store::{
     CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExportPage, ExtendRequest, Firing, LedgerRow,
     ListRequest, Page, Piece, ProcessInfo, QueueChange, QueueInfo, Record, Renewal, RetryRequest, Save,
-    Schedule, SettleItem, Settled, Swept, UnparkRequest, Unparked, WorkerInfo,
+    Schedule, SettleItem, Settled, Swept, Task, UnparkRequest, Unparked, WorkerInfo,
 };
 use longhaul_queue::{Clock, EngineStore, Json, Result, State, Store, Timestamp};
-use tokio::runtime::Handle;
 
 pub use address::RedisUrl;
 use insert::Enqueues;
@@ -105,9 +104,9 @@ pub struct RedisStore {
     watcher: Watcher,
     time: ServerTime,
     settle_order: Arc<SettleOrder>,
-    durability: String,
+    caps: Caps,
     // Last, so that everything it serves has gone before.
-    io: Io,
+    _io: Io,
 }
 
 impl RedisStore {
@@ -117,23 +116,18 @@ impl RedisStore {
         let io = Io::start("longhaul-redis")?;
         let link = Arc::new(Link::open(client.clone(), url.prefix(), io.handle()?).await?);
         promise::check_layout(&link, &url.name).await?;
-        let durability = promise::durability(&link, url.allow_eviction).await?;
+        let caps = promise::caps(&link, url.allow_eviction).await?;
         let watcher = Watcher::start(client, link.key("changed"), &io.handle()?).await?;
         let time = ServerTime::start(&link, &io.handle()?).await?;
         let enqueues = Arc::new(Enqueues { link: Arc::clone(&link), gather: Gather::default() });
-        Ok(Self { link, enqueues, watcher, time, settle_order: Arc::default(), durability, io })
+        Ok(Self { link, enqueues, watcher, time, settle_order: Arc::default(), caps, _io: io })
     }
 }
 
 #[async_trait]
 impl Store for RedisStore {
     fn caps(&self) -> Caps {
-        Caps {
-            name: "redis",
-            durability: self.durability.clone(),
-            transactional_enqueue: false,
-            shared: true,
-        }
+        self.caps.clone()
     }
 
     fn clock(&self) -> Option<Arc<dyn Clock>> {
@@ -239,8 +233,9 @@ impl Store for RedisStore {
 
 #[async_trait]
 impl EngineStore for RedisStore {
-    fn runtime(&self) -> Option<Handle> {
-        self.io.handle().ok()
+    fn spawn_on_listener(&self, task: Task) -> Option<Task> {
+        self.link.runtime().spawn(task);
+        None
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {

@@ -109,7 +109,7 @@ impl Store for SqliteStore {
         Caps {
             name: "sqlite",
             durability: self.db.durability().promise().to_owned(),
-            transactional_enqueue: true,
+            advice: None,
             shared: true,
         }
     }
