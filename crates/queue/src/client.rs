@@ -18,7 +18,7 @@ use crate::outage::Outages;
 use crate::state::State;
 use crate::store::{
     CancelReply, Deleted, Enqueued, Filter, How, ListRequest, Page, ProcessInfo, QueueChange, RetryRequest,
-    Signal, Store, UnparkRequest, UnparkTarget, Unparked,
+    Signal, Store, UnparkRequest, UnparkTarget, Unparked, refusals,
 };
 
 mod explain;
@@ -136,7 +136,7 @@ impl Queue {
     /// One job with everything known of it.
     pub async fn get(&self, id: JobId) -> Result<JobDetail> {
         let found = self.store.get(vec![id]).await?.pop();
-        found.ok_or_else(|| Error::not_found(format!("there is no job {id}")))
+        found.ok_or_else(|| refusals::no_job(id))
     }
 
     /// A page of jobs, as full as it can be: goes on where the store's walk reached its bound. Who must answer within a
@@ -157,7 +157,7 @@ impl Queue {
     pub async fn cancel(&self, id: JobId) -> Result<CancelReply> {
         let reply = self.store.cancel(vec![id], self.clock.now()).await?.pop();
         match reply {
-            None | Some(CancelReply::NotFound) => Err(Error::not_found(format!("there is no job {id}"))),
+            None | Some(CancelReply::NotFound) => Err(refusals::no_job(id)),
             Some(reply) => Ok(reply),
         }
     }
@@ -190,7 +190,7 @@ impl Queue {
     pub async fn retry(&self, id: JobId, keep_data: bool) -> Result<State> {
         let request = RetryRequest { ids: vec![id], keep_data, now: self.clock.now() };
         let reply = self.store.retry(request).await?.pop();
-        reply.unwrap_or_else(|| Err(Error::not_found(format!("there is no job {id}"))))
+        reply.unwrap_or_else(|| Err(refusals::no_job(id)))
     }
 
     /// Puts every failed or cancelled job that matches back, and says how many.

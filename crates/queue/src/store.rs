@@ -25,6 +25,7 @@ mod forward;
 mod pieces;
 pub mod refusals;
 mod requests;
+pub mod rules;
 mod search;
 
 pub use admin::{

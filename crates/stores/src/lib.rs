@@ -17,6 +17,7 @@ mod meant;
 pub mod postgres;
 mod queue_row;
 pub mod redis;
+mod row_flags;
 mod server_clock;
 mod settle_order;
 pub mod sqlite;

@@ -5,11 +5,11 @@ use std::collections::{HashMap, HashSet};
 
 use super::tables::{EdgeRow, Row, Tables, UniqueRow, UniqueScope};
 use crate::clock::Timestamp;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::graph;
-use crate::job::{Job, JobId, NewJob, ProcessId, UniquePolicy, Window};
+use crate::job::{Job, JobId, NewJob, ProcessId, UniquePolicy};
 use crate::state::{Spent, State};
-use crate::store::{Enqueued, How, refusals};
+use crate::store::{Enqueued, How, refusals, rules};
 
 /// Jobs that may be stored, with what will become of each.
 pub(super) struct Plan {
@@ -110,7 +110,8 @@ impl Tables {
     /// Adds a job as blocked by everything it names.
     fn add_new(&mut self, submitted: NewJob, step: &Step, now: Timestamp) {
         if let Some(scope) = scope_of(&submitted) {
-            let taken_until = enqueue_window_end(&submitted, now);
+            let taken_until =
+                submitted.options.unique.as_ref().and_then(|unique| unique.enqueue_window_end(now));
             self.uniques
                 .insert(scope, UniqueRow { job_id: step.id, seq: step.seq, ended: None, taken_until });
         }
@@ -160,10 +161,11 @@ struct Planner<'a> {
 impl Planner<'_> {
     fn step(&mut self, job: &NewJob) -> Result<Step> {
         let Some(id) = job.id else {
-            return Err(Error::invalid(format!("a job of kind {} has no id", job.kind)));
+            return Err(refusals::no_id(&job.kind));
         };
         if let Some(row) = self.tables.row(id) {
-            if !same_content(row, job) {
+            let stored = NewJob { payload: row.payload.clone(), ..row.submitted.clone() };
+            if !rules::same_content(&stored, job) {
                 return Err(refusals::other_content(id));
             }
             return Ok(Step { id, seq: row.job.seq, how: How::Duplicate, gone: None });
@@ -210,26 +212,9 @@ fn second_enqueue(policy: UniquePolicy, holder: State, has_run: bool) -> How {
     }
 }
 
-/// Whether a repeated enqueue means the same. Times are not compared: they move while a job lives. Nor is the trace,
-/// which tells who asked and not for what.
-fn same_content(row: &Row, job: &NewJob) -> bool {
-    let NewJob { run_at, expires_at, .. } = row.submitted;
-    let options = job.options.with_trace_of(&row.submitted.options);
-    NewJob { payload: row.payload.clone(), ..row.submitted.clone() }
-        == NewJob { run_at, expires_at, options, ..job.clone() }
-}
-
 pub(super) fn scope_of(job: &NewJob) -> Option<UniqueScope> {
     let key = job.options.unique.as_ref()?.key.clone();
     Some(UniqueScope { queue: job.queue.clone(), kind: job.kind.clone(), key })
-}
-
-/// Until when the job's key stays taken whatever becomes of the job.
-pub(super) fn enqueue_window_end(job: &NewJob, created_at: Timestamp) -> Option<Timestamp> {
-    match job.options.unique.as_ref()?.window? {
-        Window::Enqueue { length } => Some(created_at + length),
-        Window::Success { .. } => None,
-    }
 }
 
 fn new_job(submitted: &NewJob, step: &Step, now: Timestamp) -> Job {

@@ -154,7 +154,7 @@ impl<'a> Walk<'a> {
         if !self.sieve.row_fits(&candidate) {
             return Ok(false);
         }
-        let flags: i64 = row.get(6)?;
+        let flags: i32 = row.get(6)?;
         if let Some(tag) = &self.request.filter.tag
             && !(flags & flag::TAGS != 0 && self.texts.has_tag(seq, tag)?)
         {
@@ -190,7 +190,7 @@ struct Place {
     seq: i64,
     id: JobId,
     state: State,
-    flags: i64,
+    flags: i32,
 }
 
 /// What does not stand in the narrow row.

@@ -4,11 +4,10 @@
 use std::time::Duration;
 
 use longhaul_queue::job::{JobId, JobOptions, NewJob, Unique, UniquePolicy, Window};
-use longhaul_queue::store::{Enqueued, How};
-use longhaul_queue::{Error, State, Timestamp};
+use longhaul_queue::store::{Enqueued, How, refusals, rules};
+use longhaul_queue::{State, Timestamp};
 
 use super::error::DbResult;
-use super::insert::start_state;
 use super::rows::{Body, JobRow, job_by_id, job_by_seq, options_of, read_optional_state, state_number};
 use super::tx::Tx;
 
@@ -63,7 +62,7 @@ fn debounce(tx: &mut Tx<'_>, holder: &JobRow, run_at: Timestamp, now: Timestamp)
             tx.run("UPDATE lh_jobs SET run_at = ?2 WHERE seq = ?1", (holder.seq, run_at.as_millis()))?;
         }
         State::Scheduled | State::Ready => {
-            let state = start_state(false, run_at, now);
+            let state = rules::first_state(false, run_at, now);
             tx.run(
                 "UPDATE lh_jobs SET state = ?2, run_at = ?3, due_at = ?4,
                      moved_at = CASE WHEN state = ?2 THEN moved_at ELSE ?5 END
@@ -90,7 +89,17 @@ fn debounce(tx: &mut Tx<'_>, holder: &JobRow, run_at: Timestamp, now: Timestamp)
 /// Takes the key for a new job.
 pub(super) fn hold(tx: &Tx<'_>, unique: &Unique, job: &NewJob, seq: i64, now: Timestamp) -> DbResult<()> {
     let id = job.id.map(|id| *id.as_bytes());
-    tx.run(TAKE, (&job.queue, &job.kind, &unique.key, id, seq, enqueue_window_end(unique, now)))?;
+    tx.run(
+        TAKE,
+        (
+            &job.queue,
+            &job.kind,
+            &unique.key,
+            id,
+            seq,
+            unique.enqueue_window_end(now).map(Timestamp::as_millis),
+        ),
+    )?;
     Ok(())
 }
 
@@ -98,14 +107,6 @@ const TAKE: &str =
     "INSERT INTO lh_uniques (queue, kind, key, job_id, seq, taken_until) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
      ON CONFLICT DO UPDATE SET job_id = excluded.job_id, seq = excluded.seq, ended = NULL,
          taken_until = excluded.taken_until";
-
-/// Until when the key stays taken whatever becomes of the job.
-fn enqueue_window_end(unique: &Unique, created_at: Timestamp) -> Option<i64> {
-    match unique.window? {
-        Window::Enqueue { length } => Some((created_at + length).as_millis()),
-        Window::Success { .. } => None,
-    }
-}
 
 /// Takes the key for a job that comes back to life; refused when another unfinished job has it.
 pub(super) fn retake(tx: &Tx<'_>, row: &JobRow, options: &JobOptions) -> DbResult<()> {
@@ -115,11 +116,9 @@ pub(super) fn retake(tx: &Tx<'_>, row: &JobRow, options: &JobOptions) -> DbResul
     let scope = (&row.queue, &row.kind, &unique.key, row.seq);
     let other = tx.one(sql, scope, |row| Ok(JobId::from_bytes(row.get(0)?)))?;
     if let Some(other) = other {
-        let (id, key) = (row.id, &unique.key);
-        let text = format!("job {id} cannot be retried: unfinished job {other} has its unique key {key:?}");
-        return Err(Error::Invalid(text).into());
+        return Err(refusals::key_taken(row.id, other, &unique.key).into());
     }
-    let window_end = enqueue_window_end(unique, row.created_at);
+    let window_end = unique.enqueue_window_end(row.created_at).map(Timestamp::as_millis);
     tx.run(TAKE, (&row.queue, &row.kind, &unique.key, row.id.as_bytes(), row.seq, window_end))?;
     Ok(())
 }
