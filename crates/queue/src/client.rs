@@ -17,8 +17,8 @@ use crate::logs::{self, SLICE};
 use crate::outage::Outages;
 use crate::state::State;
 use crate::store::{
-    CancelReply, Deleted, Enqueued, Filter, How, ListRequest, Page, ProcessInfo, QueueChange, RetryRequest,
-    Signal, Store, UnparkRequest, UnparkTarget, Unparked, refusals,
+    CancelReply, Deleted, Enqueued, Filter, InsertOutcome, ListRequest, Page, ProcessInfo, QueueChange,
+    RetryRequest, Signal, Store, UnparkRequest, UnparkTarget, Unparked, refusals,
 };
 
 mod explain;
@@ -103,7 +103,7 @@ impl Queue {
         // Not always the id from above: a unique key may have been taken.
         let job_id = enqueued.as_ref().ok().and_then(|jobs| logs::only(jobs, |job| Some(job.id)));
         let (ok, elapsed_us) = (enqueued.is_ok(), started.elapsed().as_micros());
-        let is_new = |enqueued: &&Enqueued| enqueued.how == How::Inserted;
+        let is_new = |enqueued: &&Enqueued| enqueued.how == InsertOutcome::Inserted;
         let inserted = enqueued.as_ref().map_or(0, |jobs| jobs.iter().filter(is_new).count());
         debug!(slice = SLICE, count, inserted, job_id, process_id, ok, elapsed_us, "EXIT enqueue");
         enqueued

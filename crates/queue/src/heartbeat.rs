@@ -157,7 +157,7 @@ impl HeartbeatState {
     async fn beat(&self, now: Timestamp, gone: bool) {
         let info = WorkerInfo { gone, ..(self.options.info)(now) };
         let store = self.options.services.engine.store();
-        if let Err(error) = within_wait(store.beat(info)).await {
+        if let Err(error) = within_wait(store.heartbeat(info)).await {
             debug!(%error, "sign of life not stored");
         }
     }

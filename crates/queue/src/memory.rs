@@ -238,8 +238,8 @@ impl EngineStore for MemoryStore {
         self.write(now, |tables| tables.fire(firing, now))
     }
 
-    async fn beat(&self, worker: WorkerInfo) -> Result<()> {
-        self.write(worker.seen_at, |tables| tables.beat(worker));
+    async fn heartbeat(&self, worker: WorkerInfo) -> Result<()> {
+        self.write(worker.seen_at, |tables| tables.heartbeat(worker));
         Ok(())
     }
 

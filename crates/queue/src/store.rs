@@ -32,12 +32,12 @@ pub use admin::{
     Firing, LedgerRow, Missed, ProcessInfo, QueueChange, QueueInfo, QueueSettings, Schedule, WorkerInfo,
 };
 pub use field::Field;
-pub use filter::{Candidate, Filter, IdRange, NameForm, Sieve};
+pub use filter::{Candidate, Filter, FilterMatcher, IdRange, NameForm};
 pub use pieces::{EdgePiece, ExportPage, JobPiece, Piece, QueuePiece, UniquePiece};
 pub use requests::{
-    CancelReply, ClaimRequest, Count, Deleted, Enqueued, ExtendRequest, How, LEASE_PREFIX, ListRequest, Page,
-    Record, Renewal, RetryRequest, Save, SettleItem, Settled, Signal, Swept, UnparkRequest, UnparkTarget,
-    Unparked,
+    CancelReply, ClaimRequest, Count, Deleted, Enqueued, ExtendRequest, InsertOutcome, LEASE_PREFIX,
+    ListRequest, Page, Record, Renewal, RetryRequest, Save, SettleItem, Settled, Signal, Swept,
+    UnparkRequest, UnparkTarget, Unparked,
 };
 
 /// What callers ask of a store, open in this process or behind a server. A call that fails with [`crate::Error::Unavailable`] may
@@ -139,7 +139,7 @@ pub trait EngineStore: Store {
     /// This worker lives in this process and dies with it; told once, before it claims. A store that can tell that a process is
     /// dead takes the jobs of its workers back at once; the others, and those of workers that live elsewhere, when their leases
     /// end.
-    async fn lives_here(&self, _worker: WorkerId) {}
+    async fn register_local_worker(&self, _worker: WorkerId) {}
 
     /// Hands out ready jobs, each under a lease of its own with a raised fence. Queues in the order given; within a queue
     /// fair keys take turns, and the jobs of one key come by priority, `run_at`, `seq`: see [`crate::turns`]. Expired
@@ -178,7 +178,7 @@ pub trait EngineStore: Store {
     async fn fire(&self, firing: Firing, now: Timestamp) -> Result<bool>;
 
     /// A worker's sign of life; one with `gone` removes it from the list.
-    async fn beat(&self, worker: WorkerInfo) -> Result<()>;
+    async fn heartbeat(&self, worker: WorkerInfo) -> Result<()>;
 
     /// Looks whether what is stored is sound, however long that takes: for when an answer does not fit what is counted.
     /// [`crate::Error::Corrupt`] tells what is wrong. A server sees to that itself.

@@ -189,7 +189,7 @@ impl Worker {
         });
         let identity = Arc::new(Identity { id, options, kinds, registry, services });
         info!(worker = %identity.id, concurrency = *concurrency.borrow(), "worker starts");
-        identity.services.engine.store().lives_here(identity.id.clone()).await;
+        identity.services.engine.store().register_local_worker(identity.id.clone()).await;
         let heartbeat = start_heartbeat(&identity, &runs, &concurrency, &queues)?;
         // Ends with this future, also when it is dropped.
         let maintenance = identity.options.maintenance.map(|options| {

@@ -121,7 +121,7 @@ impl Tables {
         true
     }
 
-    pub(super) fn beat(&mut self, worker: WorkerInfo) {
+    pub(super) fn heartbeat(&mut self, worker: WorkerInfo) {
         if worker.gone {
             self.workers.remove(&worker.id);
         } else {

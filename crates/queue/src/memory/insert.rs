@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::graph;
 use crate::job::{Job, JobId, NewJob, ProcessId, UniquePolicy};
 use crate::state::{Spent, State};
-use crate::store::{Enqueued, How, refusals, rules};
+use crate::store::{Enqueued, InsertOutcome, refusals, rules};
 
 /// Jobs that may be stored, with what will become of each.
 pub(super) struct Plan {
@@ -21,7 +21,7 @@ struct Step {
     /// The job that the reply names.
     id: JobId,
     seq: i64,
-    how: How,
+    how: InsertOutcome,
     /// The state of a holder whose row is gone.
     gone: Option<State>,
 }
@@ -44,7 +44,7 @@ impl Tables {
                 return Err(refusals::given_twice(id));
             }
             let step = planner.step(&job)?;
-            if step.how == How::Inserted {
+            if step.how == InsertOutcome::Inserted {
                 members.insert(step.id);
             }
             steps.push((job, step));
@@ -55,7 +55,7 @@ impl Tables {
 
     /// Everything that a new job waits for must be stored, or be stored with it.
     fn check_references(&self, steps: &[(NewJob, Step)]) -> Result<()> {
-        let inserted = || steps.iter().filter(|(_, step)| step.how == How::Inserted);
+        let inserted = || steps.iter().filter(|(_, step)| step.how == InsertOutcome::Inserted);
         let ids: HashSet<JobId> = inserted().map(|(_, step)| step.id).collect();
         let processes: HashSet<&ProcessId> =
             inserted().filter_map(|(job, _)| job.process_id.as_ref()).collect();
@@ -81,13 +81,13 @@ impl Tables {
         let mut inserted = Vec::new();
         for (job, step) in plan.steps {
             match step.how {
-                How::Inserted => {
+                InsertOutcome::Inserted => {
                     inserted.push(step.seq);
                     self.add_new(job, &step, now);
                 }
-                How::Replaced => self.update(step.seq, |row| row.payload = job.payload),
-                How::Debounced => self.debounce(&job, step.seq, now),
-                How::Duplicate | How::Skipped => {}
+                InsertOutcome::Replaced => self.update(step.seq, |row| row.payload = job.payload),
+                InsertOutcome::Debounced => self.debounce(&job, step.seq, now),
+                InsertOutcome::Duplicate | InsertOutcome::Skipped => {}
             }
             replies.push(step);
         }
@@ -168,7 +168,7 @@ impl Planner<'_> {
             if !rules::same_content(&stored, job) {
                 return Err(refusals::other_content(id));
             }
-            return Ok(Step { id, seq: row.job.seq, how: How::Duplicate, gone: None });
+            return Ok(Step { id, seq: row.job.seq, how: InsertOutcome::Duplicate, gone: None });
         }
         if let Some(step) = self.holder(job) {
             return Ok(step);
@@ -177,7 +177,7 @@ impl Planner<'_> {
         if let Some(scope) = scope_of(job) {
             self.taken.insert(scope, (id, self.last_seq));
         }
-        Ok(Step { id, seq: self.last_seq, how: How::Inserted, gone: None })
+        Ok(Step { id, seq: self.last_seq, how: InsertOutcome::Inserted, gone: None })
     }
 
     /// What to do when the job's unique key is taken; `None` when it is free.
@@ -202,13 +202,13 @@ impl Planner<'_> {
 }
 
 /// What an enqueue does to the holder of its key.
-fn second_enqueue(policy: UniquePolicy, holder: State, has_run: bool) -> How {
+fn second_enqueue(policy: UniquePolicy, holder: State, has_run: bool) -> InsertOutcome {
     let waits = matches!(holder, State::Blocked | State::Scheduled | State::Ready);
     match policy {
         // What a run has left behind (its checkpoint, what it has done outside) belongs to the payload that it was given.
-        UniquePolicy::Replace if waits && !has_run => How::Replaced,
-        UniquePolicy::Debounce { .. } if waits => How::Debounced,
-        UniquePolicy::Skip | UniquePolicy::Replace | UniquePolicy::Debounce { .. } => How::Skipped,
+        UniquePolicy::Replace if waits && !has_run => InsertOutcome::Replaced,
+        UniquePolicy::Debounce { .. } if waits => InsertOutcome::Debounced,
+        UniquePolicy::Skip | UniquePolicy::Replace | UniquePolicy::Debounce { .. } => InsertOutcome::Skipped,
     }
 }
 

@@ -53,8 +53,8 @@ macro_rules! forward_store {
         $crate::forward_store! { @half $store, $around, EngineStore {
             $($listener)*
 
-            async fn lives_here(&self, worker: $crate::WorkerId) {
-                self.inner.lives_here(worker).await;
+            async fn register_local_worker(&self, worker: $crate::WorkerId) {
+                self.inner.register_local_worker(worker).await;
             }
         } {
             claim(request: $crate::store::ClaimRequest) -> Vec<$crate::Claimed>;
@@ -66,7 +66,7 @@ macro_rules! forward_store {
             rescue_expired(now: $crate::Timestamp, limit: usize) -> $crate::store::Swept;
             prune(now: $crate::Timestamp, limit: usize) -> $crate::store::Swept;
             fire(firing: $crate::store::Firing, now: $crate::Timestamp) -> bool;
-            beat(worker: $crate::store::WorkerInfo) -> ();
+            heartbeat(worker: $crate::store::WorkerInfo) -> ();
             verify() -> ();
             ledger() -> Vec<$crate::store::LedgerRow>;
             record(name: String) -> Option<$crate::store::Record>;

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use longhaul_queue::graph::{self as graph_rules, Edge};
 use longhaul_queue::job::{Dependency, JobId, NewJob, ProcessId, UniquePolicy};
-use longhaul_queue::store::{Enqueued, How, refusals, rules};
+use longhaul_queue::store::{Enqueued, InsertOutcome, refusals, rules};
 use longhaul_queue::{Json, State, Timestamp};
 
 use super::error::{DbError, DbResult};
@@ -43,7 +43,7 @@ pub(super) async fn insert(tx: &mut Tx<'_>, jobs: &[NewJob], now: Timestamp) -> 
             return Err(refusals::given_twice(id).into());
         }
         if let Some(row) = stored.get(&id) {
-            enqueued.push(Enqueued { id, seq: row.seq, state: row.state, how: How::Duplicate });
+            enqueued.push(Enqueued { id, seq: row.seq, state: row.state, how: InsertOutcome::Duplicate });
         } else if let Some(second) = plan.second_enqueue(tx, job, &holders, now).await? {
             enqueued.push(second);
         } else {
@@ -55,7 +55,7 @@ pub(super) async fn insert(tx: &mut Tx<'_>, jobs: &[NewJob], now: Timestamp) -> 
     for (child, parent, state) in &causes {
         graph::cancel_by_parent(tx, *child, *parent, *state, now).await?;
     }
-    let settled = causes.is_empty() && enqueued.iter().all(|entry| entry.how == How::Inserted);
+    let settled = causes.is_empty() && enqueued.iter().all(|entry| entry.how == InsertOutcome::Inserted);
     if settled {
         plan.tell_states(&mut enqueued, now);
     } else {
@@ -180,7 +180,7 @@ impl<'j> Plan<'j> {
             waits_for_process: false,
             parents: Vec::new(),
         });
-        Enqueued { id, seq, state: State::Blocked, how: How::Inserted }
+        Enqueued { id, seq, state: State::Blocked, how: InsertOutcome::Inserted }
     }
 
     /// What an enqueue does whose unique key is taken; `None` when it is free.
@@ -197,14 +197,14 @@ impl<'j> Plan<'j> {
             let member = &mut self.new[index];
             // A member of the same submission still waits, whatever its parents will do to it.
             let how = match policy {
-                UniquePolicy::Skip => How::Skipped,
+                UniquePolicy::Skip => InsertOutcome::Skipped,
                 UniquePolicy::Replace => {
                     member.payload = &job.payload;
-                    How::Replaced
+                    InsertOutcome::Replaced
                 }
                 UniquePolicy::Debounce { wait, cap } => {
                     member.run_at = unique::pushed_back(now, member.run_at, now + wait, cap);
-                    How::Debounced
+                    InsertOutcome::Debounced
                 }
             };
             return Ok(Some(Enqueued { id: member.id, seq: member.seq, state: State::Blocked, how }));
@@ -213,7 +213,7 @@ impl<'j> Plan<'j> {
         let Some(row) = unique::holding_row(tx, holder).await? else {
             // The window outlives the job, which was consumed.
             let state = holder.ended.unwrap_or(State::Succeeded);
-            return Ok(Some(Enqueued { id: holder.id, seq: holder.seq, state, how: How::Skipped }));
+            return Ok(Some(Enqueued { id: holder.id, seq: holder.seq, state, how: InsertOutcome::Skipped }));
         };
         let how = unique::second_enqueue(tx, &row, job, policy, now).await?;
         Ok(Some(Enqueued { id: row.id, seq: row.seq, state: row.state, how }))

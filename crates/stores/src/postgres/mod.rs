@@ -276,8 +276,8 @@ impl EngineStore for PostgresStore {
         transact!(self.db, Mode::Alone, now, |tx| settings::fire(tx, &firing, now))
     }
 
-    async fn beat(&self, worker: WorkerInfo) -> Result<()> {
-        transact!(self.db, Mode::Fleeting, worker.seen_at, |tx| settings::beat(tx, &worker))
+    async fn heartbeat(&self, worker: WorkerInfo) -> Result<()> {
+        transact!(self.db, Mode::Fleeting, worker.seen_at, |tx| settings::heartbeat(tx, &worker))
     }
 
     async fn ledger(&self) -> Result<Vec<LedgerRow>> {

@@ -3,7 +3,7 @@
 //! in the careful way of [`super::insert`].
 
 use longhaul_queue::job::ProcessId;
-use longhaul_queue::store::{Enqueued, How, rules};
+use longhaul_queue::store::{Enqueued, InsertOutcome, rules};
 use longhaul_queue::{NewJob, State, Timestamp};
 use tokio_postgres::error::SqlState;
 
@@ -48,7 +48,7 @@ pub(super) async fn insert(
     for (new, _) in parts {
         let mut enqueued = Vec::with_capacity(new.len());
         for (job, (seq, state)) in new.iter().zip(rest.by_ref().take(new.len())) {
-            enqueued.push(Enqueued { id: id_of(job)?, seq, state, how: How::Inserted });
+            enqueued.push(Enqueued { id: id_of(job)?, seq, state, how: InsertOutcome::Inserted });
         }
         replies.push(enqueued);
     }

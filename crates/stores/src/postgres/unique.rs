@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use longhaul_queue::job::{JobId, NewJob, UniquePolicy, Window};
-use longhaul_queue::store::{How, refusals, rules};
+use longhaul_queue::store::{InsertOutcome, refusals, rules};
 use longhaul_queue::{State, Timestamp};
 
 use super::error::DbResult;
@@ -68,18 +68,18 @@ pub(super) async fn second_enqueue(
     job: &NewJob,
     policy: UniquePolicy,
     now: Timestamp,
-) -> DbResult<How> {
+) -> DbResult<InsertOutcome> {
     match policy {
-        UniquePolicy::Skip => Ok(How::Skipped),
+        UniquePolicy::Skip => Ok(InsertOutcome::Skipped),
         UniquePolicy::Replace => {
             // What a run has left behind (its checkpoint, what it has done outside) belongs to the payload that it was given.
             if holder.started_at.is_some() || holder.state.is_terminal() {
-                return Ok(How::Skipped);
+                return Ok(InsertOutcome::Skipped);
             }
             let sql = "UPDATE lh_jobs SET payload = $2 WHERE seq = $1";
             tx.run(sql, &[&holder.seq, &job.payload.as_str()]).await?;
             tx.touch();
-            Ok(How::Replaced)
+            Ok(InsertOutcome::Replaced)
         }
         UniquePolicy::Debounce { wait, cap } => {
             let run_at = pushed_back(holder.created_at, holder.run_at, now + wait, cap);
@@ -98,12 +98,17 @@ pub(super) fn pushed_back(
     to.min(created_at + cap).max(run_at)
 }
 
-async fn debounce(tx: &mut Tx<'_>, holder: &JobRow, run_at: Timestamp, now: Timestamp) -> DbResult<How> {
+async fn debounce(
+    tx: &mut Tx<'_>,
+    holder: &JobRow,
+    run_at: Timestamp,
+    now: Timestamp,
+) -> DbResult<InsertOutcome> {
     let state = match holder.state {
         State::Blocked => State::Blocked,
         State::Scheduled | State::Ready => rules::first_state(false, run_at, now),
         State::Running | State::Parked | State::Succeeded | State::Failed | State::Cancelled => {
-            return Ok(How::Skipped);
+            return Ok(InsertOutcome::Skipped);
         }
     };
     let due_at = millis(Some(run_at).filter(|_| state == State::Scheduled));
@@ -118,7 +123,7 @@ async fn debounce(tx: &mut Tx<'_>, holder: &JobRow, run_at: Timestamp, now: Time
         tx.moved(holder.subject(), Some(holder.state), Some(state));
     }
     tx.touch();
-    Ok(How::Debounced)
+    Ok(InsertOutcome::Debounced)
 }
 
 const TAKE: &str =

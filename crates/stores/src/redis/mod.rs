@@ -279,8 +279,8 @@ impl EngineStore for RedisStore {
         insert::fire(self, firing, now).await
     }
 
-    async fn beat(&self, worker: WorkerInfo) -> Result<()> {
-        settings::beat(self, &worker).await
+    async fn heartbeat(&self, worker: WorkerInfo) -> Result<()> {
+        settings::heartbeat(self, &worker).await
     }
 
     async fn record(&self, name: String) -> Result<Option<Record>> {

@@ -2,7 +2,7 @@
 
 use longhaul_queue::graph::{self as graph_rules, Edge};
 use longhaul_queue::job::{Dependency, JobId, NewJob, ProcessId};
-use longhaul_queue::store::{Enqueued, How, refusals, rules};
+use longhaul_queue::store::{Enqueued, InsertOutcome, refusals, rules};
 use longhaul_queue::{State, Timestamp};
 
 use super::error::{DbResult, corrupt};
@@ -39,7 +39,7 @@ pub(super) fn insert(tx: &mut Tx<'_>, jobs: Vec<NewJob>, now: Timestamp) -> DbRe
             continue;
         };
         tx.take_seq(seq);
-        enqueued.push(Enqueued { id, seq, state, how: How::Inserted });
+        enqueued.push(Enqueued { id, seq, state, how: InsertOutcome::Inserted });
         if state == State::Blocked {
             waiting.push((seq, job));
         }
@@ -53,7 +53,7 @@ pub(super) fn insert(tx: &mut Tx<'_>, jobs: Vec<NewJob>, now: Timestamp) -> DbRe
     }
     // A plain job stands where it was put. Others may have been moved since: by their parents, or by a later member
     // that has the same unique key.
-    let moved = |entry: &Enqueued| matches!(entry.how, How::Replaced | How::Debounced);
+    let moved = |entry: &Enqueued| matches!(entry.how, InsertOutcome::Replaced | InsertOutcome::Debounced);
     if !waiting.is_empty() || enqueued.iter().any(moved) {
         for entry in &mut enqueued {
             entry.state = job_by_seq(tx, entry.seq)?.map_or(entry.state, |row| row.state);
@@ -73,7 +73,7 @@ fn duplicate(tx: &Tx<'_>, id: JobId, job: &NewJob, first_seq: i64) -> DbResult<E
     if !rules::same_content(&stored(tx, &row)?, job) {
         return Err(refusals::other_content(id).into());
     }
-    Ok(Enqueued { id, seq: row.seq, state: row.state, how: How::Duplicate })
+    Ok(Enqueued { id, seq: row.seq, state: row.state, how: InsertOutcome::Duplicate })
 }
 
 /// What was submitted, but for the times, which have moved since.

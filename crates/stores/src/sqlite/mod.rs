@@ -220,8 +220,8 @@ impl Store for SqliteStore {
 
 #[async_trait]
 impl EngineStore for SqliteStore {
-    async fn lives_here(&self, worker: WorkerId) {
-        self.db.workers.lives_here(worker).await;
+    async fn register_local_worker(&self, worker: WorkerId) {
+        self.db.workers.register_local_worker(worker).await;
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
@@ -296,8 +296,8 @@ impl EngineStore for SqliteStore {
         self.db.writer.write(DURABLE, move |tx| settings::fire(tx, firing, now)).await
     }
 
-    async fn beat(&self, worker: WorkerInfo) -> Result<()> {
-        self.db.writer.write(URGENT, move |tx| settings::beat(tx, &worker)).await
+    async fn heartbeat(&self, worker: WorkerInfo) -> Result<()> {
+        self.db.writer.write(URGENT, move |tx| settings::heartbeat(tx, &worker)).await
     }
 
     async fn ledger(&self) -> Result<Vec<LedgerRow>> {

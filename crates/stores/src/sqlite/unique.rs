@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use longhaul_queue::job::{JobId, JobOptions, NewJob, Unique, UniquePolicy, Window};
-use longhaul_queue::store::{Enqueued, How, refusals, rules};
+use longhaul_queue::store::{Enqueued, InsertOutcome, refusals, rules};
 use longhaul_queue::{State, Timestamp};
 
 use super::error::DbResult;
@@ -30,10 +30,15 @@ pub(super) fn holder(tx: &mut Tx<'_>, id: JobId, job: &NewJob, now: Timestamp) -
     }
     let Some(row) = job_by_seq(tx, seq)? else {
         // The window outlives the job, which was consumed.
-        return Ok(Some(Enqueued { id, seq, state: ended.unwrap_or(State::Succeeded), how: How::Skipped }));
+        return Ok(Some(Enqueued {
+            id,
+            seq,
+            state: ended.unwrap_or(State::Succeeded),
+            how: InsertOutcome::Skipped,
+        }));
     };
     let how = match unique.policy {
-        UniquePolicy::Skip => How::Skipped,
+        UniquePolicy::Skip => InsertOutcome::Skipped,
         UniquePolicy::Replace => replace(tx, &row, job)?,
         UniquePolicy::Debounce { wait, cap } => debounce(tx, &row, pushed_back(&row, now + wait, cap), now)?,
     };
@@ -46,17 +51,17 @@ fn pushed_back(holder: &JobRow, to: Timestamp, cap: Duration) -> Timestamp {
     to.min(holder.created_at + cap).max(holder.run_at)
 }
 
-fn replace(tx: &mut Tx<'_>, holder: &JobRow, job: &NewJob) -> DbResult<How> {
+fn replace(tx: &mut Tx<'_>, holder: &JobRow, job: &NewJob) -> DbResult<InsertOutcome> {
     // What a run has left behind (its checkpoint, what it has done outside) belongs to the payload that it was given.
     if holder.started_at.is_some() || holder.state.is_terminal() {
-        return Ok(How::Skipped);
+        return Ok(InsertOutcome::Skipped);
     }
     let body = Body { payload: job.payload.clone(), options: options_of(tx, holder)? };
     body.write(tx, holder.seq)?;
-    Ok(How::Replaced)
+    Ok(InsertOutcome::Replaced)
 }
 
-fn debounce(tx: &mut Tx<'_>, holder: &JobRow, run_at: Timestamp, now: Timestamp) -> DbResult<How> {
+fn debounce(tx: &mut Tx<'_>, holder: &JobRow, run_at: Timestamp, now: Timestamp) -> DbResult<InsertOutcome> {
     match holder.state {
         State::Blocked => {
             tx.run("UPDATE lh_jobs SET run_at = ?2 WHERE seq = ?1", (holder.seq, run_at.as_millis()))?;
@@ -80,10 +85,10 @@ fn debounce(tx: &mut Tx<'_>, holder: &JobRow, run_at: Timestamp, now: Timestamp)
             }
         }
         State::Running | State::Parked | State::Succeeded | State::Failed | State::Cancelled => {
-            return Ok(How::Skipped);
+            return Ok(InsertOutcome::Skipped);
         }
     }
-    Ok(How::Debounced)
+    Ok(InsertOutcome::Debounced)
 }
 
 /// Takes the key for a new job.
