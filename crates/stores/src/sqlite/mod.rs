@@ -45,7 +45,7 @@ use longhaul_queue::store::{
     ListRequest, Page, Piece, ProcessInfo, QueueChange, QueueInfo, Record, Renewal, RetryRequest, Save,
     Schedule, SettleItem, Settled, Swept, UnparkRequest, Unparked, WorkerInfo,
 };
-use longhaul_queue::{Error, Json, Result, State, Store, Timestamp};
+use longhaul_queue::{EngineStore, Error, Json, Result, State, Store, Timestamp};
 use longhaul_sqlite::WriteOptions;
 use tokio::sync::watch;
 
@@ -113,7 +113,7 @@ impl Store for SqliteStore {
         Caps {
             name: "sqlite",
             durability: promise(self.db.durability()).to_owned(),
-            transactional_enqueue: true,
+            advice: None,
             shared: true,
         }
     }
@@ -144,8 +144,88 @@ impl Store for SqliteStore {
         self.db.read(read::counts).await
     }
 
-    async fn lives_here(&self, worker: WorkerId) {
-        self.db.workers.lives_here(worker).await;
+    async fn unpark(&self, request: UnparkRequest) -> Result<Unparked> {
+        self.db.file.write(DURABLE, move |tx| admin::unpark(tx, request)).await
+    }
+
+    async fn cancel(&self, ids: Vec<JobId>, now: Timestamp) -> Result<Vec<CancelReply>> {
+        self.db.file.write(DURABLE, move |tx| admin::cancel(tx, &ids, now)).await
+    }
+
+    async fn retry(&self, request: RetryRequest) -> Result<Vec<Result<State>>> {
+        self.db.file.write(DURABLE, move |tx| admin::retry(tx, &request)).await
+    }
+
+    async fn unhold(&self, id: JobId, now: Timestamp) -> Result<State> {
+        self.db.file.write(DURABLE, move |tx| admin::unhold(tx, id, now)).await
+    }
+
+    async fn edit(&self, id: JobId, change: JobChange, _now: Timestamp) -> Result<State> {
+        self.db.file.write(DURABLE, move |tx| admin::edit(tx, id, change)).await
+    }
+
+    async fn run_now(&self, id: JobId, now: Timestamp) -> Result<State> {
+        self.db.file.write(DURABLE, move |tx| admin::run_now(tx, id, now)).await
+    }
+
+    async fn results(&self, process_id: ProcessId, after: i64, limit: usize) -> Result<Page<JobResult>> {
+        self.db.read(move |connection| read::results(connection, process_id.as_str(), after, limit)).await
+    }
+
+    async fn delete(&self, ids: Vec<JobId>) -> Result<Deleted> {
+        self.db.file.write(DURABLE, move |tx| admin::delete(tx, &ids)).await
+    }
+
+    async fn queues(&self) -> Result<Vec<QueueInfo>> {
+        self.db.read(read::queues).await
+    }
+
+    async fn set_queue(&self, change: QueueChange) -> Result<()> {
+        self.db.file.write(DURABLE, move |tx| settings::set_queue(tx, &change)).await
+    }
+
+    async fn processes(&self, after: Option<ProcessId>, limit: usize) -> Result<Vec<ProcessInfo>> {
+        self.db.read(move |connection| read::processes(connection, after.as_ref(), limit)).await
+    }
+
+    async fn process(&self, id: ProcessId) -> Result<Option<ProcessInfo>> {
+        self.db.read(move |connection| read::process(connection, &id)).await
+    }
+
+    async fn seal(&self, id: ProcessId, sealed: bool, now: Timestamp) -> Result<()> {
+        self.db.file.write(DURABLE, move |tx| process::seal(tx, &id, sealed, now)).await
+    }
+
+    async fn schedules(&self) -> Result<Vec<Schedule>> {
+        self.db.read(read::schedules).await
+    }
+
+    async fn put_schedule(&self, schedule: Schedule) -> Result<()> {
+        self.db.file.write(DURABLE, move |tx| settings::put_schedule(tx, &schedule)).await
+    }
+
+    async fn delete_schedule(&self, name: String) -> Result<bool> {
+        self.db.file.write(DURABLE, move |tx| settings::delete_schedule(tx, &name)).await
+    }
+
+    async fn workers(&self, now: Timestamp) -> Result<Vec<WorkerInfo>> {
+        // In this order: one that is noted and then read as alive may have died since, which the next look tells.
+        let dead = self.db.workers.dead_names().await;
+        let mut workers = self.db.read(move |connection| read::workers(connection, now)).await?;
+        workers.retain(|worker| !dead.contains(worker.id.as_str()));
+        Ok(workers)
+    }
+
+    async fn events(&self, after: Option<u64>, limit: usize) -> Result<EventPage> {
+        self.db.file.flush_deferred().await?;
+        self.db.read(move |connection| read::events(connection, after, limit)).await
+    }
+}
+
+#[async_trait]
+impl EngineStore for SqliteStore {
+    async fn register_local_worker(&self, worker: WorkerId) {
+        self.db.workers.register_local_worker(worker).await;
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
@@ -174,40 +254,8 @@ impl Store for SqliteStore {
         self.db.file.write(DURABLE, move |tx| settle::settle(tx, items, now)).await
     }
 
-    async fn unpark(&self, request: UnparkRequest) -> Result<Unparked> {
-        self.db.file.write(DURABLE, move |tx| admin::unpark(tx, request)).await
-    }
-
-    async fn cancel(&self, ids: Vec<JobId>, now: Timestamp) -> Result<Vec<CancelReply>> {
-        self.db.file.write(DURABLE, move |tx| admin::cancel(tx, &ids, now)).await
-    }
-
     async fn cancelling(&self, worker: WorkerId) -> Result<Vec<JobId>> {
         self.db.read(move |connection| read::cancelling(connection, &worker)).await
-    }
-
-    async fn retry(&self, request: RetryRequest) -> Result<Vec<Result<State>>> {
-        self.db.file.write(DURABLE, move |tx| admin::retry(tx, &request)).await
-    }
-
-    async fn unhold(&self, id: JobId, now: Timestamp) -> Result<State> {
-        self.db.file.write(DURABLE, move |tx| admin::unhold(tx, id, now)).await
-    }
-
-    async fn edit(&self, id: JobId, change: JobChange, _now: Timestamp) -> Result<State> {
-        self.db.file.write(DURABLE, move |tx| admin::edit(tx, id, change)).await
-    }
-
-    async fn run_now(&self, id: JobId, now: Timestamp) -> Result<State> {
-        self.db.file.write(DURABLE, move |tx| admin::run_now(tx, id, now)).await
-    }
-
-    async fn results(&self, process_id: ProcessId, after: i64, limit: usize) -> Result<Page<JobResult>> {
-        self.db.read(move |connection| read::results(connection, process_id.as_str(), after, limit)).await
-    }
-
-    async fn delete(&self, ids: Vec<JobId>) -> Result<Deleted> {
-        self.db.file.write(DURABLE, move |tx| admin::delete(tx, &ids)).await
     }
 
     async fn promote_due(&self, now: Timestamp, limit: usize) -> Result<Swept> {
@@ -248,57 +296,12 @@ impl Store for SqliteStore {
         )))
     }
 
-    async fn queues(&self) -> Result<Vec<QueueInfo>> {
-        self.db.read(read::queues).await
-    }
-
-    async fn set_queue(&self, change: QueueChange) -> Result<()> {
-        self.db.file.write(DURABLE, move |tx| settings::set_queue(tx, &change)).await
-    }
-
-    async fn processes(&self, after: Option<ProcessId>, limit: usize) -> Result<Vec<ProcessInfo>> {
-        self.db.read(move |connection| read::processes(connection, after.as_ref(), limit)).await
-    }
-
-    async fn process(&self, id: ProcessId) -> Result<Option<ProcessInfo>> {
-        self.db.read(move |connection| read::process(connection, &id)).await
-    }
-
-    async fn seal(&self, id: ProcessId, sealed: bool, now: Timestamp) -> Result<()> {
-        self.db.file.write(DURABLE, move |tx| process::seal(tx, &id, sealed, now)).await
-    }
-
-    async fn schedules(&self) -> Result<Vec<Schedule>> {
-        self.db.read(read::schedules).await
-    }
-
-    async fn put_schedule(&self, schedule: Schedule) -> Result<()> {
-        self.db.file.write(DURABLE, move |tx| settings::put_schedule(tx, &schedule)).await
-    }
-
-    async fn delete_schedule(&self, name: String) -> Result<bool> {
-        self.db.file.write(DURABLE, move |tx| settings::delete_schedule(tx, &name)).await
-    }
-
     async fn fire(&self, firing: Firing, now: Timestamp) -> Result<bool> {
         self.db.file.write(DURABLE, move |tx| settings::fire(tx, firing, now)).await
     }
 
-    async fn beat(&self, worker: WorkerInfo) -> Result<()> {
-        self.db.file.write(URGENT, move |tx| settings::beat(tx, &worker)).await
-    }
-
-    async fn workers(&self, now: Timestamp) -> Result<Vec<WorkerInfo>> {
-        // In this order: one that is noted and then read as alive may have died since, which the next look tells.
-        let dead = self.db.workers.dead_names().await;
-        let mut workers = self.db.read(move |connection| read::workers(connection, now)).await?;
-        workers.retain(|worker| !dead.contains(worker.id.as_str()));
-        Ok(workers)
-    }
-
-    async fn events(&self, after: Option<u64>, limit: usize) -> Result<EventPage> {
-        self.db.file.flush_deferred().await?;
-        self.db.read(move |connection| read::events(connection, after, limit)).await
+    async fn heartbeat(&self, worker: WorkerInfo) -> Result<()> {
+        self.db.file.write(URGENT, move |tx| settings::heartbeat(tx, &worker)).await
     }
 
     async fn ledger(&self) -> Result<Vec<LedgerRow>> {

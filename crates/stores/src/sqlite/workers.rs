@@ -49,7 +49,7 @@ impl Workers {
     }
 
     /// This worker dies with this process. It may claim when this returns.
-    pub(super) async fn lives_here(self: &Arc<Self>, worker: WorkerId) {
+    pub(super) async fn register_local_worker(self: &Arc<Self>, worker: WorkerId) {
         let workers = Arc::clone(self);
         let noted = tokio::task::spawn_blocking(move || workers.note(&worker));
         // A worker without a lock has its lease.
