@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use longhaul_queue::limits::Limits;
 use longhaul_queue::store::{Filter, ListRequest};
-use longhaul_queue::{Clock, JobId, Json, Queue, SystemClock, Timestamp};
+use longhaul_queue::{Clock, Engine, JobId, Json, Queue, SystemClock, Timestamp};
 use longhaul_stores::StoreUrl;
 use longhaul_stores::sqlite::Db;
 
@@ -61,19 +61,29 @@ impl App {
         self.open(Missing::Create).await
     }
 
-    /// The queue with the data store, where slices keep what is their own.
-    pub(crate) async fn queue_with_data(&self, missing: Missing) -> Result<(Queue, Option<Db>)> {
+    /// The engine, whose store must exist.
+    pub(crate) async fn engine(&self) -> Result<Engine> {
+        self.open_engine(Missing::Refuse).await
+    }
+
+    /// The engine, its store made if need be.
+    pub(crate) async fn engine_or_new(&self) -> Result<Engine> {
+        self.open_engine(Missing::Create).await
+    }
+
+    /// The engine with the data store, where slices keep what is their own.
+    pub(crate) async fn engine_with_data(&self, missing: Missing) -> Result<(Engine, Option<Db>)> {
         let (store, data) = store::open_with_data(&self.settings, missing).await?;
-        Ok((Queue::new(store).with_limits(self.limits()?), data))
+        Ok((Engine::new(store).with_limits(self.limits()?), data))
     }
 
     /// The same, made if need be, for one who works for long: a server that is away is waited for.
-    pub(crate) async fn queue_for_long(&self) -> Result<(Queue, Option<Db>)> {
+    pub(crate) async fn engine_for_long(&self) -> Result<(Engine, Option<Db>)> {
         let is_server =
             matches!(store::location(&self.settings)?, StoreUrl::Redis(_) | StoreUrl::Postgres(_));
         let mut told = false;
         loop {
-            match self.queue_with_data(Missing::Create).await {
+            match self.engine_with_data(Missing::Create).await {
                 Err(error) if is_server && code_of(&error) == Code::Unreachable => {
                     if !std::mem::replace(&mut told, true) {
                         self.out.warn(format_args!("{error:#}; it is tried again until it answers"));
@@ -88,6 +98,11 @@ impl App {
     async fn open(&self, missing: Missing) -> Result<Queue> {
         let store = store::open(&self.settings, missing).await?;
         Ok(Queue::new(store).with_limits(self.limits()?))
+    }
+
+    async fn open_engine(&self, missing: Missing) -> Result<Engine> {
+        let store = store::open_here(&self.settings, missing).await?;
+        Ok(Engine::new(store).with_limits(self.limits()?))
     }
 
     /// What may be stored.

@@ -12,7 +12,7 @@ use longhaul_llm::file::LlmFile;
 use longhaul_llm::price::{Prices, provider_of};
 use longhaul_llm::profile::{Profile, ProviderKind, Secret};
 use longhaul_llm::{Llm, LlmOptions, ProfileSetup, Provider, Scope};
-use longhaul_queue::Queue;
+use longhaul_queue::Engine;
 use longhaul_sim::{SimCore, SimProvider};
 
 use longhaul_server::Catalog;
@@ -220,7 +220,7 @@ impl Setup {
 
 /// Makes the ledger ready for whoever is about to spend: limits under tags that settings name are set, and what dead processes left
 /// open is told as what may have been billed. Limits are shared with other processes for as long as the answer is kept.
-pub(crate) async fn open_books(app: &App, queue: &Queue, llm: &Llm) -> Result<Sharing> {
+pub(crate) async fn open_books(app: &App, engine: &Engine, llm: &Llm) -> Result<Sharing> {
     let left = llm.ledger().abandon_dead(app.now().as_millis()).await?;
     if left > 0 {
         let calls = crate::output::counted(left, "call");
@@ -229,7 +229,7 @@ pub(crate) async fn open_books(app: &App, queue: &Queue, llm: &Llm) -> Result<Sh
     for (tag, money) in app.settings.read("budget.tags", crate::config::tag_budgets)? {
         llm.ledger().set_cap(&Scope::tag(&tag), Some(money)).await?;
     }
-    Ok(sharing::start(queue, llm))
+    Ok(sharing::start(engine, llm))
 }
 
 /// Notes what a run or a sheet may spend. What the command line does not name stays as it was.

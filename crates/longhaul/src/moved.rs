@@ -1,7 +1,7 @@
 //! The record by which a store knows that its contents come from another, and whether all of them have come.
 
 use anyhow::Result;
-use longhaul_queue::Store;
+use longhaul_queue::EngineStore;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Code, Failure};
@@ -20,7 +20,7 @@ pub(crate) struct Begun {
 
 /// Refuses a store into which a move has not come to its end: what is done there would be done again from the old one, or come
 /// back.
-pub(crate) async fn check_whole(store: &dyn Store) -> Result<()> {
+pub(crate) async fn check_whole(store: &dyn EngineStore) -> Result<()> {
     let Some(record) = store.record(RECORD.to_owned()).await? else { return Ok(()) };
     match record.value.to::<Begun>() {
         Ok(Begun { from, finished: false }) => {

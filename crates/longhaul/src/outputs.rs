@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use longhaul_queue::store::Record;
-use longhaul_queue::{Json, Queue};
+use longhaul_queue::{Engine, Json};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Code, Failure};
@@ -79,14 +79,14 @@ pub(crate) fn refuse_same(places: &Places<'_>) -> Result<()> {
 }
 
 /// Refuses to write over a file with content, unless `owner` wrote it and it has not changed since.
-pub(crate) async fn refuse_foreign(queue: &Queue, owner: &str, places: &Places<'_>) -> Result<()> {
+pub(crate) async fn refuse_foreign(engine: &Engine, owner: &str, places: &Places<'_>) -> Result<()> {
     let existing = places.iter().filter_map(|(option, path)| Some((option, (*path)?)));
     for (option, path) in existing.filter(|(_, path)| !is_stream(path)) {
         // Nothing is lost with an empty file, and mktemp makes one.
         let Some(found) = fs::metadata(path).ok().filter(|found| found.is_file() && found.len() > 0) else {
             continue;
         };
-        let (_, outputs) = remembered(queue).await?;
+        let (_, outputs) = remembered(engine).await?;
         let place = place_of(path);
         let why = match outputs.files.iter().find(|file| file.path == place && file.owner == owner) {
             Some(file) if file.is_unchanged(&found) => continue,
@@ -103,7 +103,7 @@ pub(crate) async fn refuse_foreign(queue: &Queue, owner: &str, places: &Places<'
 
 /// Records that `owner` has written these files. If that fails, the next command needs `--force`, which is not a reason to
 /// fail after the work is done.
-pub(crate) async fn remember(queue: &Queue, owner: &str, places: &Places<'_>) {
+pub(crate) async fn remember(engine: &Engine, owner: &str, places: &Places<'_>) {
     let written = |path: &&Path| !is_stream(path) && fs::metadata(path).is_ok_and(|found| found.is_file());
     let files: Vec<OutputFile> = places
         .iter()
@@ -112,15 +112,15 @@ pub(crate) async fn remember(queue: &Queue, owner: &str, places: &Places<'_>) {
         .filter_map(|path| OutputFile::of(owner, path))
         .collect();
     if !files.is_empty()
-        && let Err(error) = add(queue, &files).await
+        && let Err(error) = add(engine, &files).await
     {
         tracing::warn!(owner, error = format!("{error:#}"), "the list of written files could not be stored");
     }
 }
 
 /// Forgets what `owner` has written: a run that is consumed leaves nothing behind.
-pub(crate) async fn forget(queue: &Queue, owner: &str) -> Result<()> {
-    change(queue, |outputs| outputs.files.retain(|file| file.owner != owner)).await
+pub(crate) async fn forget(engine: &Engine, owner: &str) -> Result<()> {
+    change(engine, |outputs| outputs.files.retain(|file| file.owner != owner)).await
 }
 
 /// The record's content.
@@ -158,15 +158,15 @@ fn modified(found: &Metadata) -> i64 {
     found.mtime().saturating_mul(1_000_000_000).saturating_add(found.mtime_nsec())
 }
 
-async fn remembered(queue: &Queue) -> Result<(u64, Remembered)> {
-    Ok(match queue.store().record(RECORD.to_owned()).await? {
+async fn remembered(engine: &Engine) -> Result<(u64, Remembered)> {
+    Ok(match engine.store().record(RECORD.to_owned()).await? {
         Some(Record { version, value }) => (version, value.to()?),
         None => (0, Remembered::default()),
     })
 }
 
-async fn add(queue: &Queue, written: &[OutputFile]) -> Result<()> {
-    change(queue, |outputs| {
+async fn add(engine: &Engine, written: &[OutputFile]) -> Result<()> {
+    change(engine, |outputs| {
         outputs.files.retain(|file| written.iter().all(|written| written.path != file.path));
         outputs.files.extend_from_slice(written);
         let surplus = outputs.files.len().saturating_sub(REMEMBERED_MAX);
@@ -176,11 +176,11 @@ async fn add(queue: &Queue, written: &[OutputFile]) -> Result<()> {
 }
 
 /// Changes the record, and gives up if other processes keep changing it.
-async fn change(queue: &Queue, change: impl Fn(&mut Remembered)) -> Result<()> {
+async fn change(engine: &Engine, change: impl Fn(&mut Remembered)) -> Result<()> {
     for _ in 0..RECORD_TRIES_MAX {
-        let (version, mut outputs) = remembered(queue).await?;
+        let (version, mut outputs) = remembered(engine).await?;
         change(&mut outputs);
-        if queue.store().put_record(RECORD.to_owned(), version, Json::of(&outputs)?).await? {
+        if engine.store().put_record(RECORD.to_owned(), version, Json::of(&outputs)?).await? {
             break;
         }
     }

@@ -9,7 +9,7 @@ use longhaul_pipeline::pipeline::List;
 use longhaul_pipeline::{About, Found, Listener, Runs, Status, numbered};
 use longhaul_prompts::{Prompts, request};
 use longhaul_queue::store::{Filter, ListRequest};
-use longhaul_queue::{Queue, State};
+use longhaul_queue::{Engine, Queue, State};
 use longhaul_server::own_names::OwnNames;
 use longhaul_sheets::google::{Google, GoogleOptions, ServiceKey};
 use longhaul_sheets::tables::{Tables, UnitState};
@@ -32,6 +32,8 @@ pub(crate) fn own_names() -> OwnNames {
 
 /// The pipelines on an open store.
 pub(crate) struct Pipelines {
+    /// What their jobs run on.
+    pub(crate) engine: Engine,
     /// The runs of all of them.
     pub(crate) runs: Runs,
     pub(crate) prompts: Prompts,
@@ -43,10 +45,11 @@ impl Pipelines {
     /// Opens all of them. `listener` hears of ends and holds.
     pub(crate) async fn open(
         app: &App,
-        (queue, data): (&Queue, Option<Db>),
+        (engine, data): (&Engine, Option<Db>),
         llm: Llm,
         listener: Arc<dyn Listener>,
     ) -> Result<Self> {
+        let queue = engine.queue();
         let prompts = Prompts::new(queue.clone(), llm.clone()).with_listener(Arc::clone(&listener));
         let sheets = match data {
             Some(data) => Some(open_sheets(app, queue, data, llm.clone(), listener).await?),
@@ -56,7 +59,7 @@ impl Pipelines {
         if let Some(sheets) = &sheets {
             list.push(Arc::new(sheets.clone()));
         }
-        Ok(Self { runs: Runs::new(queue.clone(), llm, list), prompts, sheets })
+        Ok(Self { engine: engine.clone(), runs: Runs::new(queue.clone(), llm, list), prompts, sheets })
     }
 
     /// The sheets, which need a store in a file.
@@ -72,9 +75,9 @@ impl Pipelines {
     pub(crate) async fn write_results(&self, app: &App, found: &Found, place: &Place<'_>) -> Result<Code> {
         let about = found.pipeline.about();
         if *about == longhaul_prompts::ABOUT {
-            run::write_results(app, &self.prompts, found, place).await
+            run::write_results(app, (&self.engine, &self.prompts), found, place).await
         } else if *about == longhaul_sheets::ABOUT {
-            score::export::run(app, self.sheets()?, found, place).await
+            score::export::run(app, (&self.engine, self.sheets()?), found, place).await
         } else {
             Err(Failure::new(Code::Usage, format!("runs of {} write no results", about.name)).into())
         }

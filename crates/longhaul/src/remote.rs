@@ -1,5 +1,5 @@
-//! A store that is a running server (`--server`): what people ask of a store goes over the public API. What only workers and
-//! maintenance do to a store, the server does itself, and is refused here.
+//! A store that is a running server (`--server`): what callers ask goes over the public API. Workers and maintenance run at the
+//! server, so there is no second half of the seam here.
 
 mod forms;
 mod http;
@@ -12,13 +12,11 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use longhaul_queue::events::EventPage;
 use longhaul_queue::job::JobResult;
 use longhaul_queue::store::{
-    CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExportPage, ExtendRequest, Firing, LedgerRow,
-    ListRequest, Page, Piece, ProcessInfo, QueueChange, QueueInfo, Record, Renewal, RetryRequest, Save,
-    Schedule, SettleItem, Settled, Signal, Swept, UnparkRequest, UnparkTarget, Unparked, WorkerInfo,
+    CancelReply, Caps, Count, Deleted, Enqueued, ListRequest, Page, ProcessInfo, QueueChange, QueueInfo,
+    RetryRequest, Schedule, Signal, UnparkRequest, UnparkTarget, Unparked, WorkerInfo,
 };
 use longhaul_queue::{
-    Claimed, Error, Job, JobChange, JobDetail, JobId, Json, Lease, NewJob, ProcessId, Result, State, Store,
-    Timestamp, WorkerId,
+    Error, Job, JobChange, JobDetail, JobId, NewJob, ProcessId, Result, State, Store, Timestamp,
 };
 use reqwest::{Method, Url};
 use serde_json::{Value, json};
@@ -66,13 +64,6 @@ impl Server {
         let changed: Changed = self.api.send(Method::POST, &path, None::<&()>).await?;
         changed.state(id)
     }
-
-    fn not_here<T>(&self, what: &str) -> Result<T> {
-        Err(Error::invalid(format!(
-            "{} {what} itself: leave --server out to do it on this machine",
-            self.api.url()
-        )))
-    }
 }
 
 impl Drop for Server {
@@ -119,7 +110,7 @@ impl Store for Server {
         Caps {
             name: "server",
             durability: format!("that of the server at {}", self.api.url()),
-            transactional_enqueue: false,
+            advice: None,
             shared: true,
         }
     }
@@ -167,7 +158,7 @@ impl Store for Server {
         let body = match request.target {
             UnparkTarget::Key(key) => json!({ "key": key, "signal": signal }),
             UnparkTarget::Ids(ids) => json!({ "ids": ids, "signal": signal }),
-            UnparkTarget::Waiting { .. } => return self.not_here("tells jobs that wait for a run"),
+            UnparkTarget::Waiting { key, ids } => json!({ "key": key, "ids": ids, "signal": signal }),
         };
         self.api.send(Method::POST, &["signals"], Some(&body)).await
     }
@@ -273,10 +264,7 @@ impl Store for Server {
     }
 
     async fn seal(&self, id: ProcessId, sealed: bool, _now: Timestamp) -> Result<()> {
-        if !sealed {
-            return self.not_here("opens processes");
-        }
-        let path = ["processes", id.as_str(), "seal"];
+        let path = ["processes", id.as_str(), if sealed { "seal" } else { "open" }];
         self.api.send::<Value>(Method::POST, &path, None::<&()>).await.map(drop)
     }
 
@@ -302,65 +290,5 @@ impl Store for Server {
         let mut query = vec![("limit", limit.to_string())];
         query.extend(after.map(|id| ("after", id.to_string())));
         self.api.get(&["events"], &query).await
-    }
-
-    async fn claim(&self, _request: ClaimRequest) -> Result<Vec<Claimed>> {
-        self.not_here("hands out jobs to its own workers, or over /api/v1/work, and has them run")
-    }
-
-    async fn extend(&self, _request: ExtendRequest) -> Result<Vec<Renewal>> {
-        self.not_here("renews leases")
-    }
-
-    async fn save(&self, _lease: Lease, _save: Save, _now: Timestamp) -> Result<()> {
-        self.not_here("saves what jobs report")
-    }
-
-    async fn settle(&self, _items: Vec<SettleItem>, _now: Timestamp) -> Result<Vec<Settled>> {
-        self.not_here("settles jobs")
-    }
-
-    async fn cancelling(&self, _worker: WorkerId) -> Result<Vec<JobId>> {
-        self.not_here("ends running jobs")
-    }
-
-    async fn promote_due(&self, _now: Timestamp, _limit: usize) -> Result<Swept> {
-        self.not_here("promotes jobs")
-    }
-
-    async fn rescue_expired(&self, _now: Timestamp, _limit: usize) -> Result<Swept> {
-        self.not_here("rescues jobs")
-    }
-
-    async fn prune(&self, _now: Timestamp, _limit: usize) -> Result<Swept> {
-        self.not_here("prunes")
-    }
-
-    async fn fire(&self, _firing: Firing, _now: Timestamp) -> Result<bool> {
-        self.not_here("fires schedules")
-    }
-
-    async fn record(&self, _name: String) -> Result<Option<Record>> {
-        self.not_here("keeps records")
-    }
-
-    async fn put_record(&self, _name: String, _expected: u64, _value: Json) -> Result<bool> {
-        self.not_here("keeps records")
-    }
-
-    async fn export(&self, _after: Option<String>, _limit: usize) -> Result<ExportPage> {
-        self.not_here("moves to another store")
-    }
-
-    async fn import(&self, _pieces: Vec<Piece>) -> Result<()> {
-        self.not_here("takes in another store")
-    }
-
-    async fn beat(&self, _worker: WorkerInfo) -> Result<()> {
-        self.not_here("knows its workers")
-    }
-
-    async fn ledger(&self) -> Result<Vec<LedgerRow>> {
-        self.not_here("keeps the ledger")
     }
 }

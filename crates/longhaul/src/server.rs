@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use longhaul_queue::Queue;
+use longhaul_queue::Engine;
 use longhaul_server::metrics::{MeteredStore, Meters};
 use longhaul_server::{Ctx, Endpoints, Parts, ServerOptions, Shelf, Tokens, webhooks};
 use longhaul_stores::StoreUrl;
@@ -18,17 +18,17 @@ use crate::{models, parse, store};
 /// What a server's handlers share, and what batches need of a worker.
 pub(crate) async fn context(
     app: &App,
-    (queue, data): (&Queue, Option<Db>),
+    (engine, data): (&Engine, Option<Db>),
     options: ServerOptions,
 ) -> Result<Ctx> {
     let models = models::Setup::new(app, None)?;
     let meters = Arc::new(Meters::default());
-    let store = MeteredStore::new(Arc::clone(queue.store()), Arc::clone(&meters));
-    let queue = Queue::new(Arc::new(store)).with_limits(queue.limits());
+    let store = MeteredStore::new(Arc::clone(engine.store()), Arc::clone(&meters));
+    let engine = Engine::new(Arc::new(store)).with_limits(engine.limits());
     let endpoints = Arc::new(endpoints(app)?);
     let news = webhooks::run_news(Arc::clone(&endpoints));
-    let Pipelines { runs, prompts, sheets } =
-        Pipelines::open(app, (&queue, data), models.llm(app)?, news).await?;
+    let Pipelines { engine, runs, prompts, sheets } =
+        Pipelines::open(app, (&engine, data), models.llm(app)?, news).await?;
     let mut catalog = models.catalog();
     if options.test_objects {
         // Suites name models of every maker; none of them is to be asked.
@@ -36,6 +36,7 @@ pub(crate) async fn context(
         catalog.default_profile = Some("sim".to_owned());
     }
     Ok(Ctx::new(Parts {
+        engine,
         runs,
         prompts,
         sheets,

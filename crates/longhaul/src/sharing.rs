@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use longhaul_llm::rate::Demand;
 use longhaul_llm::{Llm, Route};
-use longhaul_queue::Queue;
+use longhaul_queue::Engine;
 use longhaul_queue::shares::{LEASE, RENEW_EVERY, SHARE_MIN, Shares};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
@@ -35,10 +35,10 @@ impl Sharing {
 }
 
 /// Begins to share the limits of all routes through a store.
-pub(crate) fn start(queue: &Queue, llm: &Llm) -> Sharing {
+pub(crate) fn start(engine: &Engine, llm: &Llm) -> Sharing {
     let holder = format!("{:016x}", fastrand::u64(..));
     let keeper =
-        Keeper { shares: Shares::new(queue.clone(), holder), llm: llm.clone(), kept: HashMap::new() };
+        Keeper { shares: Shares::new(engine.clone(), holder), llm: llm.clone(), kept: HashMap::new() };
     llm.start_routes_at(SHARE_MIN);
     let (stop, stopped) = oneshot::channel();
     Sharing { stop, task: tokio::spawn(keeper.run(stopped)) }

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use longhaul_queue::Store;
 use longhaul_queue::limits::Limits;
+use longhaul_queue::{EngineStore, Store};
 use longhaul_stores::StoreUrl;
 use longhaul_stores::sqlite::{Db, Durability, SqliteOptions, SqliteStore};
 use reqwest::Url;
@@ -58,11 +58,16 @@ pub(crate) enum Missing {
     Refuse,
 }
 
-/// Opens the store of `settings`.
+/// Opens the store of `settings` for a caller: the store itself, or the server that takes its place.
 pub(crate) async fn open(settings: &Settings, missing: Missing) -> Result<Arc<dyn Store>> {
-    if let Some(url) = server(settings)? {
-        return Ok(Arc::new(Server::new(url, environment(TOKEN_NAME))?));
+    match server(settings)? {
+        Some(url) => Ok(Arc::new(Server::new(url, environment(TOKEN_NAME))?)),
+        None => Ok(open_here(settings, missing).await?),
     }
+}
+
+/// Opens the store of `settings` in this process, for those who run jobs on it.
+pub(crate) async fn open_here(settings: &Settings, missing: Missing) -> Result<Arc<dyn EngineStore>> {
     let url = location(settings)?;
     if let StoreUrl::Redis(_) | StoreUrl::Postgres(_) = &url {
         // A mere question leaves no file beside the server.
@@ -78,7 +83,7 @@ pub(crate) async fn open(settings: &Settings, missing: Missing) -> Result<Arc<dy
 pub(crate) async fn open_with_data(
     settings: &Settings,
     missing: Missing,
-) -> Result<(Arc<dyn Store>, Option<Db>)> {
+) -> Result<(Arc<dyn EngineStore>, Option<Db>)> {
     let url = location(settings)?;
     if let StoreUrl::Sqlite(path) = &url
         && missing == Missing::Refuse
@@ -89,7 +94,7 @@ pub(crate) async fn open_with_data(
     let opened = match &url {
         StoreUrl::Sqlite(path) => SqliteStore::open(path, options).map(|store| {
             let data = store.db().clone();
-            (Arc::new(store) as Arc<dyn Store>, Some(data))
+            (Arc::new(store) as Arc<dyn EngineStore>, Some(data))
         }),
         StoreUrl::Redis(_) | StoreUrl::Postgres(_) => {
             let store = longhaul_stores::connect(&url, options).await.with_context(|| source(settings))?;
@@ -108,19 +113,19 @@ pub(crate) async fn open_with_data(
 }
 
 /// Opens another store than that of `settings`, made if need be, and otherwise as they say.
-pub(crate) async fn connect(settings: &Settings, url: &StoreUrl) -> Result<Arc<dyn Store>> {
+pub(crate) async fn connect(settings: &Settings, url: &StoreUrl) -> Result<Arc<dyn EngineStore>> {
     Ok(longhaul_stores::connect(url, options(settings)?).await?)
 }
 
-/// Where the store of `settings` is, if it is opened here.
+/// Where the store of `settings` is, for commands that open it themselves. Only callers go through a server.
 pub(crate) fn location(settings: &Settings) -> Result<StoreUrl> {
     if let Some(url) = server(settings)? {
         let text = format!(
-            "this works on the machine of the store, and not through the server at {}",
+            "this command opens the store itself and does not work through the server at {}",
             shown(url.as_str())
         );
         return Err(Failure::new(Code::Usage, text)
-            .hint("leave --server out; what the server offers beside jobs is at /api/v1: docs/api.md")
+            .hint("omit --server; what the server offers besides jobs is described in docs/api.md")
             .into());
     }
     settings.read("store.url", parse_url)
@@ -137,9 +142,8 @@ pub(crate) fn folder(settings: &Settings) -> Result<Option<PathBuf>> {
 }
 
 fn options(settings: &Settings) -> Result<SqliteOptions> {
-    let durability: Durability = settings.read("store.durability", |text| {
-        text.parse().map_err(|error: longhaul_queue::Error| error.to_string())
-    })?;
+    let level = |text: &str| text.parse::<Durability>().map_err(|error| error.to_string());
+    let durability = settings.read("store.durability", level)?;
     Ok(SqliteOptions { durability, limits: limits(settings)?, ..SqliteOptions::default() })
 }
 

@@ -1,40 +1,40 @@
 //! The tables of a slice in the data store: made and brought up to date by the slice itself.
 
-use longhaul_queue::{Error, Result};
-use longhaul_stores::sqlite::{Db, DbError};
-use rusqlite::OptionalExtension as _;
+use longhaul_queue::Result;
+use longhaul_sqlite::{FileError, Schema};
+use longhaul_stores::sqlite::Db;
 
 /// Brings the tables of a slice up to date. Migrations are in order; a new one is added at the end, old ones are never
 /// edited. Several processes may do so at once.
 pub async fn migrate(db: &Db, slice: &'static str, migrations: &'static [&'static str]) -> Result<()> {
-    let newest = migrations.len();
-    let found = db
-        .transaction(move |tx| {
-            let connection = tx.connection();
-            connection.execute_batch(
-                "CREATE TABLE IF NOT EXISTS slice_versions (slice TEXT PRIMARY KEY, version INTEGER NOT NULL) STRICT",
-            )?;
-            let version = connection
-                .query_row("SELECT version FROM slice_versions WHERE slice = ?1", [slice], |row| row.get(0))
-                .optional()?;
-            let version: usize = version.unwrap_or(0);
-            for migration in migrations.iter().skip(version) {
-                connection.execute_batch(migration)?;
-            }
-            if version < newest {
-                connection.execute(
-                    "INSERT INTO slice_versions (slice, version) VALUES (?1, ?2)
-                     ON CONFLICT (slice) DO UPDATE SET version = excluded.version",
-                    (slice, newest),
-                )?;
-            }
-            Ok::<_, DbError>(version)
-        })
-        .await?;
-    if found > newest {
-        return Err(Error::invalid(format!(
-            "the tables of {slice} have version {found}, and this program knows {newest}: use a newer longhaul"
-        )));
+    let schema = Schema { version_table: "slice_versions", version_key: slice, migrations, is_alone: false };
+    db.transaction(move |tx| {
+        let named =
+            |error: FileError| FileError { message: format!("the tables of {slice}: {error}"), ..error };
+        Ok(schema.apply(tx.connection()).map_err(named)?)
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_stores::sqlite::SqliteOptions;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn each_slice_has_its_own_version_and_a_newer_one_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let db = Db::open(&folder.path().join("test.db"), SqliteOptions::default()).unwrap();
+        const FIRST: &str = "CREATE TABLE a (id INTEGER)";
+        const SECOND: &str = "CREATE TABLE b (id INTEGER)";
+        migrate(&db, "one", &[]).await.unwrap();
+        migrate(&db, "two", &[FIRST]).await.unwrap();
+        migrate(&db, "two", &[FIRST, SECOND]).await.unwrap();
+        migrate(&db, "one", &["CREATE TABLE c (id INTEGER)"]).await.unwrap();
+        let refused = migrate(&db, "two", &[FIRST]).await.unwrap_err().to_string();
+        for words in ["the tables of two", "version 2", "up to 1", "newer longhaul"] {
+            assert!(refused.contains(words), "{refused}");
+        }
     }
-    Ok(())
 }

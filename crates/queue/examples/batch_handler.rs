@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use longhaul_queue::{
-    BatchOptions, Failure, JobContext, Json, NewJob, Outcome, ProcessId, Queue, Shutdown, State, Worker,
+    BatchOptions, Engine, Failure, JobContext, Json, NewJob, Outcome, ProcessId, Shutdown, State, Worker,
     WorkerOptions,
 };
 use longhaul_stores::sqlite::{SqliteOptions, SqliteStore};
@@ -25,7 +25,8 @@ fn embed(batch: &[(JobContext, String)]) -> Vec<Outcome> {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
     let store = SqliteStore::open(&folder.path().join("jobs.db"), SqliteOptions::default())?;
-    let queue = Queue::new(Arc::new(store));
+    let engine = Engine::new(Arc::new(store));
+    let queue = engine.queue();
 
     let process = ProcessId::from("embeddings");
     let jobs = (0..JOBS).map(|number| {
@@ -39,7 +40,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let batch = BatchOptions { size_max: 25, wait: Duration::from_millis(20) };
     let calls = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&calls);
-    let mut worker = Worker::new(queue.clone(), options);
+    let mut worker = Worker::new(engine.clone(), options);
     worker.handle_batch("embed", batch, move |batch: Vec<(JobContext, String)>| {
         counter.fetch_add(1, Ordering::Relaxed);
         async move { embed(&batch) }

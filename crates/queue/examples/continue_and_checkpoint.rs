@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_queue::{
-    Failure, JobContext, Json, NewJob, Outcome, Queue, RetryPolicy, Shutdown, Worker, WorkerOptions,
+    Engine, Failure, JobContext, Json, NewJob, Outcome, RetryPolicy, Shutdown, Worker, WorkerOptions,
 };
 use longhaul_stores::sqlite::{SqliteOptions, SqliteStore};
 use serde::{Deserialize, Serialize};
@@ -43,13 +43,14 @@ async fn read_book(context: JobContext, _title: String) -> Result<Outcome, Failu
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
     let store = SqliteStore::open(&folder.path().join("jobs.db"), SqliteOptions::default())?;
-    let queue = Queue::new(Arc::new(store));
+    let engine = Engine::new(Arc::new(store));
+    let queue = engine.queue();
     let retry = RetryPolicy::fixed(Duration::from_millis(50));
     let job = queue.enqueue(NewJob::new("read", Json::of("Moby-Dick")?).retry(retry)).await?;
 
     // The worker also moves what time moves: here it makes the failed job ready again after its 50 ms.
     let options = WorkerOptions { until_empty: true, ..WorkerOptions::default() };
-    let mut worker = Worker::new(queue.clone(), options);
+    let mut worker = Worker::new(engine.clone(), options);
     worker.handle("read", read_book);
     let report = worker.run(Shutdown::new()).await?;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use longhaul_queue::job::OnFailure;
 use longhaul_queue::{
-    Clock, Failure, JobContext, JobId, Json, NewJob, Outcome, Queue, Shutdown, State, SystemClock, Worker,
+    Clock, Engine, Failure, JobContext, JobId, Json, NewJob, Outcome, Shutdown, State, SystemClock, Worker,
     WorkerOptions,
 };
 use longhaul_stores::sqlite::{SqliteOptions, SqliteStore};
@@ -13,7 +13,8 @@ use longhaul_stores::sqlite::{SqliteOptions, SqliteStore};
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
     let store = SqliteStore::open(&folder.path().join("jobs.db"), SqliteOptions::default())?;
-    let queue = Queue::new(Arc::new(store));
+    let engine = Engine::new(Arc::new(store));
+    let queue = engine.queue();
 
     // Ids are drawn beforehand, so that jobs of one submission can name each other. All are stored, or none.
     let [left, right, broken, sum, skipped, always] = [(); 6].map(|()| new_id());
@@ -36,7 +37,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("a cycle: {}", queue.enqueue_many(cycle.to_vec()).await.expect_err("a cycle cannot be run"));
 
     let options = WorkerOptions { until_empty: true, ..WorkerOptions::default() };
-    let mut worker = Worker::new(queue.clone(), options);
+    let mut worker = Worker::new(engine.clone(), options);
     worker.handle("count", |_context: JobContext, text: String| async move {
         Ok::<_, Failure>(text.split_whitespace().count())
     });

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use longhaul_queue::{Failure, JobContext, Json, NewJob, ProcessId, Queue, Shutdown, Worker, WorkerOptions};
+use longhaul_queue::{Engine, Failure, JobContext, Json, NewJob, ProcessId, Shutdown, Worker, WorkerOptions};
 use longhaul_stores::sqlite::{SqliteOptions, SqliteStore};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
     let store = SqliteStore::open(&folder.path().join("jobs.db"), SqliteOptions::default())?;
-    let queue = Queue::new(Arc::new(store));
+    let engine = Engine::new(Arc::new(store));
+    let queue = engine.queue();
 
     // Enqueue: once this returns, the jobs are on disk. A process groups the jobs of one caller.
     let process = ProcessId::from("greetings");
@@ -19,7 +20,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // Claim, run, settle: the worker's part. The payload arrives as the type that the handler asks for.
     let options = WorkerOptions { until_empty: true, ..WorkerOptions::default() };
-    let mut worker = Worker::new(queue.clone(), options);
+    let mut worker = Worker::new(engine.clone(), options);
     worker.handle("greet", |_context: JobContext, name: String| async move {
         Ok::<_, Failure>(format!("hello {name}"))
     });

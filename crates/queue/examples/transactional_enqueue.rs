@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use longhaul_queue::{Failure, JobContext, Json, NewJob, Queue, Shutdown, Worker, WorkerOptions};
+use longhaul_queue::{Engine, Failure, JobContext, Json, NewJob, Shutdown, Worker, WorkerOptions};
 use longhaul_stores::sqlite::{Db, DbError, DbResult, SqliteOptions, SqliteStore, Transaction};
 
 /// One order and the job that bills it. There is no moment at which one exists without the other.
@@ -21,7 +21,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // The application's tables and the queue's (they begin with lh_) live in one file.
     let folder = tempfile::tempdir()?;
     let db = Db::open(&folder.path().join("shop.db"), SqliteOptions::default())?;
-    let queue = Queue::new(Arc::new(SqliteStore::on(db.clone())));
+    let engine = Engine::new(Arc::new(SqliteStore::on(db.clone())));
     db.transaction(|tx| {
         let table = "CREATE TABLE orders (id INTEGER PRIMARY KEY, cents INTEGER, billed INTEGER)";
         Ok(tx.connection().execute_batch(table)?)
@@ -33,7 +33,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("refused: {refused}");
 
     let options = WorkerOptions { until_empty: true, ..WorkerOptions::default() };
-    let mut worker = Worker::new(queue.clone(), options);
+    let mut worker = Worker::new(engine, options);
     let shop = db.clone();
     worker.handle("bill", move |_context: JobContext, order: i64| {
         let shop = shop.clone();

@@ -17,8 +17,8 @@ use crate::logs::{self, SLICE};
 use crate::outage::Outages;
 use crate::state::State;
 use crate::store::{
-    CancelReply, Deleted, Enqueued, Filter, How, ListRequest, Page, ProcessInfo, QueueChange, RetryRequest,
-    Signal, Store, UnparkRequest, UnparkTarget, Unparked,
+    CancelReply, Deleted, Enqueued, Filter, InsertOutcome, ListRequest, Page, ProcessInfo, QueueChange,
+    RetryRequest, Signal, Store, UnparkRequest, UnparkTarget, Unparked, refusals,
 };
 
 mod explain;
@@ -103,7 +103,7 @@ impl Queue {
         // Not always the id from above: a unique key may have been taken.
         let job_id = enqueued.as_ref().ok().and_then(|jobs| logs::only(jobs, |job| Some(job.id)));
         let (ok, elapsed_us) = (enqueued.is_ok(), started.elapsed().as_micros());
-        let is_new = |enqueued: &&Enqueued| enqueued.how == How::Inserted;
+        let is_new = |enqueued: &&Enqueued| enqueued.how == InsertOutcome::Inserted;
         let inserted = enqueued.as_ref().map_or(0, |jobs| jobs.iter().filter(is_new).count());
         debug!(slice = SLICE, count, inserted, job_id, process_id, ok, elapsed_us, "EXIT enqueue");
         enqueued
@@ -136,7 +136,7 @@ impl Queue {
     /// One job with everything known of it.
     pub async fn get(&self, id: JobId) -> Result<JobDetail> {
         let found = self.store.get(vec![id]).await?.pop();
-        found.ok_or_else(|| Error::not_found(format!("there is no job {id}")))
+        found.ok_or_else(|| refusals::no_job(id))
     }
 
     /// A page of jobs, as full as it can be: goes on where the store's walk reached its bound. Who must answer within a
@@ -157,7 +157,7 @@ impl Queue {
     pub async fn cancel(&self, id: JobId) -> Result<CancelReply> {
         let reply = self.store.cancel(vec![id], self.clock.now()).await?.pop();
         match reply {
-            None | Some(CancelReply::NotFound) => Err(Error::not_found(format!("there is no job {id}"))),
+            None | Some(CancelReply::NotFound) => Err(refusals::no_job(id)),
             Some(reply) => Ok(reply),
         }
     }
@@ -190,7 +190,7 @@ impl Queue {
     pub async fn retry(&self, id: JobId, keep_data: bool) -> Result<State> {
         let request = RetryRequest { ids: vec![id], keep_data, now: self.clock.now() };
         let reply = self.store.retry(request).await?.pop();
-        reply.unwrap_or_else(|| Err(Error::not_found(format!("there is no job {id}"))))
+        reply.unwrap_or_else(|| Err(refusals::no_job(id)))
     }
 
     /// Puts every failed or cancelled job that matches back, and says how many.

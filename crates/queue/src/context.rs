@@ -81,7 +81,7 @@ impl JobContext {
     /// be reached for a while; [`Error::LostLease`] means that the job is somebody else's, and the handler should end.
     pub async fn save<T: Serialize + ?Sized + Sync>(&self, data: &T) -> Result<()> {
         let data = Json::of(data)?;
-        self.run.services.queue.limits().check_value("data", &data)?;
+        self.run.services.engine.limits().check_value("data", &data)?;
         self.touch();
         let mut backoff = Backoff::new();
         let mut tries = 1;
@@ -119,7 +119,7 @@ impl JobContext {
     /// Records what the run used, for its history.
     pub fn usage<T: Serialize + ?Sized>(&self, usage: &T) -> Result<()> {
         let usage = Json::of(usage)?;
-        self.run.services.queue.limits().check_value("usage", &usage)?;
+        self.run.services.engine.limits().check_value("usage", &usage)?;
         self.run.notes.set_usage(usage);
         Ok(())
     }
@@ -181,7 +181,7 @@ impl JobContext {
         if job.options.trace.is_none() {
             job.options.trace.clone_from(&self.run.job.options.trace);
         }
-        let prepared = self.run.services.queue.prepare(vec![job])?.pop();
+        let prepared = self.run.services.engine.prepare(vec![job])?.pop();
         let job = prepared.ok_or_else(|| Error::Corrupt("a prepared job is missing".to_owned()))?;
         let id = job.id.ok_or_else(|| Error::Corrupt("a prepared job has no id".to_owned()))?;
         self.run.notes.add_follow_up(job);
@@ -200,7 +200,7 @@ impl JobContext {
     }
 
     fn touch(&self) -> crate::Timestamp {
-        let now = self.run.services.queue.clock().now();
+        let now = self.run.services.engine.clock().now();
         self.run.touch(now);
         now
     }

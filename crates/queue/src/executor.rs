@@ -108,7 +108,7 @@ async fn finish(run: &Arc<LiveRun>, answer: Answer<Outcome>, ended: &EndedSender
     record_end(&Span::current(), item.as_ref());
     if enabled!(Level::DEBUG) {
         let elapsed_ms =
-            run.services.queue.clock().now().since(run.job.started_at.unwrap_or_default()).as_millis();
+            run.services.engine.clock().now().since(run.job.started_at.unwrap_or_default()).as_millis();
         let outcome = item.as_ref().map(|item| item.settlement.outcome);
         debug!(slice = SLICE, job_id = %run.job.id, kind = run.job.kind, elapsed_ms, ?outcome, "EXIT run");
     }
@@ -129,7 +129,7 @@ fn decide(run: &LiveRun, answer: Answer<Outcome>) -> Option<Event> {
         Some(Event::Outcome(Outcome::Retry { error, after: None, data: None }))
     };
     match answer {
-        Answer::Given(outcome) => Some(Event::Outcome(within_bounds(&run.services.queue.limits(), outcome))),
+        Answer::Given(outcome) => Some(Event::Outcome(within_bounds(&run.services.engine.limits(), outcome))),
         Answer::Panicked(text) => failed(Reason::Panic, format!("the handler panicked: {text}")),
         Answer::Stopped => match stop {
             Some(Stop::RunLimit) => {
@@ -180,7 +180,7 @@ pub(crate) fn is_repeated(event: &Event) -> bool {
 
 /// The settlement for an event, by the one table that knows.
 pub(crate) fn settle_with(run: &LiveRun, event: Event, follow_ups: Vec<crate::NewJob>) -> SettleItem {
-    let now = run.services.queue.clock().now();
+    let now = run.services.engine.clock().now();
     let mut settlement = state::settle(event, run.spent(), &run.policy, now, fastrand::f64());
     settlement.usage = run.notes.take_usage();
     SettleItem { lease: run.lease.clone(), settlement, follow_ups }
@@ -221,7 +221,7 @@ fn span(run: &LiveRun) -> Span {
         return Span::none();
     }
     let job = &run.job;
-    let age = run.services.queue.clock().now().since(job.created_at);
+    let age = run.services.engine.clock().now().since(job.created_at);
     let trace = RunTrace::new(job.options.trace.as_deref(), age);
     info_span!(
         "run",

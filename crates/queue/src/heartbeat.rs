@@ -75,7 +75,7 @@ impl Heartbeat {
         let (gone_sender, gone) = oneshot::channel();
         let of_thread = Arc::clone(&state);
         // Read here: leases may be taken before the thread has got going.
-        let started_at = state.options.services.queue.clock().now();
+        let started_at = state.options.services.engine.clock().now();
         let (made_sender, made) = std::sync::mpsc::sync_channel(1);
         std::thread::Builder::new()
             .name("longhaul-heartbeat".to_owned())
@@ -122,7 +122,7 @@ impl Drop for Heartbeat {
 impl HeartbeatState {
     async fn run(&self, started_at: Timestamp) {
         let HeartbeatOptions { services, runs, lease, .. } = &self.options;
-        let clock = services.queue.clock();
+        let clock = services.engine.clock();
         let mut beat_at = started_at;
         let third = *lease / 3;
         let mut renew_at = beat_at + third;
@@ -156,8 +156,8 @@ impl HeartbeatState {
 
     async fn beat(&self, now: Timestamp, gone: bool) {
         let info = WorkerInfo { gone, ..(self.options.info)(now) };
-        let store = self.options.services.queue.store();
-        if let Err(error) = within_wait(store.beat(info)).await {
+        let store = self.options.services.engine.store();
+        if let Err(error) = within_wait(store.heartbeat(info)).await {
             debug!(%error, "sign of life not stored");
         }
     }
@@ -168,14 +168,14 @@ impl HeartbeatState {
         let mut held = runs.all();
         held.retain(|run| run.is_renewable(now) && run.stop_reason() != Some(Stop::LostLease));
         if held.is_empty() {
-            services.queue.outages().answered(WHO);
+            services.engine.outages().answered(WHO);
             return true;
         }
         let leases = held.iter().map(|run| run.lease.clone()).collect();
         let request = ExtendRequest { leases, lease_for: *lease, now };
-        match within_wait(services.queue.store().extend(request)).await {
+        match within_wait(services.engine.store().extend(request)).await {
             Ok(renewals) => {
-                services.queue.outages().answered(WHO);
+                services.engine.outages().answered(WHO);
                 for (run, renewal) in held.iter().zip(renewals) {
                     match renewal {
                         Renewal::Extended { cancel_requested: false, .. } => {}
@@ -187,7 +187,7 @@ impl HeartbeatState {
             }
             Err(error) => {
                 match error.is_transient() {
-                    true => services.queue.outages().failed(WHO, &error),
+                    true => services.engine.outages().failed(WHO, &error),
                     false => {
                         warn!(%error, leases = held.len(), "leases could not be renewed, trying again soon");
                     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::client::Queue;
 use crate::clock::Timestamp;
+use crate::engine::Engine;
 use crate::heartbeat::Alarm;
 use crate::job::{Claimed, Job, JobId, Lease, ParentResult, Wake};
 use crate::json::Json;
@@ -42,7 +42,7 @@ impl Stop {
 
 /// What the runs of a worker have in common.
 pub(crate) struct Services {
-    pub(crate) queue: Queue,
+    pub(crate) engine: Engine,
     pub(crate) flusher: Flusher,
     pub(crate) alarm: Alarm,
     pub(crate) cancel_grace: Duration,

@@ -31,9 +31,9 @@ use crate::job::{Claimed, Job, JobChange, JobDetail, JobId, JobResult, Lease, Ne
 use crate::json::Json;
 use crate::state::State;
 use crate::store::{
-    CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExportPage, ExtendRequest, Firing, LedgerRow,
-    ListRequest, Page, Piece, ProcessInfo, QueueChange, QueueInfo, Record, Renewal, RetryRequest, Save,
-    Schedule, SettleItem, Settled, Store, Swept, UnparkRequest, Unparked, WorkerInfo,
+    CancelReply, Caps, ClaimRequest, Count, Deleted, EngineStore, Enqueued, ExportPage, ExtendRequest,
+    Firing, LedgerRow, ListRequest, Page, Piece, ProcessInfo, QueueChange, QueueInfo, Record, Renewal,
+    RetryRequest, Save, Schedule, SettleItem, Settled, Store, Swept, UnparkRequest, Unparked, WorkerInfo,
 };
 
 mod admin;
@@ -99,7 +99,7 @@ impl Store for MemoryStore {
         Caps {
             name: "memory",
             durability: "nothing survives the end of the process".to_owned(),
-            transactional_enqueue: false,
+            advice: None,
             shared: false,
         }
     }
@@ -124,32 +124,12 @@ impl Store for MemoryStore {
         Ok(self.lock().counts())
     }
 
-    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
-        Ok(self.write(request.now, |tables| tables.claim(&request)))
-    }
-
-    async fn extend(&self, request: ExtendRequest) -> Result<Vec<Renewal>> {
-        Ok(self.write(request.now, |tables| tables.extend(&request)))
-    }
-
-    async fn save(&self, lease: Lease, save: Save, now: Timestamp) -> Result<()> {
-        self.write(now, |tables| tables.save(&lease, save))
-    }
-
-    async fn settle(&self, items: Vec<SettleItem>, now: Timestamp) -> Result<Vec<Settled>> {
-        Ok(self.write(now, |tables| tables.settle(items, now)))
-    }
-
     async fn unpark(&self, request: UnparkRequest) -> Result<Unparked> {
         Ok(self.write(request.now, |tables| tables.unpark(request)))
     }
 
     async fn cancel(&self, ids: Vec<JobId>, now: Timestamp) -> Result<Vec<CancelReply>> {
         Ok(self.write(now, |tables| tables.cancel(&ids, now)))
-    }
-
-    async fn cancelling(&self, worker: WorkerId) -> Result<Vec<JobId>> {
-        Ok(self.lock().cancelling(&worker))
     }
 
     async fn retry(&self, request: RetryRequest) -> Result<Vec<Result<State>>> {
@@ -174,18 +154,6 @@ impl Store for MemoryStore {
 
     async fn delete(&self, ids: Vec<JobId>) -> Result<Deleted> {
         Ok(self.set(|tables| tables.delete(&ids)))
-    }
-
-    async fn promote_due(&self, now: Timestamp, limit: usize) -> Result<Swept> {
-        Ok(self.write(now, |tables| tables.promote_due(now, limit)))
-    }
-
-    async fn rescue_expired(&self, now: Timestamp, limit: usize) -> Result<Swept> {
-        Ok(self.write(now, |tables| tables.rescue_expired(now, limit)))
-    }
-
-    async fn prune(&self, now: Timestamp, limit: usize) -> Result<Swept> {
-        Ok(self.write(now, |tables| tables.prune(now, limit)))
     }
 
     async fn queues(&self) -> Result<Vec<QueueInfo>> {
@@ -223,21 +191,56 @@ impl Store for MemoryStore {
         Ok(self.set(|tables| tables.schedules.remove(&name).is_some()))
     }
 
-    async fn fire(&self, firing: Firing, now: Timestamp) -> Result<bool> {
-        self.write(now, |tables| tables.fire(firing, now))
-    }
-
-    async fn beat(&self, worker: WorkerInfo) -> Result<()> {
-        self.write(worker.seen_at, |tables| tables.beat(worker));
-        Ok(())
-    }
-
     async fn workers(&self, now: Timestamp) -> Result<Vec<WorkerInfo>> {
         Ok(self.lock().workers(now))
     }
 
     async fn events(&self, after: Option<u64>, limit: usize) -> Result<EventPage> {
         Ok(self.lock().events(after, limit))
+    }
+}
+
+#[async_trait]
+impl EngineStore for MemoryStore {
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
+        Ok(self.write(request.now, |tables| tables.claim(&request)))
+    }
+
+    async fn extend(&self, request: ExtendRequest) -> Result<Vec<Renewal>> {
+        Ok(self.write(request.now, |tables| tables.extend(&request)))
+    }
+
+    async fn save(&self, lease: Lease, save: Save, now: Timestamp) -> Result<()> {
+        self.write(now, |tables| tables.save(&lease, save))
+    }
+
+    async fn settle(&self, items: Vec<SettleItem>, now: Timestamp) -> Result<Vec<Settled>> {
+        Ok(self.write(now, |tables| tables.settle(items, now)))
+    }
+
+    async fn cancelling(&self, worker: WorkerId) -> Result<Vec<JobId>> {
+        Ok(self.lock().cancelling(&worker))
+    }
+
+    async fn promote_due(&self, now: Timestamp, limit: usize) -> Result<Swept> {
+        Ok(self.write(now, |tables| tables.promote_due(now, limit)))
+    }
+
+    async fn rescue_expired(&self, now: Timestamp, limit: usize) -> Result<Swept> {
+        Ok(self.write(now, |tables| tables.rescue_expired(now, limit)))
+    }
+
+    async fn prune(&self, now: Timestamp, limit: usize) -> Result<Swept> {
+        Ok(self.write(now, |tables| tables.prune(now, limit)))
+    }
+
+    async fn fire(&self, firing: Firing, now: Timestamp) -> Result<bool> {
+        self.write(now, |tables| tables.fire(firing, now))
+    }
+
+    async fn heartbeat(&self, worker: WorkerInfo) -> Result<()> {
+        self.write(worker.seen_at, |tables| tables.heartbeat(worker));
+        Ok(())
     }
 
     async fn ledger(&self) -> Result<Vec<LedgerRow>> {

@@ -147,8 +147,8 @@ pub(crate) async fn write(run: &LiveRun, data: Option<Json>) -> Result<()> {
     if save == Save::default() {
         return Ok(());
     }
-    let queue = &run.services.queue;
-    match queue.store().save(run.lease.clone(), save.clone(), queue.clock().now()).await {
+    let engine = &run.services.engine;
+    match engine.store().save(run.lease.clone(), save.clone(), engine.clock().now()).await {
         Ok(()) => {
             if let Some(data) = save.data {
                 notes.written(data);

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::client::Queue;
 use crate::clock::Timestamp;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::json::Json;
 use crate::store::LEASE_PREFIX;
@@ -47,7 +47,7 @@ struct Holder {
 
 /// This process's shares.
 pub struct Shares {
-    queue: Queue,
+    engine: Engine,
     holder: String,
     /// Until when each is ours.
     held: Mutex<BTreeMap<String, (f64, Timestamp)>>,
@@ -55,8 +55,8 @@ pub struct Shares {
 
 impl Shares {
     /// Shares of limits that are shared through a store.
-    pub fn new(queue: Queue, holder: impl Into<String>) -> Self {
-        Self { queue, holder: holder.into(), held: Mutex::default() }
+    pub fn new(engine: Engine, holder: impl Into<String>) -> Self {
+        Self { engine, holder: holder.into(), held: Mutex::default() }
     }
 
     /// Asks for as much of a limit as `want` says, as a share of the whole. Answers the share that may be used from now
@@ -67,7 +67,7 @@ impl Shares {
         let late = |_| Err(Error::Unavailable("no answer from the store in time".to_owned()));
         let renewed = tokio::time::timeout(ANSWER_WAIT_MAX, renewal).await.unwrap_or_else(late);
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = self.queue.clock().now();
+        let now = self.engine.clock().now();
         let still = held.get(limit).map(|(share, until)| if *until > now { *share } else { SHARE_MIN });
         match renewed {
             Ok(Some((share, until))) => {
@@ -86,7 +86,7 @@ impl Shares {
     /// `None` when others write the record all the time.
     async fn try_renew(&self, limit: &str, want: f64) -> Result<Option<(f64, Timestamp)>> {
         for _ in 0..TRIES_MAX {
-            let now = self.queue.clock().now();
+            let now = self.engine.clock().now();
             let until = now + LEASE;
             let (version, mut table) = self.read(limit).await?;
             let share = table.grant(&self.holder, want, now, until);
@@ -112,14 +112,14 @@ impl Shares {
     }
 
     async fn read(&self, limit: &str) -> Result<(u64, Table)> {
-        match self.queue.store().record(record_of(limit)).await? {
+        match self.engine.store().record(record_of(limit)).await? {
             None => Ok((0, Table::default())),
             Some(record) => Ok((record.version, record.value.to()?)),
         }
     }
 
     async fn write(&self, limit: &str, version: u64, table: &Table) -> Result<bool> {
-        self.queue.store().put_record(record_of(limit), version, Json::of(table)?).await
+        self.engine.store().put_record(record_of(limit), version, Json::of(table)?).await
     }
 }
 
@@ -196,18 +196,18 @@ mod tests {
 
     struct Stage {
         clock: Arc<ManualClock>,
-        queue: Queue,
+        engine: Engine,
     }
 
     impl Stage {
         fn new() -> Self {
             let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1_800_000_000_000)));
-            let queue = Queue::new(Arc::new(MemoryStore::new())).with_clock(clock.clone());
-            Self { clock, queue }
+            let engine = Engine::new(Arc::new(MemoryStore::new())).with_clock(clock.clone());
+            Self { clock, engine }
         }
 
         fn process(&self, name: &str) -> Shares {
-            Shares::new(self.queue.clone(), name)
+            Shares::new(self.engine.clone(), name)
         }
 
         fn pass(&self) {
@@ -278,8 +278,8 @@ mod tests {
         use crate::testing::{Fault, FaultyStore};
         let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1_800_000_000_000)));
         let store = Arc::new(FaultyStore::new(Arc::new(MemoryStore::new())));
-        let queue = Queue::new(store.clone()).with_clock(clock.clone());
-        let shares = Shares::new(queue, "a");
+        let engine = Engine::new(store.clone()).with_clock(clock.clone());
+        let shares = Shares::new(engine, "a");
         store.fail_call(1, Fault::Before);
         assert_eq!(shares.renew("l", 1.0).await, None);
         assert_eq!(shares.renew("l", 1.0).await, Some(1.0));

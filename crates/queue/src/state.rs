@@ -122,7 +122,7 @@ pub enum Outcome {
 }
 
 /// What a parked job waits for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Park {
     /// Names one event. The first signal for a key counts, and is kept for [`crate::limits::SIGNAL_KEPT`]; use a new key for each wait.
     pub key: String,

@@ -9,9 +9,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::info;
 
-use crate::client::Queue;
 use crate::clock::Timestamp;
 use crate::context::JobContext;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::handler::{self, BatchOptions, Handler, IntoOutcome, KindOptions, Registered, Registry};
 use crate::heartbeat::{Alarm, Heartbeat, HeartbeatOptions};
@@ -35,10 +35,10 @@ pub use options::{QueueShare, WorkerOptions, WorkerReport};
 /// Runs jobs: register handlers, then [`Worker::run`].
 ///
 /// ```no_run
-/// # async fn example(queue: longhaul_queue::Queue) -> longhaul_queue::Result<()> {
+/// # async fn example(engine: longhaul_queue::Engine) -> longhaul_queue::Result<()> {
 /// use longhaul_queue::{Failure, JobContext, Shutdown, Worker, WorkerOptions};
 ///
-/// let mut worker = Worker::new(queue, WorkerOptions::default());
+/// let mut worker = Worker::new(engine, WorkerOptions::default());
 /// worker.handle("greet", |_context: JobContext, name: String| async move {
 ///     Ok::<_, Failure>(format!("hello {name}"))
 /// });
@@ -46,7 +46,7 @@ pub use options::{QueueShare, WorkerOptions, WorkerReport};
 /// # Ok(()) }
 /// ```
 pub struct Worker {
-    queue: Queue,
+    engine: Engine,
     options: WorkerOptions,
     registry: Registry,
     id: WorkerId,
@@ -66,11 +66,11 @@ struct Identity {
 
 impl Worker {
     /// A worker without handlers, under a new random name.
-    pub fn new(queue: Queue, options: WorkerOptions) -> Self {
+    pub fn new(engine: Engine, options: WorkerOptions) -> Self {
         let concurrency = watch::Sender::new(options.concurrency);
         let queues = watch::Sender::new(options.queues.clone());
         Self {
-            queue,
+            engine,
             options,
             registry: Registry::default(),
             id: random_id(),
@@ -172,8 +172,8 @@ impl Worker {
     /// what time moves meanwhile, unless the options say otherwise.
     /// Dropping the future is like a crash: nothing is settled, and the rescuer finds the jobs.
     pub async fn run(self, shutdown: Shutdown) -> Result<WorkerReport> {
-        let Self { queue, options, registry, id, runs, concurrency, queues } = self;
-        queue.limits().check()?;
+        let Self { engine, options, registry, id, runs, concurrency, queues } = self;
+        engine.limits().check()?;
         let kinds = registry.kinds(options.kinds.as_deref());
         if kinds.as_ref().is_some_and(Vec::is_empty) {
             return Err(Error::invalid("the worker has no handler for any kind that it is to serve"));
@@ -182,26 +182,25 @@ impl Worker {
             return Err(Error::invalid("the worker has no queue to serve"));
         }
         let services = Arc::new(Services {
-            queue,
+            engine,
             flusher: Flusher::default(),
             alarm: Alarm::default(),
             cancel_grace: options.cancel_grace,
         });
         let identity = Arc::new(Identity { id, options, kinds, registry, services });
         info!(worker = %identity.id, concurrency = *concurrency.borrow(), "worker starts");
-        identity.services.queue.store().lives_here(identity.id.clone()).await;
+        identity.services.engine.store().register_local_worker(identity.id.clone()).await;
         let heartbeat = start_heartbeat(&identity, &runs, &concurrency, &queues)?;
         // Ends with this future, also when it is dropped.
-        let maintenance = identity
-            .options
-            .maintenance
-            .map(|options| Maintenance::spawn_as(identity.id.to_string(), &identity.services.queue, options));
+        let maintenance = identity.options.maintenance.map(|options| {
+            Maintenance::spawn_as(identity.id.to_string(), &identity.services.engine, options)
+        });
 
         // Dropped in reverse order: the tasks go first, then what still runs is stopped.
         let _stop_runs = StopRunsOnDrop(Arc::clone(&runs));
         let mut tasks = JoinSet::new();
         let services = Arc::clone(&identity.services);
-        tasks.spawn(async move { services.flusher.run(&services.queue).await });
+        tasks.spawn(async move { services.flusher.run(&services.engine).await });
         tasks.spawn(cancels::watch(Arc::clone(&identity), Arc::clone(&runs)));
         // A task of its own: jobs spawned from inside the runtime start faster than from a thread that blocks on it.
         let mut serving = JoinSet::new();
@@ -278,7 +277,7 @@ fn start_heartbeat(
     concurrency: &watch::Sender<usize>,
     queues: &watch::Sender<Vec<QueueShare>>,
 ) -> Result<Heartbeat> {
-    let started_at = identity.services.queue.clock().now();
+    let started_at = identity.services.engine.clock().now();
     let (of_info, running, slots, queues) =
         (Arc::clone(identity), Arc::clone(runs), concurrency.clone(), queues.clone());
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);

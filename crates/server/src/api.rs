@@ -65,6 +65,7 @@ fn described() -> OpenApiRouter<Ctx> {
         .routes(routes!(processes::list_processes))
         .routes(routes!(processes::show_process))
         .routes(routes!(processes::cancel_process))
+        .routes(routes!(processes::open_process))
         .routes(routes!(processes::seal_process))
         .routes(routes!(processes::process_results))
         .routes(routes!(processes::consume_process))

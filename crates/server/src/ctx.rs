@@ -11,7 +11,7 @@ use longhaul_llm::Llm;
 use longhaul_pipeline::Runs;
 use longhaul_prompts::Prompts;
 use longhaul_prompts::plan::Strategy;
-use longhaul_queue::Queue;
+use longhaul_queue::{Engine, Queue};
 use longhaul_sheets::Sheets;
 use tokio::sync::{Semaphore, watch};
 
@@ -100,6 +100,7 @@ pub struct Ctx(Arc<Inner>);
 
 /// See [`Ctx`].
 pub struct Inner {
+    engine: Engine,
     /// The names of the program.
     pub names: OwnNames,
     /// Runs of every pipeline; the queue and the models with them.
@@ -144,6 +145,8 @@ pub struct Inner {
 
 /// What a server is made of.
 pub struct Parts {
+    /// What jobs run on.
+    pub engine: Engine,
     /// Runs of every pipeline; the queue and the models with them.
     pub runs: Runs,
     /// Runs of prompts.
@@ -169,11 +172,23 @@ pub struct Parts {
 impl Ctx {
     /// A server of these parts.
     pub fn new(parts: Parts) -> Self {
-        let Parts { runs, prompts, sheets, catalog, shelf, tokens, endpoints, meters, measured, options } =
-            parts;
+        let Parts {
+            engine,
+            runs,
+            prompts,
+            sheets,
+            catalog,
+            shelf,
+            tokens,
+            endpoints,
+            meters,
+            measured,
+            options,
+        } = parts;
         let abouts = runs.pipelines().iter().map(|pipeline| pipeline.about()).collect();
         let draining = watch::Sender::new(false);
         Self(Arc::new(Inner {
+            engine,
             names: OwnNames::new(abouts),
             runs,
             prompts,
@@ -200,6 +215,11 @@ impl Ctx {
     /// The queue.
     pub fn queue(&self) -> &Queue {
         self.runs.queue()
+    }
+
+    /// What jobs run on.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
     }
 
     /// The models.

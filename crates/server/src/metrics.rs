@@ -109,7 +109,7 @@ async fn jobs(ctx: &Ctx, text: &mut Text) -> Result<(), Problem> {
     );
     text.gauge("webhook_deliveries", "Deliveries in the log, by how they ended.", by_state(deliveries));
     let mut ended = Sums::new(&ctx.names);
-    for row in ctx.queue().store().ledger().await? {
+    for row in ctx.engine().store().ledger().await? {
         ended.add(&row.queue, row.state.as_str(), row.jobs as f64);
     }
     let rows = ended

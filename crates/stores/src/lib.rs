@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use longhaul_queue::memory::MemoryStore;
-use longhaul_queue::{Error, Result, Store};
+use longhaul_queue::{EngineStore, Error, Result};
 
 mod address;
 mod changes;
@@ -17,6 +17,7 @@ mod meant;
 pub mod postgres;
 mod queue_row;
 pub mod redis;
+mod row_flags;
 mod server_clock;
 mod settle_order;
 pub mod sqlite;
@@ -73,7 +74,7 @@ fn no_such_store(problem: &str, url: &str) -> Error {
 }
 
 /// Opens the store behind a URL. What the options say of files is for SQLite alone.
-pub async fn connect(url: &StoreUrl, options: SqliteOptions) -> Result<Arc<dyn Store>> {
+pub async fn connect(url: &StoreUrl, options: SqliteOptions) -> Result<Arc<dyn EngineStore>> {
     match url {
         StoreUrl::Sqlite(path) => Ok(Arc::new(SqliteStore::open(path, options)?)),
         StoreUrl::Redis(url) => Ok(Arc::new(RedisStore::connect(url).await?)),

@@ -13,7 +13,7 @@ use longhaul_pipeline::{Pipeline as _, RunId, Runs};
 use longhaul_prompts::request::RequestResult;
 use longhaul_prompts::{Mode, NewRequest, Prompts, RunSettings, Source, Submission};
 use longhaul_queue::memory::MemoryStore;
-use longhaul_queue::{Queue, QueueShare, Shutdown, Worker, WorkerOptions};
+use longhaul_queue::{Engine, QueueShare, Shutdown, Worker, WorkerOptions};
 use longhaul_sim::{SimCore, SimOptions, SimProvider};
 
 const PROMPTS: [&str; 3] = ["Name a river.", "Name a mountain.", "Name a lake."];
@@ -21,11 +21,12 @@ const PROMPTS: [&str; 3] = ["Name a river.", "Name a mountain.", "Name a lake."]
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let simulator = SimCore::new(SimOptions::default())?;
-    let queue = Queue::new(Arc::new(MemoryStore::new()));
+    let engine = Engine::new(Arc::new(MemoryStore::new()));
+    let queue = engine.queue().clone();
     let prompts = Prompts::new(queue.clone(), models(Arc::new(SimProvider::new(simulator.clone())))?);
 
     let id = submit(&prompts).await?;
-    work(&prompts, &id).await?;
+    work(&engine, &prompts, &id).await?;
     for (prompt, result) in PROMPTS.iter().zip(queue.results(&id.process(), 0, 500).await?.items) {
         let answer: RequestResult = result.result.ok_or("a prompt without an answer")?.to()?;
         println!("{prompt}  {}", answer.answer.text);
@@ -33,7 +34,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     // The same input and settings are the same run: it is found, not made again.
     assert_eq!(submit(&prompts).await?, id);
-    work(&prompts, &id).await?;
+    work(&engine, &prompts, &id).await?;
     assert_eq!(simulator.stats().executed, PROMPTS.len() as u64);
 
     let runs = Runs::new(queue, prompts.llm().clone(), vec![Arc::new(prompts)]);
@@ -77,10 +78,10 @@ async fn submit(prompts: &Prompts) -> Result<RunId, Box<dyn Error>> {
 }
 
 /// A worker for this run alone, until nothing is left.
-async fn work(prompts: &Prompts, id: &RunId) -> longhaul_queue::Result<()> {
+async fn work(engine: &Engine, prompts: &Prompts, id: &RunId) -> longhaul_queue::Result<()> {
     let queues = vec![QueueShare::from(id.as_str())];
     let options = WorkerOptions { queues, concurrency: 16, until_empty: true, ..WorkerOptions::default() };
-    let mut worker = Worker::new(prompts.queue().clone(), options);
+    let mut worker = Worker::new(engine.clone(), options);
     prompts.register(&mut worker);
     worker.run(Shutdown::new()).await.map(drop)
 }

@@ -1,7 +1,8 @@
-//! Events that are counted but are no money: they gather here and go along with the next commit, within a second. A
-//! process that is killed loses that second of counts, and nothing else.
+//! Events that are counted but cost nothing: they gather here and go along with a later commit, within a second. A process
+//! that is killed loses that second of counts, and nothing else.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tracing::warn;
@@ -39,13 +40,21 @@ impl Events {
         self.lock().is_empty()
     }
 
-    pub(super) fn take(&self) -> Counts {
-        std::mem::take(&mut *self.lock())
+    /// What waits. It stays until it is written.
+    pub(super) fn waiting(&self) -> Counts {
+        self.lock().clone()
     }
 
-    pub(super) fn put_back(&self, counts: Counts) {
-        for ((scope, event), count) in counts {
-            self.add(&scope, event, count);
+    /// These are in the file.
+    pub(super) fn written(&self, counts: Counts) {
+        let mut waiting = self.lock();
+        for (key, written) in counts {
+            if let Entry::Occupied(mut count) = waiting.entry(key) {
+                *count.get_mut() -= written;
+                if *count.get() == 0 {
+                    count.remove();
+                }
+            }
         }
     }
 

@@ -41,9 +41,9 @@ impl LlmFile {
             let get = "SELECT json FROM learnt WHERE route = ?1";
             let json: Option<String> =
                 connection.prepare_cached(get)?.query_row([route], |row| row.get(0)).optional()?;
-            json.map(|json| serde_json::from_str(&json))
-                .transpose()
-                .map_err(|error| FileError::corrupt(format!("what was learnt is no JSON: {error}")))
+            json.map(|json| serde_json::from_str(&json)).transpose().map_err(|error| {
+                FileError::corrupt(format!("the saved rate-limit state is not valid JSON: {error}"))
+            })
         })
         .await
     }

@@ -20,7 +20,7 @@ fn a_file_that_cannot_be_written_is_refused_by_name() {
     if let Some((_, folder)) = child::role() {
         let error = LlmFile::open(&folder.join("llm.db")).err().expect("it is refused");
         assert_eq!(error.kind, FileErrorKind::ReadOnly, "{error}");
-        assert!(error.to_string().contains("llm.db: it is read-only"), "{error}");
+        assert!(error.to_string().contains("llm.db: the database is read-only"), "{error}");
         let error = LlmFile::open(&folder.join("new.db")).err().expect("it is refused");
         assert!(error.to_string().contains("new.db"), "{error}");
         return;

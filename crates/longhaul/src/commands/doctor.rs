@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::store::{Filter, LEASE_PREFIX, ListRequest};
-use longhaul_queue::{Json, Queue, State, Timestamp};
+use longhaul_queue::{Engine, Json, Queue, State, Timestamp};
 use serde::Serialize;
 
 mod providers;
@@ -66,7 +66,7 @@ pub(crate) async fn run(app: &App) -> Result<Code> {
     let location = store::location(&app.settings)?;
     checks.extend(disks(app, &location)?);
     let missing = matches!(&location, StoreUrl::Sqlite(path) if !path.exists());
-    match app.queue().await {
+    match app.engine().await {
         Err(_) if missing => {
             let text = format!(
                 "none yet at {}: the first command that needs one creates it",
@@ -80,17 +80,13 @@ pub(crate) async fn run(app: &App) -> Result<Code> {
             let hint = away.or_else(|| hint_of(&error)).unwrap_or_default();
             checks.push(Check::problem("store", format!("{error:#}"), hint));
         }
-        Ok(queue) => {
-            let caps = queue.store().caps();
-            checks.push(server::promise(caps.name, &caps.durability));
-            // What a server can write is for its own doctor to find out.
-            if store::server(&app.settings)?.is_none() {
-                checks.push(write(&queue).await);
-            }
+        Ok(engine) => {
+            checks.push(server::promise(&engine.store().caps()));
+            checks.push(write(&engine).await);
             if matches!(location, StoreUrl::Sqlite(_)) {
                 checks.push(integrity(app).await);
             }
-            checks.extend(contents(&queue).await?);
+            checks.extend(contents(&engine).await?);
         }
     }
     checks.extend(providers::checks(app).await);
@@ -182,12 +178,12 @@ fn disk(path: &Path, why: &str) -> Option<Check> {
 
 /// Writes a small record: what can be read may still be closed to writers, by another process that holds the lock, by rights or by
 /// a full disk.
-async fn write(queue: &Queue) -> Check {
+async fn write(engine: &Engine) -> Check {
     let started = Instant::now();
     let name = format!("{LEASE_PREFIX}doctor");
     let write = async {
-        let version = queue.store().record(name.clone()).await?.map_or(0, |record| record.version);
-        queue.store().put_record(name.clone(), version, Json::of(&queue.clock().now())?).await
+        let version = engine.store().record(name.clone()).await?.map_or(0, |record| record.version);
+        engine.store().put_record(name.clone(), version, Json::of(&engine.clock().now())?).await
     };
     match write.await {
         // False: another doctor was faster, and could write.

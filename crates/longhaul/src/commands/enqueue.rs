@@ -5,7 +5,7 @@ use std::io::{BufRead, Read};
 use anyhow::{Context as _, Result};
 use longhaul_queue::job::{Dependency, JobOptions, Unique, UniquePolicy, Window};
 use longhaul_queue::limits::INSERT_MAX;
-use longhaul_queue::store::{Enqueued, How};
+use longhaul_queue::store::{Enqueued, InsertOutcome};
 use longhaul_queue::{JobId, Json, NewJob, ProcessId, Queue};
 
 use crate::app::{App, resolve_all};
@@ -64,11 +64,11 @@ fn warn_of_memory(app: &App, queue: &Queue) {
 fn remark(app: &App, enqueued: &Enqueued) {
     let Enqueued { id, state, .. } = enqueued;
     let text = match enqueued.how {
-        How::Inserted => return,
-        How::Duplicate => format!("job {id} was there already with the same content ({state})"),
-        How::Skipped => format!("the unique key is taken by job {id} ({state}); no job was added"),
-        How::Replaced => format!("the unique key is taken by job {id}; it got the new payload"),
-        How::Debounced => format!("the unique key is taken by job {id}; its start was pushed back"),
+        InsertOutcome::Inserted => return,
+        InsertOutcome::Duplicate => format!("job {id} was there already with the same content ({state})"),
+        InsertOutcome::Skipped => format!("the unique key is taken by job {id} ({state}); no job was added"),
+        InsertOutcome::Replaced => format!("the unique key is taken by job {id}; it got the new payload"),
+        InsertOutcome::Debounced => format!("the unique key is taken by job {id}; its start was pushed back"),
     };
     app.out.note(text);
 }
@@ -154,7 +154,7 @@ async fn many(app: &App, queue: &Queue, defaults: &NewJob) -> Result<Code> {
         }
     };
     print_many(app, &all).map_err(|error| unprinted(error, &stored()))?;
-    let new = all.iter().filter(|enqueued| enqueued.how == How::Inserted).count();
+    let new = all.iter().filter(|enqueued| enqueued.how == InsertOutcome::Inserted).count();
     app.out.note(format_args!("{} enqueued", counted(new as u64, "job")));
     Ok(if all.is_empty() { Code::NothingMatched } else { Code::Ok })
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context as _, Result};
-use longhaul_queue::Queue;
+use longhaul_queue::{Engine, Queue};
 use longhaul_stores::StoreUrl;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
@@ -28,7 +28,7 @@ pub(crate) struct Stage {
     url: String,
     /// Where the store is a server that others use too.
     space: Option<ServerSpace>,
-    queue: Queue,
+    engine: Engine,
 }
 
 impl Stage {
@@ -68,9 +68,9 @@ impl Stage {
             (None, None) => return Err(anyhow::anyhow!("there is no folder; this is a bug")),
         };
         let url = url.unwrap_or_else(|| format!("sqlite://{}", folder.join("longhaul.db").display()));
-        let queue = open(app, &url).await?;
+        let engine = open(app, &url).await?;
         let exe = std::env::current_exe().context("looking for this program's file")?;
-        Ok(Self { folder, temporary, exe, url, space: None, queue })
+        Ok(Self { folder, temporary, exe, url, space: None, engine })
     }
 
     /// Has the processes that are yet to be started reach the store by another URL.
@@ -80,7 +80,7 @@ impl Stage {
 
     /// The queue.
     pub(crate) fn queue(&self) -> &Queue {
-        &self.queue
+        self.engine.queue()
     }
 
     /// The store, as `--store` takes it.
@@ -150,7 +150,7 @@ fn new_folder(path: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-async fn open(app: &App, url: &str) -> Result<Queue> {
+async fn open(app: &App, url: &str) -> Result<Engine> {
     let parsed = store::parse_url(url).map_err(|problem| {
         Failure::new(Code::Usage, format!("--store is {:?}: {problem}", store::shown(url)))
     })?;
@@ -158,13 +158,13 @@ async fn open(app: &App, url: &str) -> Result<Queue> {
         let text = "memory:// cannot be shared with worker processes";
         return Err(Failure::new(Code::Usage, text).hint("omit --store, or name a new file").into());
     }
-    let queue = Queue::new(store::connect(&app.settings, &parsed).await?);
-    if queue.store().counts().await?.iter().any(|count| count.jobs > 0) {
+    let engine = Engine::new(store::connect(&app.settings, &parsed).await?);
+    if engine.store().counts().await?.iter().any(|count| count.jobs > 0) {
         let text = format!(
             "the store {} has jobs, and this command only works on one of its own",
             store::shown(url)
         );
         return Err(Failure::new(Code::Usage, text).hint("omit --store, or name a new file").into());
     }
-    Ok(queue)
+    Ok(engine)
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use longhaul_queue::limits::{PIECES_MAX, SWEEP_MAX};
 use longhaul_queue::store::{Filter, ListRequest, Piece};
-use longhaul_queue::{Clock as _, Json, State, Store, SystemClock};
+use longhaul_queue::{Clock as _, EngineStore, Json, State, SystemClock};
 use longhaul_stores::StoreUrl;
 
 use super::workers::SILENT_AFTER;
@@ -76,7 +76,7 @@ fn url(option: &str, text: &str) -> Result<StoreUrl> {
     Ok(url)
 }
 
-async fn open(app: &App, url: &StoreUrl, missing: Missing) -> Result<Arc<dyn Store>> {
+async fn open(app: &App, url: &StoreUrl, missing: Missing) -> Result<Arc<dyn EngineStore>> {
     if let (StoreUrl::Sqlite(path), Missing::Refuse) = (url, missing) {
         if !path.exists() {
             let text = format!("there is no store at {}", path.display());
@@ -88,7 +88,7 @@ async fn open(app: &App, url: &StoreUrl, missing: Missing) -> Result<Arc<dyn Sto
 }
 
 /// Refuses a store that is in use. What dead workers left running is put back first.
-async fn check_stopped(from: &dyn Store, shown: &str) -> Result<()> {
+async fn check_stopped(from: &dyn EngineStore, shown: &str) -> Result<()> {
     let now = from.clock().map_or_else(|| SystemClock.now(), |clock| clock.now());
     let shown = store::shown(shown);
     let workers = from.workers(now).await?;
@@ -109,7 +109,7 @@ async fn check_stopped(from: &dyn Store, shown: &str) -> Result<()> {
 }
 
 /// Marks the new store, which must be empty, or hold a part of the same move. Says whether it was empty.
-async fn begin(to: &dyn Store, args: &MoveArgs) -> Result<bool> {
+async fn begin(to: &dyn EngineStore, args: &MoveArgs) -> Result<bool> {
     let mark = Begun { from: store::shown(&args.from), finished: false };
     if let Some(record) = to.record(RECORD.to_owned()).await? {
         if record.value.to::<Begun>().is_ok_and(|begun| begun == mark) {
@@ -124,7 +124,7 @@ async fn begin(to: &dyn Store, args: &MoveArgs) -> Result<bool> {
         .into())
 }
 
-async fn finish(to: &dyn Store, args: &MoveArgs) -> Result<()> {
+async fn finish(to: &dyn EngineStore, args: &MoveArgs) -> Result<()> {
     let mark = Begun { from: store::shown(&args.from), finished: true };
     if let Some(record) = to.record(RECORD.to_owned()).await? {
         to.put_record(RECORD.to_owned(), record.version, Json::of(&mark)?).await?;
@@ -132,7 +132,7 @@ async fn finish(to: &dyn Store, args: &MoveArgs) -> Result<()> {
     Ok(())
 }
 
-async fn copy(app: &App, from: &dyn Store, to: &dyn Store, jobs: u64) -> Result<Tally> {
+async fn copy(app: &App, from: &dyn EngineStore, to: &dyn EngineStore, jobs: u64) -> Result<Tally> {
     let mut told_at = Instant::now();
     let mut tally = Tally::default();
     let mut after = None;

@@ -16,7 +16,7 @@ use crate::app::App;
 use crate::args::ResultsArgs;
 use crate::exit::{Code, Failure};
 use crate::output::{Format, counted, write_stdout};
-use crate::texts;
+use crate::{store, texts};
 
 /// How a line that we wrote begins; only such a torn line may be cut off.
 const LINE_START: &str = "{\"id\":\"";
@@ -54,9 +54,9 @@ pub(crate) async fn run(app: &App, args: &ResultsArgs) -> Result<Code> {
             None => break,
         }
     }
-    // Fewer than were counted: another process consumes them meanwhile, or the file has lost some.
-    if (count as u64) < info.total() - info.unfinished() {
-        queue.store().verify().await?;
+    // Fewer than were counted: another process consumes them meanwhile, or the file has lost some. A server checks its own.
+    if (count as u64) < info.total() - info.unfinished() && store::server(&app.settings)?.is_none() {
+        app.engine().await?.store().verify().await?;
     }
     report(app, &queue, &process, count).await?;
     if let Some(file) = &args.out {

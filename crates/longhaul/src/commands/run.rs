@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 use longhaul_pipeline::{Found, Pipeline as _, RunId, Status};
 use longhaul_prompts::{Details, Estimate, Mode, NewRequest, Prompts, Run, Submission, manage};
-use longhaul_queue::Worker;
+use longhaul_queue::{Engine, Worker};
 
 use super::follow::{self, Asks, Shown};
 use super::interrupts::{EndAtOnce, Interrupts};
@@ -42,13 +42,13 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
     let pick = Pick { prompts: summary.prompts, limit: args.prompts.limit, sample: args.sample };
     let prompts = prompts.picking(pick);
     let models = models::Setup::new(app, args.prompts.base_url.as_deref())?;
-    let pipeline =
-        Prompts::new(app.queue_or_new().await?, models.llm(app)?).with_trace(app.trace.traceparent());
-    let sharing = models::open_books(app, pipeline.queue(), pipeline.llm()).await?;
+    let engine = app.engine_or_new().await?;
+    let pipeline = Prompts::new(engine.queue().clone(), models.llm(app)?).with_trace(app.trace.traceparent());
+    let sharing = models::open_books(app, &engine, pipeline.llm()).await?;
     let wanted = settings::of(app, args, &models, &pipeline, (&prompts, &summary, pick)).await?;
     let id = wanted.run_id();
     if !args.force {
-        outputs::refuse_foreign(pipeline.queue(), id.as_str(), &places).await?;
+        outputs::refuse_foreign(&engine, id.as_str(), &places).await?;
     }
     let simulated = pipeline.llm().is_simulated(&wanted.profile, &wanted.model);
     if args.dry_run {
@@ -65,7 +65,7 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
     let started = Instant::now();
     let mut working = match args.detach || args.watch {
         true => None,
-        false => Some(work(app, args, &pipeline, &id)?),
+        false => Some(work(app, args, (&engine, &pipeline), &id)?),
     };
     tokio::select! {
         stored = submit(&prompts, submission) => stored?,
@@ -91,7 +91,8 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
         Shown::Ended(status) => {
             let took = Took { time: started.elapsed(), all: !resumed };
             let code =
-                finish::finish(app, args, (&pipeline, &found), (&run, &prompts), &status, took).await?;
+                finish::finish(app, args, (&engine, &pipeline, &found), (&run, &prompts), &status, took)
+                    .await?;
             let estimate = estimate_all(app, args, &pipeline, &run, (prompts, pick)).await?;
             if args.out.is_some() || !status.standing.state.is_end() {
                 print_object(app, &status, estimate.as_ref())?;
@@ -140,13 +141,12 @@ async fn estimate_all(
 }
 
 /// Starts a worker for this run alone.
-fn work(app: &App, args: &RunArgs, pipeline: &Prompts, id: &RunId) -> Result<Working> {
+fn work(app: &App, args: &RunArgs, (engine, pipeline): (&Engine, &Prompts), id: &RunId) -> Result<Working> {
     let slots = match args.concurrency {
         Some(slots) => slots,
         None => app.settings.read("llm.concurrency", concurrency)?,
     };
-    let mut worker =
-        Worker::new(pipeline.queue().clone(), working::options(app, id.as_str(), slots as usize)?);
+    let mut worker = Worker::new(engine.clone(), working::options(app, id.as_str(), slots as usize)?);
     pipeline.register(&mut worker);
     Ok(Working::start(worker))
 }

@@ -8,7 +8,7 @@ use longhaul_llm::rate::AdaptiveConcurrency;
 use longhaul_pipeline::{Error, Found, Part, Retry, Status};
 use longhaul_prompts::batch::BatchTold;
 use longhaul_prompts::manage;
-use longhaul_queue::Timestamp;
+use longhaul_queue::{Engine, Timestamp};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -29,9 +29,9 @@ const FAILURES_SHOWN: usize = 10;
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, command: &RunsCommand) -> Result<Code> {
-    let (queue, data) = app.queue_with_data(Missing::Refuse).await?;
+    let (engine, data) = app.engine_with_data(Missing::Refuse).await?;
     let llm = models::Setup::new(app, None)?.llm(app)?;
-    let pipelines = Pipelines::open(app, (&queue, data), llm, Arc::new(())).await?;
+    let pipelines = Pipelines::open(app, (&engine, data), llm, Arc::new(())).await?;
     pipelines.runs.book_abandoned().await?;
     let found = async |id: &str| found(&pipelines, id).await;
     match command {
@@ -61,7 +61,7 @@ pub(crate) async fn run(app: &App, command: &RunsCommand) -> Result<Code> {
             let place = Place { out: out.as_deref(), errors: errors.as_deref(), force: *force };
             let code = pipelines.write_results(app, &run, &place).await?;
             if *consume {
-                remove(&run).await?;
+                remove(&engine, &run).await?;
             }
             Ok(code)
         }
@@ -69,7 +69,7 @@ pub(crate) async fn run(app: &App, command: &RunsCommand) -> Result<Code> {
         RunsCommand::Rm { id } => {
             let run = found(id).await?;
             app.confirm(&format!("delete {} with its results", run.run.id))?;
-            let deleted = remove(&run).await?;
+            let deleted = remove(&engine, &run).await?;
             said(
                 app,
                 &run,
@@ -81,9 +81,9 @@ pub(crate) async fn run(app: &App, command: &RunsCommand) -> Result<Code> {
 }
 
 /// Deletes a run that has ended, with its results and whatever is known of its files; answers how many jobs that were.
-pub(super) async fn remove(found: &Found) -> Result<u64> {
+pub(super) async fn remove(engine: &Engine, found: &Found) -> Result<u64> {
     let deleted = found.remove().await?;
-    outputs::forget(found.pipeline.queue(), found.run.id.as_str()).await?;
+    outputs::forget(engine, found.run.id.as_str()).await?;
     Ok(deleted)
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use longhaul_llm::NanoUsd;
 use longhaul_pipeline::{Found, Pipeline as _, Retry, RunId, RunState, Status};
-use longhaul_queue::Worker;
+use longhaul_queue::{Engine, Worker};
 use longhaul_sheets::estimate::{self, Estimate};
 use longhaul_sheets::settings::{Source, Target};
 use longhaul_sheets::tables::StoredSheet;
@@ -48,19 +48,19 @@ pub(crate) async fn run(app: &App, args: &ScoreArgs) -> Result<Code> {
         answers::check_places(&places)?;
     }
     let models = models::Setup::new(app, args.base_url.as_deref())?;
-    let (queue, data) = app.queue_with_data(Missing::Create).await?;
+    let (engine, data) = app.engine_with_data(Missing::Create).await?;
     let google = match &data {
-        Some(data) => pipelines::google(app, &queue, data).await?,
+        Some(data) => pipelines::google(app, &engine, data).await?,
         None => None,
     };
     let mut wanted = settings::of(args, &models, google.as_ref()).await?;
-    let pipelines = Pipelines::open(app, (&queue, data), models.llm(app)?, Arc::new(())).await?;
+    let pipelines = Pipelines::open(app, (&engine, data), models.llm(app)?, Arc::new(())).await?;
     let sheets = pipelines.sheets()?;
-    let sharing = models::open_books(app, &queue, sheets.llm()).await?;
+    let sharing = models::open_books(app, &engine, sheets.llm()).await?;
     let id = wanted.run_id()?;
     let known = sheets.tables().find(id.as_str()).await?;
     if !args.force && known.as_ref().is_none_or(|sheet| sheet.settings.target != wanted.target) {
-        outputs::refuse_foreign(&queue, id.as_str(), &places).await?;
+        outputs::refuse_foreign(&engine, id.as_str(), &places).await?;
     }
     if known.as_ref().is_none_or(|sheet| !sheet.read_whole) {
         let estimate = estimate::estimate(sheets, &wanted).await.map_err(unusable)?;
@@ -88,7 +88,7 @@ pub(crate) async fn run(app: &App, args: &ScoreArgs) -> Result<Code> {
         (false, Some(_)) => Ending::Sample,
         (false, None) => Ending::Whole,
     };
-    let code = work_on(app, sheets, &id, ending).await?;
+    let code = work_on(app, (&engine, sheets), &id, ending).await?;
     sharing.end().await;
     if known
         .is_some_and(|sheet| sheet.exported.is_some() && matches!(sheet.settings.source, Source::Google(_)))
@@ -166,14 +166,19 @@ enum Ending {
 }
 
 /// Works on a sheet until it ends, is held, or somebody presses Ctrl-C.
-async fn work_on(app: &App, sheets: &Sheets, id: &RunId, ending: Ending) -> Result<Code> {
+async fn work_on(
+    app: &App,
+    (engine, sheets): (&Engine, &Sheets),
+    id: &RunId,
+    ending: Ending,
+) -> Result<Code> {
     if ending == Ending::Detached {
         app.out.one(&json!({ "id": id.as_str() }), || id.to_string())?;
         app.out.hint(format_args!("do it with longhaul work, look at it with longhaul runs show {id}"));
         return Ok(Code::Ok);
     }
     let mut interrupts = Interrupts::new()?;
-    let mut worker = Worker::new(sheets.queue().clone(), working::options(app, id.as_str(), SLOTS)?);
+    let mut worker = Worker::new(engine.clone(), working::options(app, id.as_str(), SLOTS)?);
     sheets.register(&mut worker);
     let mut working = Working::start(worker);
     let model = sheets.tables().get(id.as_str()).await?.settings.model;

@@ -23,8 +23,8 @@ pub(crate) async fn run(app: &App, args: &UpArgs) -> Result<Code> {
     let encrypted = tls.is_some();
     let options =
         ServerOptions { test_objects: args.seed_test_objects, encrypted, ..ServerOptions::default() };
-    let (queue, data) = app.queue_for_long().await?;
-    let ctx = server::context(app, (&queue, data), options.for_address(address.ip())).await?;
+    let (engine, data) = app.engine_for_long().await?;
+    let ctx = server::context(app, (&engine, data), options.for_address(address.ip())).await?;
     let (mut interrupts, mut terms) = work::signals()?;
     let server = Server::bind(ctx.clone(), address, tls).await.map_err(|error| {
         Failure::new(Code::Failure, format!("cannot listen on {address}: {error}"))
@@ -75,15 +75,15 @@ async fn stop(
 /// Runs jobs, or only keeps time for workers elsewhere.
 async fn work(app: &App, ctx: &Ctx, args: &UpArgs, shutdown: Shutdown) -> Result<Option<WorkerReport>> {
     if args.no_workers {
-        let sharing = models::open_books(app, ctx.queue(), ctx.llm()).await?;
-        let maintenance = Maintenance::spawn(ctx.queue(), MaintenanceOptions::default());
+        let sharing = models::open_books(app, ctx.engine(), ctx.llm()).await?;
+        let maintenance = Maintenance::spawn(ctx.engine(), MaintenanceOptions::default());
         shutdown.requested().await;
         maintenance.stop().await;
         sharing.end().await;
         return Ok(None);
     }
     let options = work::options(app, &WorkArgs::default())?;
-    let mut worker = Worker::new(ctx.queue().clone(), options.clone());
+    let mut worker = Worker::new(ctx.engine().clone(), options.clone());
     builtin::register(&mut worker);
     let runs = Runs::serve(app, ctx, &mut worker, &options).await?;
     let report = worker.run(shutdown).await;

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use longhaul_llm::Llm;
 use longhaul_pipeline::serve::{self, Served};
 use longhaul_queue::{
-    Error, KindOptions, Queue, QueueShare, Shutdown, State, Worker, WorkerOptions, WorkerReport,
+    Engine, Error, KindOptions, Queue, QueueShare, Shutdown, State, Worker, WorkerOptions, WorkerReport,
 };
 use longhaul_server::{Ctx, ServerOptions, batches, webhooks};
 use longhaul_stores::sqlite::Db;
@@ -31,9 +31,9 @@ const NO_HANDLER: &str = "no handler for any kind";
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
-    let (queue, data) = app.queue_for_long().await?;
+    let (engine, data) = app.engine_for_long().await?;
     let options = options(app, args)?;
-    let mut worker = Worker::new(queue.clone(), options.clone());
+    let mut worker = Worker::new(engine.clone(), options.clone());
     let spawner = Spawner::start().context("starting the thread that starts commands")?;
     match &args.exec {
         Some(command) => register_exec(app, args, &mut worker, command, spawner.clone())?,
@@ -42,10 +42,10 @@ pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
     if let Some(instrument) = args.instrument {
         builtin::register_instrument(&mut worker, instrument);
     }
-    let runs = serve_runs(app, args, (&queue, data), &mut worker, &options).await?;
+    let runs = serve_runs(app, args, (&engine, data), &mut worker, &options).await?;
     // Before the introduction: a supervisor that reads it may ask the worker to end.
     let (mut interrupts, mut terms) = signals()?;
-    introduce(app, &queue, &worker, &options, args)?;
+    introduce(app, &engine, &worker, &options, args)?;
     let shutdown = Shutdown::new();
     let mut running = std::pin::pin!(worker.run(shutdown.clone()));
     let mut asked = 0;
@@ -71,7 +71,7 @@ pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
     let report = report.map_err(|error| name_kinds(error, args))?;
     summarise(app, &report)?;
     if args.drain {
-        tell_what_is_left(app, &queue).await?;
+        tell_what_is_left(app, &engine).await?;
     }
     Ok(match (asked, report.failed) {
         (2.., _) => Code::Interrupted,
@@ -112,7 +112,7 @@ impl Runs {
         }
         batches::register(ctx, worker);
         webhooks::register(ctx, worker);
-        let sharing = models::open_books(app, ctx.queue(), ctx.llm()).await?;
+        let sharing = models::open_books(app, ctx.engine(), ctx.llm()).await?;
         let mut always = options.queues.clone();
         always.extend([batches::QUEUE, webhooks::QUEUE].map(QueueShare::from));
         let served = Served { always, prefixes: ctx.names.run_prefixes() };
@@ -132,7 +132,7 @@ impl Runs {
 async fn serve_runs(
     app: &App,
     args: &WorkArgs,
-    store: (&Queue, Option<Db>),
+    store: (&Engine, Option<Db>),
     worker: &mut Worker,
     options: &WorkerOptions,
 ) -> Result<Option<Runs>> {

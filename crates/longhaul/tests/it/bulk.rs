@@ -130,7 +130,7 @@ fn a_question_makes_no_store_of_a_foreign_database() {
         .expect("a table");
     let url = format!("sqlite://{}", foreign.display());
     let ran = place.run(&["queues", "ls", "--store", &url]);
-    assert!(ran.code != Some(0) && ran.stderr.contains("no Longhaul store"), "{ran:?}");
+    assert!(ran.code != Some(0) && ran.stderr.contains("not a Longhaul store"), "{ran:?}");
     let tables = "SELECT count(*) FROM sqlite_schema";
     let connection = rusqlite::Connection::open(&foreign).expect("a database");
     assert_eq!(connection.query_row(tables, [], |row| row.get::<_, i64>(0)), Ok(1));

@@ -114,6 +114,11 @@ fn jobs_are_changed_through_a_server() {
     away.ok(&["jobs", "cancel", "--kind", "echo", "--yes"]);
     let left = home.json(&["jobs", "ls", "--state", "cancelled"]);
     assert_eq!(left["items"].as_array().map(Vec::len), Some(2), "{left}");
+    away.ok(&["process", "open", "o"]);
+    away.ok(&["enqueue", "echo", "1", "--process", "o"]);
+    assert_eq!(home.json(&["process", "show", "o"])["sealed"], false);
+    away.ok(&["process", "seal", "o"]);
+    assert_eq!(home.json(&["process", "show", "o"])["sealed"], true);
     away.ok(&["schedule", "add", "s", "--cron", "0 * * * *", "--kind", "echo"]);
     away.ok(&["schedule", "rm", "s"]);
     away.run(&["schedule", "rm", "s"]).fails(4, &["s"]);
@@ -138,10 +143,17 @@ fn what_does_not_go_through_a_server_says_so() {
     let mut server = Served::start(&home, &["--no-workers"], &[]);
     let away = Away::from(&server);
     away.place.write("p.txt", "a prompt\n");
-    for command in
-        [&["work", "--drain"][..], &["run", "p.txt", "--profile", "sim"], &["runs", "ls"], &["costs"]]
-    {
-        away.run(command).fails(2, &["not through the server", "leave --server out"]);
+    for command in [
+        &["work", "--drain"][..],
+        &["up", "--port", "0"],
+        &["mcp"],
+        &["run", "p.txt", "--profile", "sim"],
+        &["runs", "ls"],
+        &["costs"],
+        &["doctor"],
+        &["backup", "b.db"],
+    ] {
+        away.run(command).fails(2, &["does not work through the server", "omit --server"]);
     }
     away.run(&["jobs", "show", "00000000-0000-7000-8000-000000000000"]).fails(4, &["there is no job"]);
     away.run(&["jobs", "ls", "--store", "memory://"]).fails(2, &["--store"]);

@@ -123,6 +123,14 @@ impl Unique {
     pub fn key(key: impl Into<String>) -> Self {
         Self { key: key.into(), window: None, policy: UniquePolicy::Skip }
     }
+
+    /// Until when the key stays taken whatever becomes of the job.
+    pub fn enqueue_window_end(&self, created_at: Timestamp) -> Option<Timestamp> {
+        match self.window? {
+            Window::Enqueue { length } => Some(created_at + length),
+            Window::Success { .. } => None,
+        }
+    }
 }
 
 /// How long a unique key stays taken.
@@ -198,6 +206,16 @@ pub enum Removal {
 }
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
+
+impl Removal {
+    /// When the pruner must look.
+    pub fn pruned_at(self) -> Option<Timestamp> {
+        match self {
+            Self::At(at) => Some(at),
+            Self::Never | Self::Now => None,
+        }
+    }
+}
 
 impl Retention {
     /// The rule for a job without one of its own, in a queue without one.

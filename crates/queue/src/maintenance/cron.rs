@@ -15,6 +15,7 @@ use tracing::{debug, error};
 
 use crate::client::Queue;
 use crate::clock::Timestamp;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::job::{NewJob, Unique};
 use crate::limits::CRON_CATCH_UP_MAX;
@@ -27,14 +28,14 @@ const ON_TIME: Duration = Duration::from_secs(10);
 
 /// Enqueues the jobs of schedules when their time has come.
 pub struct Cron {
-    queue: Queue,
+    engine: Engine,
     pace: Pace,
 }
 
 impl Cron {
-    /// The duty on a queue.
-    pub fn new(queue: Queue, pace: Pace) -> Self {
-        Self { queue, pace }
+    /// The duty on an engine.
+    pub fn new(engine: Engine, pace: Pace) -> Self {
+        Self { engine, pace }
     }
 
     /// Fires one schedule; its next time, or `None` when it has none.
@@ -43,7 +44,7 @@ impl Cron {
         let next_at = times.next_after(now)?;
         let due = times.due(schedule.next_at, now, schedule.missed)?;
         let jobs: Vec<NewJob> = due.into_iter().map(|at| job_for(schedule, at)).collect();
-        let jobs = self.queue.prepare(jobs).unwrap_or_else(|error| {
+        let jobs = self.engine.prepare(jobs).unwrap_or_else(|error| {
             // The next time moves on all the same, or the schedule would be tried for ever.
             error!(schedule = schedule.name, %error, "the schedule's job is invalid and was not enqueued");
             Vec::new()
@@ -51,11 +52,11 @@ impl Cron {
         let count = jobs.len();
         let firing = Firing { name: schedule.name.clone(), expected_at: schedule.next_at, next_at, jobs };
         let without_jobs = Firing { jobs: Vec::new(), ..firing.clone() };
-        let fired = match self.queue.store().fire(firing, now).await {
+        let fired = match self.engine.store().fire(firing, now).await {
             Err(error) if count > 0 && !error.is_transient() => {
                 // What only the store can see, such as a parent that is gone. The same holds: the time moves on.
                 error!(schedule = schedule.name, %error, "the schedule's job was refused and not enqueued");
-                self.queue.store().fire(without_jobs, now).await?
+                self.engine.store().fire(without_jobs, now).await?
             }
             answer => answer?,
         };
@@ -71,7 +72,7 @@ impl Duty for Cron {
     }
 
     fn queue(&self) -> &Queue {
-        &self.queue
+        &self.engine
     }
 
     fn pace(&self) -> Pace {
@@ -79,9 +80,9 @@ impl Duty for Cron {
     }
 
     async fn run_once(&self) -> Result<Swept> {
-        let now = self.queue.clock().now();
+        let now = self.engine.clock().now();
         let mut swept = Swept::default();
-        for schedule in self.queue.store().schedules().await? {
+        for schedule in self.engine.store().schedules().await? {
             let next_at = if schedule.next_at > now {
                 schedule.next_at
             } else {

@@ -10,8 +10,8 @@ use tokio::sync::watch;
 use tracing::{debug, info};
 
 use super::Pace;
-use crate::client::Queue;
 use crate::clock::Timestamp;
+use crate::engine::Engine;
 use crate::error::Result;
 use crate::json::Json;
 use crate::shutdown::Shutdown;
@@ -41,10 +41,10 @@ pub struct Leader {
 
 impl Leader {
     /// Who leads at present.
-    pub async fn of(queue: &Queue) -> Result<Option<Self>> {
-        let record = queue.store().record(RECORD.to_owned()).await?;
+    pub async fn of(engine: &Engine) -> Result<Option<Self>> {
+        let record = engine.store().record(RECORD.to_owned()).await?;
         let leader = record.map(|record| record.value.to::<Self>()).transpose()?;
-        let now = queue.clock().now();
+        let now = engine.clock().now();
         Ok(leader.filter(|leader| !leader.left(now).is_zero()))
     }
 
@@ -57,15 +57,15 @@ impl Leader {
 
 /// This process's part in it.
 pub(super) struct Leadership {
-    queue: Queue,
+    engine: Engine,
     holder: String,
     /// Until the store has said who leads, everybody does.
     leads: watch::Sender<bool>,
 }
 
 impl Leadership {
-    pub(super) fn new(queue: Queue, holder: String) -> Arc<Self> {
-        Arc::new(Self { queue, holder, leads: watch::Sender::new(true) })
+    pub(super) fn new(engine: Engine, holder: String) -> Arc<Self> {
+        Arc::new(Self { engine, holder, leads: watch::Sender::new(true) })
     }
 
     /// Whether this process leads, and when that changes.
@@ -75,7 +75,7 @@ impl Leadership {
 
     /// Seeks the lead and keeps it until the shutdown asks for the end, then gives it up.
     pub(super) async fn run(&self, shutdown: Shutdown) {
-        let clock = self.queue.clock();
+        let clock = self.engine.clock();
         while !shutdown.is_requested() {
             let wait = match self.renew(LEASE).await {
                 Ok(wait) => wait,
@@ -98,8 +98,8 @@ impl Leadership {
 
     /// Takes or renews the lead where nobody else has it. Says when to ask again.
     async fn renew(&self, lease: Duration) -> Result<Duration> {
-        let now = self.queue.clock().now();
-        let record = self.queue.store().record(RECORD.to_owned()).await?;
+        let now = self.engine.clock().now();
+        let record = self.engine.store().record(RECORD.to_owned()).await?;
         let version = record.as_ref().map_or(0, |record| record.version);
         let other = match record {
             None => None,
@@ -111,7 +111,7 @@ impl Leadership {
             return Ok(left.min(RENEW_EVERY));
         }
         let value = Json::of(&Leader { holder: self.holder.clone(), until: now + lease })?;
-        let led = self.queue.store().put_record(RECORD.to_owned(), version, value).await?;
+        let led = self.engine.store().put_record(RECORD.to_owned(), version, value).await?;
         self.set(led);
         Ok(if led { RENEW_EVERY } else { Duration::from_millis(1) })
     }

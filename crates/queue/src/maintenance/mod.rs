@@ -8,17 +8,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
 use crate::backoff::Backoff;
 use crate::client::Queue;
+use crate::engine::Engine;
 use crate::error::Result;
 use crate::limits::SWEEP_MAX;
 use crate::shutdown::Shutdown;
-use crate::store::Swept;
+use crate::store::{EngineStore, Swept, Task};
 
 mod cron;
 mod leader;
@@ -97,30 +97,23 @@ pub struct Maintenance {
 }
 
 impl Maintenance {
-    /// Starts the duties, under a name of their own, on the runtime of the store or else on the current one.
-    pub fn spawn(queue: &Queue, options: MaintenanceOptions) -> Self {
-        Self::spawn_as(format!("m-{:016x}", fastrand::u64(..)), queue, options)
+    /// Starts the duties, under a name of their own.
+    pub fn spawn(engine: &Engine, options: MaintenanceOptions) -> Self {
+        Self::spawn_as(format!("m-{:016x}", fastrand::u64(..)), engine, options)
     }
 
-    /// Starts the duties, on the runtime of the store or else on the current one. `holder` is this process's name where it leads.
-    pub fn spawn_as(holder: String, queue: &Queue, options: MaintenanceOptions) -> Self {
+    /// Starts the duties. `holder` is this process's name where it leads.
+    pub fn spawn_as(holder: String, engine: &Engine, options: MaintenanceOptions) -> Self {
         let duties: [Arc<dyn Duty>; 4] = [
-            Arc::new(Promoter::new(queue.clone(), options.promoter)),
-            Arc::new(Rescuer::new(queue.clone(), options.rescuer)),
-            Arc::new(Pruner::new(queue.clone(), options.pruner)),
-            Arc::new(Cron::new(queue.clone(), options.cron)),
+            Arc::new(Promoter::new(engine.clone(), options.promoter)),
+            Arc::new(Rescuer::new(engine.clone(), options.rescuer)),
+            Arc::new(Pruner::new(engine.clone(), options.pruner)),
+            Arc::new(Cron::new(engine.clone(), options.cron)),
         ];
         let shutdown = Shutdown::new();
+        let leadership = Leadership::new(engine.clone(), holder);
         let mut tasks = JoinSet::new();
-        let leadership = Leadership::new(queue.clone(), holder);
-        // Where the store hears of changes: a change then wakes no other thread for them.
-        let runtime = queue.store().runtime().unwrap_or_else(Handle::current);
-        for duty in duties {
-            let (leads, shutdown) = (leadership.watch(), shutdown.clone());
-            tasks.spawn_on(async move { run(duty.as_ref(), leads, shutdown).await }, &runtime);
-        }
-        let of_leader = shutdown.clone();
-        tasks.spawn_on(async move { leadership.run(of_leader).await }, &runtime);
+        tasks.spawn(near_changes(Arc::clone(engine.store()), run_all(duties, leadership, shutdown.clone())));
         Self { shutdown, tasks }
     }
 
@@ -129,6 +122,32 @@ impl Maintenance {
         self.shutdown.drain();
         while self.tasks.join_next().await.is_some() {}
     }
+}
+
+/// Runs `work` where the store hears of changes, so that a change wakes no other thread for it. It ends when this is dropped.
+async fn near_changes(store: Arc<dyn EngineStore>, work: impl Future<Output = ()> + Send + 'static) {
+    let (mut running, ended) = oneshot::channel::<()>();
+    let task: Task = Box::pin(async move {
+        tokio::select! {
+            () = work => {}
+            () = running.closed() => {}
+        }
+    });
+    match store.spawn_on_listener(task) {
+        Some(task) => task.await,
+        // An error, because nothing is ever sent: the task has dropped its end.
+        None => drop(ended.await),
+    }
+}
+
+async fn run_all(duties: [Arc<dyn Duty>; 4], leadership: Arc<Leadership>, shutdown: Shutdown) {
+    let mut tasks = JoinSet::new();
+    for duty in duties {
+        let (leads, shutdown) = (leadership.watch(), shutdown.clone());
+        tasks.spawn(async move { run(duty.as_ref(), leads, shutdown).await });
+    }
+    tasks.spawn(async move { leadership.run(shutdown).await });
+    while tasks.join_next().await.is_some() {}
 }
 
 /// The loop of every duty.

@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 
 use crate::client::Queue;
+use crate::engine::Engine;
 use crate::error::Result;
 use crate::store::Swept;
 
@@ -10,14 +11,14 @@ use super::{Duty, Pace};
 
 /// Moves what has become due: scheduled jobs to ready, parked ones as their park says, expired ones to cancelled.
 pub struct Promoter {
-    queue: Queue,
+    engine: Engine,
     pace: Pace,
 }
 
 impl Promoter {
-    /// The duty on a queue.
-    pub fn new(queue: Queue, pace: Pace) -> Self {
-        Self { queue, pace }
+    /// The duty on an engine.
+    pub fn new(engine: Engine, pace: Pace) -> Self {
+        Self { engine, pace }
     }
 }
 
@@ -28,7 +29,7 @@ impl Duty for Promoter {
     }
 
     fn queue(&self) -> &Queue {
-        &self.queue
+        &self.engine
     }
 
     fn pace(&self) -> Pace {
@@ -36,6 +37,6 @@ impl Duty for Promoter {
     }
 
     async fn run_once(&self) -> Result<Swept> {
-        self.queue.store().promote_due(self.queue.clock().now(), self.pace.batch_max).await
+        self.engine.store().promote_due(self.engine.clock().now(), self.pace.batch_max).await
     }
 }

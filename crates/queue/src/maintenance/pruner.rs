@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 
 use crate::client::Queue;
+use crate::engine::Engine;
 use crate::error::Result;
 use crate::store::Swept;
 
@@ -10,14 +11,14 @@ use super::{Duty, Pace};
 
 /// Deletes what retention no longer keeps.
 pub struct Pruner {
-    queue: Queue,
+    engine: Engine,
     pace: Pace,
 }
 
 impl Pruner {
-    /// The duty on a queue.
-    pub fn new(queue: Queue, pace: Pace) -> Self {
-        Self { queue, pace }
+    /// The duty on an engine.
+    pub fn new(engine: Engine, pace: Pace) -> Self {
+        Self { engine, pace }
     }
 }
 
@@ -28,7 +29,7 @@ impl Duty for Pruner {
     }
 
     fn queue(&self) -> &Queue {
-        &self.queue
+        &self.engine
     }
 
     fn pace(&self) -> Pace {
@@ -36,6 +37,6 @@ impl Duty for Pruner {
     }
 
     async fn run_once(&self) -> Result<Swept> {
-        self.queue.store().prune(self.queue.clock().now(), self.pace.batch_max).await
+        self.engine.store().prune(self.engine.clock().now(), self.pace.batch_max).await
     }
 }

@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 
 use crate::client::Queue;
+use crate::engine::Engine;
 use crate::error::Result;
 use crate::store::Swept;
 
@@ -10,14 +11,14 @@ use super::{Duty, Pace};
 
 /// Takes expired leases away, so that the jobs of a dead worker run again from their checkpoints.
 pub struct Rescuer {
-    queue: Queue,
+    engine: Engine,
     pace: Pace,
 }
 
 impl Rescuer {
-    /// The duty on a queue.
-    pub fn new(queue: Queue, pace: Pace) -> Self {
-        Self { queue, pace }
+    /// The duty on an engine.
+    pub fn new(engine: Engine, pace: Pace) -> Self {
+        Self { engine, pace }
     }
 }
 
@@ -28,7 +29,7 @@ impl Duty for Rescuer {
     }
 
     fn queue(&self) -> &Queue {
-        &self.queue
+        &self.engine
     }
 
     fn pace(&self) -> Pace {
@@ -36,9 +37,9 @@ impl Duty for Rescuer {
     }
 
     async fn run_once(&self) -> Result<Swept> {
-        if let Some(wait) = self.queue.outages().rescue_grace() {
-            return Ok(Swept { changed: 0, next_at: Some(self.queue.clock().now() + wait) });
+        if let Some(wait) = self.engine.outages().rescue_grace() {
+            return Ok(Swept { changed: 0, next_at: Some(self.engine.clock().now() + wait) });
         }
-        self.queue.store().rescue_expired(self.queue.clock().now(), self.pace.batch_max).await
+        self.engine.store().rescue_expired(self.engine.clock().now(), self.pace.batch_max).await
     }
 }

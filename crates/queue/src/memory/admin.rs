@@ -7,7 +7,7 @@ use crate::job::{JobId, ProcessId, WorkerId};
 use crate::json::Json;
 use crate::limits::WORKER_KEPT;
 use crate::state::{JobError, State};
-use crate::store::{CancelReply, Deleted, Firing, QueueChange, Record, WorkerInfo};
+use crate::store::{CancelReply, Deleted, Firing, QueueChange, Record, WorkerInfo, refusals};
 
 impl Tables {
     pub(super) fn cancel(&mut self, ids: &[JobId], now: Timestamp) -> Vec<CancelReply> {
@@ -74,10 +74,7 @@ impl Tables {
         }
         // Without its parent nobody could see why the child waits, nor retry the parent.
         if let Some(child) = self.held_child(id) {
-            return Err(Error::invalid(format!(
-                "job {id} is {} and cannot be deleted: it holds job {child}; retry it, or unhold or cancel {child}",
-                row.job.state
-            )));
+            return Err(refusals::holds_child(id, row.job.state, child));
         }
         Ok(())
     }
@@ -124,7 +121,7 @@ impl Tables {
         true
     }
 
-    pub(super) fn beat(&mut self, worker: WorkerInfo) {
+    pub(super) fn heartbeat(&mut self, worker: WorkerInfo) {
         if worker.gone {
             self.workers.remove(&worker.id);
         } else {

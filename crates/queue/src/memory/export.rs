@@ -7,12 +7,13 @@ use crate::error::{Error, Result};
 use crate::job::{Dependency, JobId};
 use crate::limits::PIECES_MAX;
 use crate::state::State;
-use crate::store::{EdgePiece, ExportPage, JobPiece, LedgerRow, Piece, QueuePiece, Record, UniquePiece};
+use crate::store::{
+    EdgePiece, ExportPage, JobPiece, LedgerRow, Piece, QueuePiece, Record, UniquePiece, refusals,
+};
 
 impl Tables {
     pub(super) fn export(&self, after: Option<&str>, limit: usize) -> Result<ExportPage> {
-        let skip: usize =
-            after.map_or(Ok(0), str::parse).map_err(|_| Error::invalid("no cursor of an export"))?;
+        let skip: usize = after.map_or(Ok(0), str::parse).map_err(|_| refusals::no_export_cursor())?;
         let limit = limit.clamp(1, PIECES_MAX);
         let mut pieces = self.pieces().skip(skip);
         let page: Vec<Piece> = pieces.by_ref().take(limit).collect();
@@ -108,7 +109,7 @@ impl Tables {
             || self.row(job.id).is_some_and(|row| row.job.seq != job.seq)
             || places.insert(job.seq, job.id).is_some_and(|id| id != job.id);
         match other {
-            true => Err(Error::invalid(format!("job {}: its place {} is taken", job.id, job.seq))),
+            true => Err(refusals::place_taken(job.id, job.seq)),
             false => Ok(()),
         }
     }

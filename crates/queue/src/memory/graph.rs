@@ -59,7 +59,7 @@ impl Tables {
             row.job.park = None;
             row.wake = None;
             row.job.error = if state == State::Succeeded { None } else { error.or(row.job.error.take()) };
-            row.remove_at = if let Removal::At(at) = removal { Some(at) } else { None };
+            row.remove_at = removal.pruned_at();
         });
         *self.ledger.entry((now.day(), queue, kind, state)).or_default() += 1;
         self.free_unique(seq, state, now);

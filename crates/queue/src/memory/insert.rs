@@ -5,11 +5,11 @@ use std::collections::{HashMap, HashSet};
 
 use super::tables::{EdgeRow, Row, Tables, UniqueRow, UniqueScope};
 use crate::clock::Timestamp;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::graph;
-use crate::job::{Job, JobId, NewJob, ProcessId, UniquePolicy, Window};
+use crate::job::{Job, JobId, NewJob, ProcessId, UniquePolicy};
 use crate::state::{Spent, State};
-use crate::store::{Enqueued, How, refusals};
+use crate::store::{Enqueued, InsertOutcome, refusals, rules};
 
 /// Jobs that may be stored, with what will become of each.
 pub(super) struct Plan {
@@ -21,7 +21,7 @@ struct Step {
     /// The job that the reply names.
     id: JobId,
     seq: i64,
-    how: How,
+    how: InsertOutcome,
     /// The state of a holder whose row is gone.
     gone: Option<State>,
 }
@@ -44,7 +44,7 @@ impl Tables {
                 return Err(refusals::given_twice(id));
             }
             let step = planner.step(&job)?;
-            if step.how == How::Inserted {
+            if step.how == InsertOutcome::Inserted {
                 members.insert(step.id);
             }
             steps.push((job, step));
@@ -55,7 +55,7 @@ impl Tables {
 
     /// Everything that a new job waits for must be stored, or be stored with it.
     fn check_references(&self, steps: &[(NewJob, Step)]) -> Result<()> {
-        let inserted = || steps.iter().filter(|(_, step)| step.how == How::Inserted);
+        let inserted = || steps.iter().filter(|(_, step)| step.how == InsertOutcome::Inserted);
         let ids: HashSet<JobId> = inserted().map(|(_, step)| step.id).collect();
         let processes: HashSet<&ProcessId> =
             inserted().filter_map(|(job, _)| job.process_id.as_ref()).collect();
@@ -81,13 +81,13 @@ impl Tables {
         let mut inserted = Vec::new();
         for (job, step) in plan.steps {
             match step.how {
-                How::Inserted => {
+                InsertOutcome::Inserted => {
                     inserted.push(step.seq);
                     self.add_new(job, &step, now);
                 }
-                How::Replaced => self.update(step.seq, |row| row.payload = job.payload),
-                How::Debounced => self.debounce(&job, step.seq, now),
-                How::Duplicate | How::Skipped => {}
+                InsertOutcome::Replaced => self.update(step.seq, |row| row.payload = job.payload),
+                InsertOutcome::Debounced => self.debounce(&job, step.seq, now),
+                InsertOutcome::Duplicate | InsertOutcome::Skipped => {}
             }
             replies.push(step);
         }
@@ -110,7 +110,8 @@ impl Tables {
     /// Adds a job as blocked by everything it names.
     fn add_new(&mut self, submitted: NewJob, step: &Step, now: Timestamp) {
         if let Some(scope) = scope_of(&submitted) {
-            let taken_until = enqueue_window_end(&submitted, now);
+            let taken_until =
+                submitted.options.unique.as_ref().and_then(|unique| unique.enqueue_window_end(now));
             self.uniques
                 .insert(scope, UniqueRow { job_id: step.id, seq: step.seq, ended: None, taken_until });
         }
@@ -160,13 +161,14 @@ struct Planner<'a> {
 impl Planner<'_> {
     fn step(&mut self, job: &NewJob) -> Result<Step> {
         let Some(id) = job.id else {
-            return Err(Error::invalid(format!("a job of kind {} has no id", job.kind)));
+            return Err(refusals::no_id(&job.kind));
         };
         if let Some(row) = self.tables.row(id) {
-            if !same_content(row, job) {
+            let stored = NewJob { payload: row.payload.clone(), ..row.submitted.clone() };
+            if !rules::same_content(&stored, job) {
                 return Err(refusals::other_content(id));
             }
-            return Ok(Step { id, seq: row.job.seq, how: How::Duplicate, gone: None });
+            return Ok(Step { id, seq: row.job.seq, how: InsertOutcome::Duplicate, gone: None });
         }
         if let Some(step) = self.holder(job) {
             return Ok(step);
@@ -175,7 +177,7 @@ impl Planner<'_> {
         if let Some(scope) = scope_of(job) {
             self.taken.insert(scope, (id, self.last_seq));
         }
-        Ok(Step { id, seq: self.last_seq, how: How::Inserted, gone: None })
+        Ok(Step { id, seq: self.last_seq, how: InsertOutcome::Inserted, gone: None })
     }
 
     /// What to do when the job's unique key is taken; `None` when it is free.
@@ -200,36 +202,19 @@ impl Planner<'_> {
 }
 
 /// What an enqueue does to the holder of its key.
-fn second_enqueue(policy: UniquePolicy, holder: State, has_run: bool) -> How {
+fn second_enqueue(policy: UniquePolicy, holder: State, has_run: bool) -> InsertOutcome {
     let waits = matches!(holder, State::Blocked | State::Scheduled | State::Ready);
     match policy {
         // What a run has left behind (its checkpoint, what it has done outside) belongs to the payload that it was given.
-        UniquePolicy::Replace if waits && !has_run => How::Replaced,
-        UniquePolicy::Debounce { .. } if waits => How::Debounced,
-        UniquePolicy::Skip | UniquePolicy::Replace | UniquePolicy::Debounce { .. } => How::Skipped,
+        UniquePolicy::Replace if waits && !has_run => InsertOutcome::Replaced,
+        UniquePolicy::Debounce { .. } if waits => InsertOutcome::Debounced,
+        UniquePolicy::Skip | UniquePolicy::Replace | UniquePolicy::Debounce { .. } => InsertOutcome::Skipped,
     }
-}
-
-/// Whether a repeated enqueue means the same. Times are not compared: they move while a job lives. Nor is the trace,
-/// which tells who asked and not for what.
-fn same_content(row: &Row, job: &NewJob) -> bool {
-    let NewJob { run_at, expires_at, .. } = row.submitted;
-    let options = job.options.with_trace_of(&row.submitted.options);
-    NewJob { payload: row.payload.clone(), ..row.submitted.clone() }
-        == NewJob { run_at, expires_at, options, ..job.clone() }
 }
 
 pub(super) fn scope_of(job: &NewJob) -> Option<UniqueScope> {
     let key = job.options.unique.as_ref()?.key.clone();
     Some(UniqueScope { queue: job.queue.clone(), kind: job.kind.clone(), key })
-}
-
-/// Until when the job's key stays taken whatever becomes of the job.
-pub(super) fn enqueue_window_end(job: &NewJob, created_at: Timestamp) -> Option<Timestamp> {
-    match job.options.unique.as_ref()?.window? {
-        Window::Enqueue { length } => Some(created_at + length),
-        Window::Success { .. } => None,
-    }
 }
 
 fn new_job(submitted: &NewJob, step: &Step, now: Timestamp) -> Job {

@@ -7,7 +7,9 @@ use super::tables::{ProcessRow, Row, Tables};
 use crate::events::EventPage;
 use crate::job::{Job, JobDetail, JobId, JobResult, ProcessId};
 use crate::limits::PAGE_MAX;
-use crate::store::{Candidate, Count, Filter, LedgerRow, ListRequest, Page, ProcessInfo, QueueInfo, Sieve};
+use crate::store::{
+    Candidate, Count, Filter, FilterMatcher, LedgerRow, ListRequest, Page, ProcessInfo, QueueInfo,
+};
 
 impl Tables {
     pub(super) fn get(&self, ids: &[JobId]) -> Vec<JobDetail> {
@@ -23,8 +25,8 @@ impl Tables {
                 Box::new(self.jobs.range(..cursor.unwrap_or(i64::MAX)).rev().map(|(_, row)| row))
             }
         };
-        let sieve = request.filter.sieve();
-        let matching = rows.filter(|row| matches(row, &request.filter, &sieve));
+        let matcher = request.filter.matcher();
+        let matching = rows.filter(|row| matches(row, &request.filter, &matcher));
         page(matching, request.limit, |row| (row.job.seq, row.job.clone()))
     }
 
@@ -103,7 +105,7 @@ fn page<'a, T>(
     Page { items, next: last.filter(|_| rows.next().is_some()), partial: false }
 }
 
-fn matches(row: &Row, filter: &Filter, sieve: &Sieve<'_>) -> bool {
+fn matches(row: &Row, filter: &Filter, matcher: &FilterMatcher<'_>) -> bool {
     let job = &row.job;
     let candidate = Candidate {
         id: job.id,
@@ -115,9 +117,9 @@ fn matches(row: &Row, filter: &Filter, sieve: &Sieve<'_>) -> bool {
     let others = || {
         Ok::<_, Infallible>([job.options.title.clone(), job.error.as_ref().map(|error| error.text.clone())])
     };
-    sieve.row_fits(&candidate)
+    matcher.row_fits(&candidate)
         && filter.tag.as_ref().is_none_or(|tag| job.options.tags.contains(tag))
-        && sieve.texts_fit(job.id, row.payload.as_str(), others).unwrap_or_else(|never| match never {})
+        && matcher.texts_fit(job.id, row.payload.as_str(), others).unwrap_or_else(|never| match never {})
 }
 
 fn result_of(row: &Row) -> JobResult {

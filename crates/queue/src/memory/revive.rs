@@ -3,14 +3,14 @@
 
 use std::collections::VecDeque;
 
-use super::insert::{enqueue_window_end, scope_of};
+use super::insert::scope_of;
 use super::tables::{EdgeRow, Tables, UniqueRow};
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::graph::{Edge, comes_back};
 use crate::job::{JobChange, JobId, OnFailure};
 use crate::state::{Spent, State};
-use crate::store::RetryRequest;
+use crate::store::{RetryRequest, refusals};
 
 impl EdgeRow {
     /// Whether the parent's retry lets the child, which is in `state`, wait again: it waits or fell, or is to be told how the
@@ -28,7 +28,7 @@ impl Tables {
     }
 
     fn retry_one(&mut self, id: JobId, keep_data: bool, now: Timestamp) -> Result<State> {
-        let job = &self.row(id).ok_or_else(|| Error::not_found(format!("there is no job {id}")))?.job;
+        let job = &self.row(id).ok_or_else(|| refusals::no_job(id))?.job;
         if !matches!(job.state, State::Failed | State::Cancelled) {
             return Err(Error::wrong_state(id, job.state, "retried"));
         }
@@ -104,23 +104,21 @@ impl Tables {
         let job_id = row.job.id;
         let other = self.uniques.get(&scope).filter(|unique| unique.ended.is_none() && unique.seq != seq);
         if let Some(other) = other {
-            return Err(Error::invalid(format!(
-                "job {job_id} cannot be retried: unfinished job {} has its unique key {:?}",
-                other.job_id, scope.key
-            )));
+            return Err(refusals::key_taken(job_id, other.job_id, &scope.key));
         }
-        let taken_until = enqueue_window_end(&row.submitted, row.job.created_at);
+        let unique = row.submitted.options.unique.as_ref();
+        let taken_until = unique.and_then(|unique| unique.enqueue_window_end(row.job.created_at));
         self.uniques.insert(scope, UniqueRow { job_id, seq, ended: None, taken_until });
         Ok(())
     }
 
     pub(super) fn unhold(&mut self, id: JobId, now: Timestamp) -> Result<State> {
-        let row = self.row(id).ok_or_else(|| Error::not_found(format!("there is no job {id}")))?;
+        let row = self.row(id).ok_or_else(|| refusals::no_job(id))?;
         if row.job.state != State::Blocked {
             return Err(Error::wrong_state(id, row.job.state, "released from a hold"));
         }
         if !row.edges.iter().any(|edge| edge.standing() == Edge::Holds) {
-            return Err(Error::invalid(format!("job {id} is blocked, but no failed parent holds it")));
+            return Err(refusals::not_held(id));
         }
         let seq = row.job.seq;
         self.update(seq, |row| {
@@ -133,7 +131,7 @@ impl Tables {
     }
 
     pub(super) fn edit(&mut self, id: JobId, change: JobChange) -> Result<State> {
-        let job = &self.row(id).ok_or_else(|| Error::not_found(format!("there is no job {id}")))?.job;
+        let job = &self.row(id).ok_or_else(|| refusals::no_job(id))?.job;
         let (seq, state) = (job.seq, job.state);
         change.check(id, state, job.started_at.is_some())?;
         let options = change.of_options(job.options.clone());
@@ -151,7 +149,7 @@ impl Tables {
     }
 
     pub(super) fn run_now(&mut self, id: JobId, now: Timestamp) -> Result<State> {
-        let job = &self.row(id).ok_or_else(|| Error::not_found(format!("there is no job {id}")))?.job;
+        let job = &self.row(id).ok_or_else(|| refusals::no_job(id))?.job;
         if job.state != State::Scheduled {
             return Err(Error::wrong_state(id, job.state, "started now"));
         }

@@ -2,13 +2,11 @@
 
 use super::tables::{SignalRow, Tables};
 use crate::clock::Timestamp;
-use crate::job::{JobId, Run, Wake};
+use crate::job::{JobId, Run};
 use crate::limits::{RUNS_KEPT_MAX, SIGNAL_KEPT};
-use crate::state::{Event, Park, Policy, RunOutcome, Settlement, State, settle};
+use crate::state::{Park, Settlement, State};
+use crate::store::rules::{self, JITTER_MEAN, WakeChange};
 use crate::store::{SettleItem, Settled, Signal, UnparkRequest, UnparkTarget, Unparked};
-
-/// Where no caller gives a random number, so that all stores agree.
-pub(super) const JITTER_MEAN: f64 = 0.5;
 
 impl Tables {
     pub(super) fn settle(&mut self, items: Vec<SettleItem>, now: Timestamp) -> Vec<Settled> {
@@ -29,18 +27,11 @@ impl Tables {
         if let Err(error) = self.insert(follow_ups, now) {
             return Settled::Refused(error);
         }
-        let outcome = settlement.outcome;
-        Settled::Applied(self.end_run(lease.seq, settlement, outcome, now))
+        Settled::Applied(self.end_run(lease.seq, settlement, now))
     }
 
     /// Ends a run: notes it in the history and applies its settlement. Returns where the job stands then.
-    pub(super) fn end_run(
-        &mut self,
-        seq: i64,
-        settlement: Settlement,
-        outcome: RunOutcome,
-        now: Timestamp,
-    ) -> State {
+    pub(super) fn end_run(&mut self, seq: i64, settlement: Settlement, now: Timestamp) -> State {
         self.update(seq, |row| {
             if let (Some(worker), Some(started_at)) = (row.job.worker.clone(), row.job.started_at) {
                 let (error, usage) = (settlement.error.clone(), settlement.usage.clone());
@@ -49,7 +40,7 @@ impl Tables {
                     worker,
                     started_at,
                     ended_at: now,
-                    outcome,
+                    outcome: settlement.outcome,
                     error,
                     usage,
                 });
@@ -73,7 +64,7 @@ impl Tables {
             row.data = data.or(row.data.take());
             row.result = result.or(row.result.take());
             // A run that did not come to an answer of its own leaves the value to the next one.
-            if !matches!(outcome, RunOutcome::Crash | RunOutcome::Release) {
+            if WakeChange::after(outcome) == WakeChange::Clear {
                 row.wake = None;
             }
             if !state.is_terminal() {
@@ -138,25 +129,22 @@ impl Tables {
 
     /// Tells a parked job. Returns where it stands then.
     fn wake(&mut self, seq: i64, signal: Signal, now: Timestamp, jitter: f64) -> State {
-        match signal.into_event() {
-            Ok(event) => self.settle_parked(seq, event, now, jitter),
-            Err(value) => {
-                self.update(seq, |row| {
-                    row.move_to(State::Ready, now);
-                    row.job.run_at = now;
-                    row.job.park = None;
-                    row.wake = Some(Wake::Signal(value));
-                });
-                State::Ready
-            }
-        }
+        let Some(job) = self.jobs.get(&seq).map(|row| &row.job) else { return State::Cancelled };
+        let woken = rules::woken(&job.options, job.spent, signal, now, jitter);
+        self.end_park(seq, woken, now)
     }
 
-    /// Judges a parked job as if it had run and answered. No run is noted: there was none.
-    pub(super) fn settle_parked(&mut self, seq: i64, event: Event, now: Timestamp, jitter: f64) -> State {
-        let Some(job) = self.jobs.get(&seq).map(|row| &row.job) else { return State::Cancelled };
-        let policy = Policy::default().with(&job.options);
-        let settlement = settle(event, job.spent, &policy, now, jitter);
-        self.apply(seq, settlement, now)
+    /// Ends a park as if its job had run and answered. No run is noted: there was none.
+    pub(super) fn end_park(
+        &mut self,
+        seq: i64,
+        (settlement, wake): (Settlement, WakeChange),
+        now: Timestamp,
+    ) -> State {
+        let state = self.apply(seq, settlement, now);
+        if let WakeChange::Set(wake) = wake {
+            self.update(seq, |row| row.wake = Some(wake));
+        }
+        state
     }
 }

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use super::settle::JITTER_MEAN;
 use super::tables::{Row, Tables};
 use crate::clock::Timestamp;
-use crate::job::{JobId, Wake};
+use crate::job::JobId;
 use crate::limits::{SWEEP_MAX, WORKER_KEPT};
-use crate::state::{Event, JobError, OnTimeout, Outcome, Policy, RunOutcome, State, settle};
-use crate::store::Swept;
+use crate::state::{JobError, State};
+use crate::store::{Swept, rules};
 
 /// How long a removal waits that a held child forbids.
 const HELD_AGAIN: Duration = Duration::from_secs(24 * 3600);
@@ -44,20 +43,10 @@ impl Tables {
 
     /// Ends a park without its signal, as the park says.
     fn time_out(&mut self, seq: i64, now: Timestamp) {
-        let Some(park) = self.jobs.get(&seq).and_then(|row| row.job.park.clone()) else { return };
-        let error = JobError::park_timeout(&park.key);
-        let outcome = match park.on_timeout {
-            OnTimeout::Resume => {
-                return self.update(seq, |row| {
-                    row.move_to(State::Ready, now);
-                    row.job.park = None;
-                    row.wake = Some(Wake::TimedOut);
-                });
-            }
-            OnTimeout::Retry => Outcome::Retry { error, after: None, data: None },
-            OnTimeout::Fail => Outcome::Fail(error),
-        };
-        self.settle_parked(seq, Event::Outcome(outcome), now, JITTER_MEAN);
+        let Some(job) = self.jobs.get(&seq).map(|row| &row.job) else { return };
+        let Some(park) = &job.park else { return };
+        let ended = rules::park_timed_out(park, &job.options, job.spent, now);
+        self.end_park(seq, ended, now);
     }
 
     pub(super) fn rescue_expired(&mut self, now: Timestamp, limit: usize) -> Swept {
@@ -67,10 +56,8 @@ impl Tables {
             |row| Some(((), row.job.lease_until?)),
             |tables, seq| {
                 let Some(job) = tables.jobs.get(&seq).map(|row| &row.job) else { return false };
-                let policy = Policy::default().with(&job.options);
-                let settlement = settle(Event::Crash, job.spent, &policy, now, JITTER_MEAN);
-                let settlement = if job.cancel_requested { settlement.under_cancel() } else { settlement };
-                tables.end_run(seq, settlement, RunOutcome::Crash, now);
+                let settlement = rules::crashed(&job.options, job.spent, job.cancel_requested, now);
+                tables.end_run(seq, settlement, now);
                 true
             },
         )

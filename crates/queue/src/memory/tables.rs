@@ -12,7 +12,7 @@ use crate::job::{
 use crate::json::Json;
 use crate::limits::{EVENT_CHANGES_MAX, EVENTS_KEPT_MAX};
 use crate::state::{JobError, State};
-use crate::store::{QueueSettings, Record, Schedule, Signal, WorkerInfo};
+use crate::store::{QueueSettings, Record, Schedule, Signal, WorkerInfo, rules};
 
 /// Everything that is stored.
 #[derive(Default)]
@@ -309,8 +309,7 @@ impl Row {
 
     /// Ready or scheduled, whichever `run_at` says.
     pub(super) fn start_by_time(&mut self, now: Timestamp) {
-        let state = if self.job.run_at > now { State::Scheduled } else { State::Ready };
-        self.move_to(state, now);
+        self.move_to(rules::first_state(false, self.job.run_at, now), now);
     }
 
     pub(super) fn move_to(&mut self, state: State, now: Timestamp) {

@@ -9,7 +9,7 @@ use crate::memory::MemoryStore;
 use crate::retry::RetryPolicy;
 use crate::state::{OnTimeout, Park, State};
 use crate::store::{ClaimRequest, Settled};
-use crate::{Claimed, Store as _};
+use crate::{Claimed, EngineStore as _, Store as _};
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 const LIMITS: Limits = Limits { value_bytes_max: 20 };

@@ -108,9 +108,9 @@ impl Filter {
     }
 
     /// Made ready to judge many jobs.
-    pub fn sieve(&self) -> Sieve<'_> {
+    pub fn matcher(&self) -> FilterMatcher<'_> {
         let text = |text| (text, IdRange::of(text).filter(|range| range.digits >= ID_DIGITS_MIN));
-        Sieve {
+        FilterMatcher {
             filter: self,
             ids: self.id_prefix.as_deref().map(IdRange::of),
             texts: self.search.iter().map(String::as_str).map(text).collect(),
@@ -184,14 +184,14 @@ pub struct Candidate<'a> {
 
 /// A filter, ready to judge many jobs. A store asks the cheap questions first: the row, then the tag (which it looks up
 /// itself), then the texts.
-pub struct Sieve<'a> {
+pub struct FilterMatcher<'a> {
     filter: &'a Filter,
     ids: Option<Option<IdRange>>,
     texts: Vec<(&'a str, Option<IdRange>)>,
     fields: Vec<Finder<'a>>,
 }
 
-impl Sieve<'_> {
+impl FilterMatcher<'_> {
     /// Ids that are asked for; the inner `None` when no id can be one of them.
     pub fn ids(&self) -> Option<Option<IdRange>> {
         self.ids

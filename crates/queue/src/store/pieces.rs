@@ -1,4 +1,4 @@
-//! What a store consists of when it moves to another: see [`crate::Store::export`].
+//! What a store consists of when it moves to another: see [`crate::EngineStore::export`].
 
 use serde::{Deserialize, Serialize};
 

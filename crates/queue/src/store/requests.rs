@@ -21,13 +21,13 @@ pub struct Enqueued {
     /// Where it stands.
     pub state: State,
     /// What happened.
-    pub how: How,
+    pub how: InsertOutcome,
 }
 
 /// What an enqueue did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum How {
+pub enum InsertOutcome {
     /// A new job.
     Inserted,
     /// The same id with the same content was there.

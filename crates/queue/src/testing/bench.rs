@@ -13,8 +13,8 @@ use crate::limits::SWEEP_MAX;
 use crate::retry::RetryPolicy;
 use crate::state::{Event, JobError, OnTimeout, Outcome, Park, Policy, Reason, State, settle};
 use crate::store::{
-    CancelReply, ClaimRequest, Deleted, Enqueued, RetryRequest, SettleItem, Settled, Signal, Store, Swept,
-    UnparkRequest, UnparkTarget, Unparked,
+    CancelReply, ClaimRequest, Deleted, EngineStore, Enqueued, RetryRequest, SettleItem, Settled, Signal,
+    Swept, UnparkRequest, UnparkTarget, Unparked,
 };
 
 /// The time at which every bench begins.
@@ -26,7 +26,7 @@ pub const LEASE_FOR: Duration = Duration::from_secs(60);
 /// A store to be tested, with a clock that moves when told.
 pub struct Bench {
     /// The store.
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn EngineStore>,
     /// The clock.
     pub clock: Arc<ManualClock>,
     _guard: Box<dyn Any + Send + Sync>,
@@ -99,7 +99,7 @@ pub fn invalid<T: std::fmt::Debug>(reply: Result<T>) -> String {
 
 impl Bench {
     /// A bench with an empty store.
-    pub fn new(store: Arc<dyn Store>) -> Self {
+    pub fn new(store: Arc<dyn EngineStore>) -> Self {
         Self { store, clock: Arc::new(ManualClock::new(START)), _guard: Box::new(()) }
     }
 

@@ -2,15 +2,15 @@
 
 use crate::clock::Timestamp;
 use crate::limits::PIECES_MAX;
-use crate::store::{Piece, Store};
+use crate::store::{EngineStore, Piece};
 
 /// Everything that a store exports. Panics when it fails.
-pub async fn export_all(store: &dyn Store) -> Vec<Piece> {
+pub async fn export_all(store: &dyn EngineStore) -> Vec<Piece> {
     export_by(store, PIECES_MAX).await
 }
 
 /// The same, by pages of `limit`.
-pub async fn export_by(store: &dyn Store, limit: usize) -> Vec<Piece> {
+pub async fn export_by(store: &dyn EngineStore, limit: usize) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut after = None;
     loop {
@@ -24,7 +24,7 @@ pub async fn export_by(store: &dyn Store, limit: usize) -> Vec<Piece> {
 }
 
 /// Imports pieces, page by page. Panics when the store refuses them.
-pub async fn import_all(store: &dyn Store, pieces: Vec<Piece>) {
+pub async fn import_all(store: &dyn EngineStore, pieces: Vec<Piece>) {
     for page in pieces.chunks(5) {
         store.import(page.to_vec()).await.expect("import answers");
     }

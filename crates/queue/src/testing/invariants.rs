@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use crate::job::{JobDetail, JobId};
 use crate::limits::PAGE_MAX;
 use crate::state::State;
-use crate::store::{ListRequest, Store};
+use crate::store::{EngineStore, ListRequest};
 
 /// Reads everything and checks that it fits together; says what does not.
-pub async fn check(store: &dyn Store) -> Result<(), String> {
+pub async fn check(store: &dyn EngineStore) -> Result<(), String> {
     let jobs = all_details(store).await;
     for detail in &jobs {
         check_job(detail).map_err(|problem| format!("job {}: {problem}: {detail:#?}", detail.job.seq))?;
@@ -17,7 +17,7 @@ pub async fn check(store: &dyn Store) -> Result<(), String> {
 }
 
 /// Every job, in `seq` order.
-pub(super) async fn all_details(store: &dyn Store) -> Vec<JobDetail> {
+pub(super) async fn all_details(store: &dyn EngineStore) -> Vec<JobDetail> {
     let mut details = Vec::new();
     let mut cursor = None;
     loop {
@@ -62,7 +62,7 @@ fn check_job(detail: &JobDetail) -> Result<(), &'static str> {
 }
 
 /// Maintained counters must equal what a count would find.
-async fn check_counts(store: &dyn Store, jobs: &[JobDetail]) -> Result<(), String> {
+async fn check_counts(store: &dyn EngineStore, jobs: &[JobDetail]) -> Result<(), String> {
     let mut by_kind = BTreeMap::<_, u64>::new();
     let mut by_queue = BTreeMap::<_, [u64; 8]>::new();
     let mut by_process = BTreeMap::<_, [[u64; 8]; 2]>::new();

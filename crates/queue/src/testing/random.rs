@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::job::{Claimed, JobId, NewJob, WorkerId};
 use crate::limits::SWEEP_MAX;
 use crate::store::{
-    ClaimRequest, ExtendRequest, ListRequest, QueueChange, RetryRequest, Save, Store, UnparkRequest,
+    ClaimRequest, EngineStore, ExtendRequest, ListRequest, QueueChange, RetryRequest, Save, UnparkRequest,
     UnparkTarget,
 };
 use crate::testing::bench::{LEASE_FOR, days, id, json, secs};
@@ -31,7 +31,7 @@ const LEASES_KEPT_MAX: usize = 24;
 
 /// Runs `steps` random calls on all stores, which must be empty and at least one; panics with the seed and the step
 /// at the first difference.
-pub async fn run(seed: u64, steps: usize, stores: &[Arc<dyn Store>], clock: &ManualClock) {
+pub async fn run(seed: u64, steps: usize, stores: &[Arc<dyn EngineStore>], clock: &ManualClock) {
     let rng = Rng::with_seed(seed);
     let mut run =
         Run { seed, step: 0, rng, stores, clock, last_id: 0, submitted: Vec::new(), claimed: Vec::new() };
@@ -49,7 +49,7 @@ struct Run<'a> {
     seed: u64,
     step: usize,
     rng: Rng,
-    stores: &'a [Arc<dyn Store>],
+    stores: &'a [Arc<dyn EngineStore>],
     clock: &'a ManualClock,
     /// The highest number that a job was made with.
     last_id: u64,
@@ -64,7 +64,11 @@ impl Run<'_> {
     }
 
     /// Makes the same call on all stores and returns the common answer.
-    async fn all<T: Debug>(&self, what: &str, call: impl AsyncFn(&dyn Store) -> Result<T>) -> Result<T> {
+    async fn all<T: Debug>(
+        &self,
+        what: &str,
+        call: impl AsyncFn(&dyn EngineStore) -> Result<T>,
+    ) -> Result<T> {
         let mut replies = Vec::new();
         for store in self.stores {
             replies.push(call(store.as_ref()).await);
@@ -209,7 +213,7 @@ impl Run<'_> {
         let (signal, now, jitter) = (self.draw_signal(), self.now(), self.rng.f64());
         let request = UnparkRequest { target, signal, now, jitter };
         let what = format!("{request:?}");
-        let call = async |store: &dyn Store| {
+        let call = async |store: &dyn EngineStore| {
             let mut unparked = store.unpark(request.clone()).await?;
             unparked.jobs.sort_unstable();
             Ok(unparked)

@@ -7,11 +7,11 @@ use serde::Serialize;
 use super::invariants::all_details;
 use crate::job::ProcessId;
 use crate::limits::PAGE_MAX;
-use crate::store::Store;
+use crate::store::EngineStore;
 
 /// Everything that the store shows of jobs, counts, queues, processes, schedules and the ledger. Panics when the
 /// store fails: a test has no use for half a picture.
-pub async fn snapshot(store: &dyn Store) -> String {
+pub async fn snapshot(store: &dyn EngineStore) -> String {
     let mut text = String::new();
     for detail in all_details(store).await {
         let pretty = serde_json::to_string_pretty(&detail).expect("a job is JSON");

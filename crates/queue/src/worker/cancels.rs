@@ -15,16 +15,16 @@ const LOOK_GAP: Duration = Duration::from_millis(50);
 
 /// Looks for ever, whenever the store may have changed and after each poll time.
 pub(super) async fn watch(identity: Arc<Identity>, runs: Arc<LiveRuns>) {
-    let queue = &identity.services.queue;
-    let mut changes = queue.store().watch();
+    let engine = &identity.services.engine;
+    let mut changes = engine.store().watch();
     loop {
         changes.mark_unchanged();
         let looked_at = Instant::now();
         if runs.len() > 0 {
-            match queue.store().cancelling(identity.id.clone()).await {
+            match engine.store().cancelling(identity.id.clone()).await {
                 Ok(ids) if ids.is_empty() => {}
                 Ok(ids) => {
-                    let now = queue.clock().now();
+                    let now = engine.clock().now();
                     runs.all()
                         .iter()
                         .filter(|run| ids.contains(&run.job.id))
@@ -34,10 +34,10 @@ pub(super) async fn watch(identity: Arc<Identity>, runs: Arc<LiveRuns>) {
             }
         }
         tokio::time::sleep_until(looked_at + LOOK_GAP).await;
-        let poll_at = queue.clock().now() + identity.options.poll;
+        let poll_at = engine.clock().now() + identity.options.poll;
         tokio::select! {
             Ok(()) = changes.changed() => {}
-            () = queue.clock().sleep_until(poll_at) => {}
+            () = engine.clock().sleep_until(poll_at) => {}
         }
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! A claim never overtakes a result. What a settlement makes ready (the job itself that continues, children, follow-ups) may be
 //! more urgent than what waits, so a claim goes out only behind the results of every run that has ended, and the store lets it
-//! see what they make ready ([`crate::Store::claim`]). Only the store knows which settlements those are.
+//! see what they make ready ([`crate::EngineStore::claim`]). Only the store knows which settlements those are.
 //!
 //! A worker never claims a job that it cannot start at once.
 
@@ -94,7 +94,7 @@ pub(super) async fn run(
     let (ended_sender, ended) = mpsc::unbounded_channel();
     let claim_loop = ClaimLoop {
         settling: Settling::new(Arc::clone(&runs)),
-        changes: identity.services.queue.store().watch(),
+        changes: identity.services.engine.store().watch(),
         identity,
         runs,
         concurrency,
@@ -144,7 +144,7 @@ impl ClaimLoop {
         if self.pause_until.is_some_and(|until| until <= Instant::now()) {
             self.pause_until = None;
         }
-        let store = Arc::clone(self.identity.services.queue.store());
+        let store = Arc::clone(self.identity.services.engine.store());
         let claims = self.wants_claim();
         if self.may_settle(claims) {
             let results = self.settling.take();
@@ -286,7 +286,7 @@ impl ClaimLoop {
 
     /// After an answer: go on, or leave the store alone for a while, or give up on an error that time does not heal.
     fn judge(&mut self, answer: Result<()>) {
-        let outages = self.identity.services.queue.outages();
+        let outages = self.identity.services.engine.outages();
         match answer {
             // The other call has failed, and not succeeded since.
             Ok(()) if self.pause_until.is_some() || self.claims_fail => {}
@@ -330,7 +330,7 @@ impl ClaimLoop {
         let can_rise = matches!(self.phase, Phase::Serving | Phase::Draining(_)) && !self.calls.claims();
         let waiting = self.wait_with_claim();
         let can_claim = self.may_claim();
-        let clock = Arc::clone(self.identity.services.queue.clock());
+        let clock = Arc::clone(self.identity.services.engine.clock());
         let wake_at = self.wake_at();
         let (real_deadline, look_after) = (self.real_deadline(), self.looked_at + LOOK_GAP);
         let (shutdown, changes) = (&self.shutdown, &mut self.changes);
@@ -377,7 +377,7 @@ impl ClaimLoop {
     }
 
     fn now(&self) -> Timestamp {
-        self.identity.services.queue.clock().now()
+        self.identity.services.engine.clock().now()
     }
 }
 

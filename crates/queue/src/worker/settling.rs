@@ -71,7 +71,7 @@ impl Settling {
                 // Nothing can be done for it here: its lease runs out and the rescuer takes it back.
                 for (run, _) in sent {
                     error!(job_id = %run.job.id, %error, "settlement refused, the outcome is dropped");
-                    run.services.queue.outages().suspect();
+                    run.services.engine.outages().suspect();
                     self.runs.remove(std::iter::once(&run.lease));
                 }
                 Ok(())

@@ -80,10 +80,10 @@ async fn list_of_retry_delays_is_bounded_however_it_was_made() {
 #[tokio::test]
 async fn limits_beyond_the_largest_value_are_refused() {
     let stage = Stage::new();
-    let queue = stage.queue.clone().with_limits(Limits { value_bytes_max: VALUE_BYTES_MAX + 1 });
-    let error = queue.enqueue(NewJob::new("job", Json::null())).await.unwrap_err().to_string();
+    let engine = stage.engine.clone().with_limits(Limits { value_bytes_max: VALUE_BYTES_MAX + 1 });
+    let error = engine.enqueue(NewJob::new("job", Json::null())).await.unwrap_err().to_string();
     assert!(error.contains("value_bytes_max is 16000001, at most 16000000 are allowed"), "{error}");
-    let worker = longhaul_queue::Worker::new(queue, Default::default());
+    let worker = longhaul_queue::Worker::new(engine, Default::default());
     let error = worker.run(longhaul_queue::Shutdown::new()).await.unwrap_err().to_string();
     assert!(error.contains("value_bytes_max"), "{error}");
 }

@@ -72,7 +72,7 @@ async fn fired_after(away: Duration, missed: Missed) -> (usize, Stage) {
     };
     stage.clock.set(schedule.next_at + away);
     stage.store.put_schedule(schedule).await.unwrap();
-    let cron = Cron::new(stage.queue.clone(), MaintenanceOptions::default().cron);
+    let cron = Cron::new(stage.engine.clone(), MaintenanceOptions::default().cron);
     let swept = cron.run_once().await.unwrap();
     assert!(swept.next_at.unwrap() > stage.clock.now());
     assert_eq!(cron.run_once().await.unwrap().changed, 0, "fired once, whoever looks again");
@@ -107,7 +107,7 @@ async fn schedule_that_cannot_fire_does_not_keep_others_from_it() {
     let bad = Schedule { name: "bad".to_owned(), cron: "nonsense".to_owned(), ..good.clone() };
     stage.store.put_schedule(bad).await.unwrap();
     stage.clock.set(good.next_at);
-    let cron = Cron::new(stage.queue.clone(), MaintenanceOptions::default().cron);
+    let cron = Cron::new(stage.engine.clone(), MaintenanceOptions::default().cron);
     assert_eq!(cron.run_once().await.unwrap().changed, 1);
     assert_eq!(jobs(&stage).await, 2);
 }
@@ -120,7 +120,7 @@ async fn schedule_whose_job_the_store_refuses_moves_on() {
     let refused = Schedule { job: NewJob::new("job", Json::null()).after(gone), ..good.clone() };
     stage.store.put_schedule(refused).await.unwrap();
     stage.clock.set(good.next_at);
-    let cron = Cron::new(stage.queue.clone(), MaintenanceOptions::default().cron);
+    let cron = Cron::new(stage.engine.clone(), MaintenanceOptions::default().cron);
     let swept = cron.run_once().await.unwrap();
     assert!(swept.next_at.unwrap() > good.next_at, "tried for ever otherwise");
     assert_eq!(stage.store.schedules().await.unwrap()[0].next_at, swept.next_at.unwrap());

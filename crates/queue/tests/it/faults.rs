@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use longhaul_queue::memory::MemoryStore;
 use longhaul_queue::testing::{Fault, FaultyStore};
-use longhaul_queue::{Clock, Failure, JobContext, Json, Queue, State, Store, Worker, WorkerOptions};
+use longhaul_queue::{Clock, Engine, Failure, JobContext, Json, State, Worker, WorkerOptions};
 
 use crate::stage::{Stage, soon, start};
 
@@ -25,8 +25,8 @@ async fn one_life(call: u64, fault: Fault) {
     let stage = Stage::new();
     let faulty = Arc::new(FaultyStore::new(Arc::clone(&stage.store)));
     faulty.fail_call(call, fault);
-    let queue = Queue::new(faulty as Arc<dyn Store>).with_clock(Arc::clone(&stage.clock) as Arc<dyn Clock>);
-    let mut worker = Worker::new(queue, WorkerOptions { maintenance: None, ..WorkerOptions::default() });
+    let engine = Engine::new(faulty).with_clock(Arc::clone(&stage.clock) as Arc<dyn Clock>);
+    let mut worker = Worker::new(engine, WorkerOptions { maintenance: None, ..WorkerOptions::default() });
     worker.handle("job", |context: JobContext, (): ()| async move {
         context.log("here");
         context.save(&1).await?;
@@ -59,9 +59,8 @@ async fn one_life(call: u64, fault: Fault) {
 async fn results_wait_for_a_store_that_is_away_for_long() {
     let stage = Stage::with_store(Arc::new(MemoryStore::new()));
     let faulty = Arc::new(FaultyStore::new(Arc::clone(&stage.store)));
-    let queue = Queue::new(Arc::clone(&faulty) as Arc<dyn Store>)
-        .with_clock(Arc::clone(&stage.clock) as Arc<dyn Clock>);
-    let mut worker = Worker::new(queue, WorkerOptions { maintenance: None, ..WorkerOptions::default() });
+    let engine = Engine::new(Arc::clone(&faulty) as _).with_clock(Arc::clone(&stage.clock) as Arc<dyn Clock>);
+    let mut worker = Worker::new(engine, WorkerOptions { maintenance: None, ..WorkerOptions::default() });
     let outage = Arc::clone(&faulty);
     worker.handle("job", move |_: JobContext, (): ()| {
         // From here on the store is away for the next calls.

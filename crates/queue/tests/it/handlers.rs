@@ -225,7 +225,7 @@ async fn progress_is_seen_while_the_job_runs() {
 #[tokio::test]
 async fn value_over_the_limit_is_refused_with_its_size() {
     let mut stage = Stage::new();
-    stage.queue = stage.queue.clone().with_limits(Limits { value_bytes_max: 100 });
+    stage.engine = stage.engine.clone().with_limits(Limits { value_bytes_max: 100 });
     let mut worker = stage.worker();
     worker.handle("long", |context: JobContext, (): ()| async move {
         assert!(context.save(&"x".repeat(200)).await.is_err());

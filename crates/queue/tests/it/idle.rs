@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use longhaul_queue::memory::MemoryStore;
 use longhaul_queue::testing::{Fault, FaultyStore};
-use longhaul_queue::{Failure, JobContext, Json, NewJob, QueueShare, State, Store, WorkerOptions};
+use longhaul_queue::{EngineStore, Failure, JobContext, Json, NewJob, QueueShare, State, WorkerOptions};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::stage::{Stage, soon, start};
@@ -130,7 +130,7 @@ async fn a_waiting_claim_that_fails_is_made_again() {
         for call in 1..=4 {
             let ear = Ear::new();
             let store = ear.store();
-            let stage = Stage::with_store(Arc::clone(&store) as Arc<dyn Store>);
+            let stage = Stage::with_store(Arc::clone(&store) as Arc<dyn EngineStore>);
             let mut worker = stage.worker();
             let control = worker.control();
             worker.handle("job", |_: JobContext, (): ()| async { Ok::<_, Failure>(()) });

@@ -6,7 +6,7 @@ use std::thread::ThreadId;
 
 use longhaul_queue::job::Unique;
 use longhaul_queue::testing::{Fault, FaultyStore};
-use longhaul_queue::{Failure, JobContext, Json, NewJob, Queue, State, Store};
+use longhaul_queue::{Failure, JobContext, Json, NewJob, Queue, State};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
@@ -81,7 +81,7 @@ async fn lines_about_one_job_name_it_and_every_enter_has_its_exit() {
 
     let faulty = FaultyStore::new(Arc::clone(&stage.store));
     (1..=2).for_each(|call| faulty.fail_call(call, Fault::Before));
-    let queue = Queue::new(Arc::new(faulty) as Arc<dyn Store>);
+    let queue = Queue::new(Arc::new(faulty));
     queue.results(&"p".into(), 0, 1).await.unwrap_err();
     queue.consume(vec![id]).await.unwrap_err();
 

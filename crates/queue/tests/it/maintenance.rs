@@ -8,14 +8,14 @@ use longhaul_queue::maintenance::{Duty, Leader, Maintenance, MaintenanceOptions,
 use longhaul_queue::state::Reason;
 use longhaul_queue::store::ClaimRequest;
 use longhaul_queue::testing::FaultyStore;
-use longhaul_queue::{Clock, Failure, JobContext, Json, NewJob, Queue, State, Worker, WorkerOptions};
+use longhaul_queue::{Clock, Engine, Failure, JobContext, Json, NewJob, State, Worker, WorkerOptions};
 
 use crate::stage::{Stage, soon, start};
 
 #[tokio::test]
 async fn duties_move_what_time_moves_as_it_passes() {
     let stage = Stage::new();
-    let maintenance = Maintenance::spawn(&stage.queue, MaintenanceOptions::default());
+    let maintenance = Maintenance::spawn(&stage.engine, MaintenanceOptions::default());
     let later = stage.clock.now() + Duration::from_secs(3);
     let scheduled = stage.enqueue_job(NewJob::new("job", Json::null()).run_at(later)).await;
     stage.clock.advance(Duration::from_secs(3));
@@ -48,19 +48,19 @@ async fn one_sweep_says_what_it_did_and_when_to_come_back() {
     let options = MaintenanceOptions::default();
     let at = stage.clock.now() + Duration::from_secs(5);
     stage.enqueue_job(NewJob::new("job", Json::null()).run_at(at)).await;
-    let promoter = Promoter::new(stage.queue.clone(), options.promoter);
+    let promoter = Promoter::new(stage.engine.clone(), options.promoter);
     let swept = promoter.run_once().await.unwrap();
     assert_eq!((swept.changed, swept.next_at), (0, Some(at)));
     stage.clock.advance(Duration::from_secs(5));
     assert_eq!(promoter.run_once().await.unwrap().changed, 1);
-    assert_eq!(Rescuer::new(stage.queue.clone(), options.rescuer).run_once().await.unwrap().changed, 0);
-    assert_eq!(Pruner::new(stage.queue.clone(), options.pruner).run_once().await.unwrap().changed, 0);
+    assert_eq!(Rescuer::new(stage.engine.clone(), options.rescuer).run_once().await.unwrap().changed, 0);
+    assert_eq!(Pruner::new(stage.engine.clone(), options.pruner).run_once().await.unwrap().changed, 0);
 }
 
 #[tokio::test]
 async fn bare_worker_tries_failed_jobs_again() {
     let stage = Stage::new();
-    let mut worker = Worker::new(stage.queue.clone(), WorkerOptions::default());
+    let mut worker = Worker::new(stage.engine.clone(), WorkerOptions::default());
     worker.handle("job", |context: JobContext, (): ()| async move {
         if context.attempt() == 0 { Err(Failure::retry("not yet")) } else { Ok("done") }
     });
@@ -75,7 +75,7 @@ async fn bare_worker_tries_failed_jobs_again() {
 #[tokio::test]
 async fn maintenance_ends_with_a_worker_whose_future_is_dropped() {
     let stage = Stage::new();
-    let mut worker = Worker::new(stage.queue.clone(), WorkerOptions::default());
+    let mut worker = Worker::new(stage.engine.clone(), WorkerOptions::default());
     worker.handle("job", |_: JobContext, (): ()| async { Ok::<_, Failure>("done") });
     let started = start(worker);
     let before = stage.enqueue("job").await;
@@ -95,11 +95,11 @@ async fn maintenance_ends_with_a_worker_whose_future_is_dropped() {
 async fn one_process_leads_and_another_takes_over_when_it_dies() {
     let stage = Stage::new();
     let options = MaintenanceOptions::default();
-    let first = Maintenance::spawn_as("first".to_owned(), &stage.queue, options);
+    let first = Maintenance::spawn_as("first".to_owned(), &stage.engine, options);
     stage.until_leader("first").await;
     let calls = Arc::new(FaultyStore::new(Arc::clone(&stage.store)));
-    let queue = Queue::new(calls.clone()).with_clock(stage.clock.clone());
-    let second = Maintenance::spawn_as("second".to_owned(), &queue, options);
+    let engine = Engine::new(calls.clone()).with_clock(stage.clock.clone());
+    let second = Maintenance::spawn_as("second".to_owned(), &engine, options);
     for _ in 0..200 {
         let at = stage.clock.now() + Duration::from_millis(10);
         let id = stage.enqueue_job(NewJob::new("job", Json::null()).run_at(at)).await;
@@ -115,5 +115,5 @@ async fn one_process_leads_and_another_takes_over_when_it_dies() {
     stage.until(id, State::Ready).await;
     stage.until_leader("second").await;
     soon(second.stop()).await;
-    assert_eq!(Leader::of(&stage.queue).await.unwrap(), None, "who leaves gives up the lead");
+    assert_eq!(Leader::of(&stage.engine).await.unwrap(), None, "who leaves gives up the lead");
 }

@@ -6,7 +6,7 @@ use longhaul_queue::memory::MemoryStore;
 use longhaul_queue::testing::Bench;
 use longhaul_queue::testing::bench::{START, done, job};
 use longhaul_queue::testing::random;
-use longhaul_queue::{ManualClock, Store};
+use longhaul_queue::{EngineStore, ManualClock};
 
 async fn bench() -> Bench {
     Bench::new(Arc::new(MemoryStore::new()))
@@ -17,7 +17,7 @@ longhaul_queue::conformance_tests!(bench);
 #[tokio::test]
 async fn random_runs_are_repeatable() {
     for seed in 0..20 {
-        let stores: [Arc<dyn Store>; 2] = [Arc::new(MemoryStore::new()), Arc::new(MemoryStore::new())];
+        let stores: [Arc<dyn EngineStore>; 2] = [Arc::new(MemoryStore::new()), Arc::new(MemoryStore::new())];
         random::run(seed, 500, &stores, &ManualClock::new(START)).await;
     }
 }

@@ -9,7 +9,7 @@ use longhaul_queue::job::{JobDetail, JobId, NewJob};
 use longhaul_queue::maintenance::Leader;
 use longhaul_queue::memory::MemoryStore;
 use longhaul_queue::{
-    Failure, Json, Queue, Result, Shutdown, State, Store, Worker, WorkerOptions, WorkerReport,
+    Engine, EngineStore, Failure, Json, Queue, Result, Shutdown, State, Worker, WorkerOptions, WorkerReport,
 };
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -21,8 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) type Answer = Result<String, Failure>;
 
 pub(crate) struct Stage {
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn EngineStore>,
     pub(crate) clock: Arc<ManualClock>,
+    pub(crate) engine: Engine,
     pub(crate) queue: Queue,
 }
 
@@ -31,10 +32,11 @@ impl Stage {
         Self::with_store(Arc::new(MemoryStore::new()))
     }
 
-    pub(crate) fn with_store(store: Arc<dyn Store>) -> Self {
+    pub(crate) fn with_store(store: Arc<dyn EngineStore>) -> Self {
         let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1_800_000_000_000)));
-        let queue = Queue::new(Arc::clone(&store)).with_clock(Arc::clone(&clock) as Arc<dyn Clock>);
-        Self { store, clock, queue }
+        let engine = Engine::new(Arc::clone(&store)).with_clock(Arc::clone(&clock) as Arc<dyn Clock>);
+        let queue = engine.queue().clone();
+        Self { store, clock, engine, queue }
     }
 
     pub(crate) fn worker(&self) -> Worker {
@@ -43,7 +45,7 @@ impl Stage {
 
     /// Without maintenance: [`Stage::pass`] says when time moves what.
     pub(crate) fn worker_with(&self, options: WorkerOptions) -> Worker {
-        Worker::new(self.queue.clone(), WorkerOptions { maintenance: None, ..options })
+        Worker::new(self.engine.clone(), WorkerOptions { maintenance: None, ..options })
     }
 
     pub(crate) async fn enqueue(&self, kind: &str) -> JobId {
@@ -83,7 +85,7 @@ impl Stage {
     /// Waits until `holder` leads the duties. A record wakes nobody, so this asks again at each turn of the tasks.
     pub(crate) async fn until_leader(&self, holder: &str) {
         let leads =
-            async || Leader::of(&self.queue).await.unwrap().is_some_and(|leader| leader.holder == holder);
+            async || Leader::of(&self.engine).await.unwrap().is_some_and(|leader| leader.holder == holder);
         soon(async {
             while !leads().await {
                 tokio::task::yield_now().await;

@@ -119,7 +119,7 @@ impl Fleet {
 async fn tell(ctx: &Ctx, info: Option<WorkerInfo>) {
     let Some(info) = info else { return };
     // A list for people: work goes on without it.
-    if let Err(error) = ctx.queue().store().beat(info).await {
+    if let Err(error) = ctx.engine().store().heartbeat(info).await {
         warn!(%error, "a worker's sign of life could not be stored");
     }
 }

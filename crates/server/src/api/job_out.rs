@@ -3,7 +3,7 @@
 use longhaul_queue::client::Explanation;
 use longhaul_queue::job::{LogLine, ParentStatus, Progress, Run};
 use longhaul_queue::state::{JobError, Park, Spent};
-use longhaul_queue::store::{Enqueued, How};
+use longhaul_queue::store::{Enqueued, InsertOutcome};
 use longhaul_queue::{Job, JobDetail, JobId, Json, State, Timestamp};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -166,7 +166,7 @@ pub(super) struct EnqueuedOut {
     state: State,
     /// `inserted`, `duplicate`, `skipped`, `replaced` or `debounced`.
     #[schema(value_type = String)]
-    how: How,
+    how: InsertOutcome,
 }
 
 impl From<Enqueued> for EnqueuedOut {

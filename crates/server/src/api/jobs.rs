@@ -6,7 +6,7 @@ use axum::Extension;
 use axum::Json as Answer;
 use axum::extract::{Path, State as Shared};
 use axum::http::StatusCode;
-use longhaul_queue::store::{Enqueued, Filter, How, ListRequest};
+use longhaul_queue::store::{Enqueued, Filter, InsertOutcome, ListRequest};
 use longhaul_queue::{Job, JobId, NewJob, ProcessId, State, Timestamp};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
@@ -157,7 +157,7 @@ pub(super) async fn enqueue_jobs(
     } else {
         Box::pin(enqueue_after_a_look(&ctx, &caller, key, jobs)).await?
     };
-    let new = enqueued.iter().any(|job| job.how != How::Duplicate);
+    let new = enqueued.iter().any(|job| job.how != InsertOutcome::Duplicate);
     let status = if new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Answer(enqueued.into_iter().map(Into::into).collect())))
 }

@@ -138,6 +138,19 @@ pub(super) async fn cancel_process(
     Ok(Answer(Number { changed }))
 }
 
+/// Leaves a process open for more jobs, also before its first: what waits for it waits for its seal too.
+#[utoipa::path(post, path = "/api/v1/processes/{id}/open", tag = "processes", params(("id" = String, Path)), responses((status = 200, body = ProcessOut)))]
+pub(super) async fn open_process(
+    Shared(ctx): Shared<Ctx>,
+    Path(id): Path<String>,
+) -> ApiResult<Answer<ProcessOut>> {
+    let id = ProcessId::from(id);
+    ctx.queue().open_process(id.clone()).await.map_err(Problem::unfit)?;
+    let info = ctx.queue().store().process(id.clone()).await?;
+    let empty = ProcessInfo { id, sealed: false, counts: [0; 8], helpers: [0; 8] };
+    Ok(Answer(info.unwrap_or(empty).into()))
+}
+
 /// Says that a process gets no more jobs.
 #[utoipa::path(post, path = "/api/v1/processes/{id}/seal", tag = "processes", params(("id" = String, Path)), responses((status = 200, body = ProcessOut)))]
 pub(super) async fn seal_process(

@@ -158,13 +158,14 @@ pub(super) fn conflict(error: longhaul_queue::Error) -> Problem {
     }
 }
 
-/// A signal for parked jobs: for those that wait for `key`, now or later, or for the jobs named.
+/// A signal for parked jobs: for those that wait for `key`, now or later; for the jobs named; or for those of them that wait for
+/// `key`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SignalIn {
     /// What they wait for. The first signal for a key counts, and is kept for a job that is yet to park.
     key: Option<String>,
-    /// These parked jobs, instead of a key.
+    /// These parked jobs. With a key, those of them that wait for it, and nothing is kept.
     #[schema(value_type = Option<Vec<String>>)]
     ids: Option<Vec<JobId>>,
     /// The value for them.
@@ -218,8 +219,11 @@ pub(super) async fn send_signal(
     let Unparked { jobs, kept } = match (asked.key, asked.ids) {
         (Some(key), None) => ctx.queue().unpark(&key, signal).await.map_err(Problem::unfit)?,
         (None, Some(ids)) => ctx.queue().unpark_jobs(ids, signal).await.map_err(conflict)?,
-        (None, None) | (Some(_), Some(_)) => {
-            let text = "a signal has a key or ids";
+        (Some(key), Some(ids)) => {
+            ctx.queue().unpark_waiting(&key, ids, signal).await.map_err(Problem::unfit)?
+        }
+        (None, None) => {
+            let text = "a signal needs a key or ids";
             return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", text).at("key").into());
         }
     };

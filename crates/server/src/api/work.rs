@@ -123,7 +123,7 @@ async fn claim(ctx: &Ctx, request: ClaimRequest) -> Result<Vec<Claimed>, Problem
     let (give, take) = oneshot::channel();
     let ctx = ctx.clone();
     tokio::spawn(async move {
-        let claimed = ctx.queue().store().claim(request).await;
+        let claimed = ctx.engine().store().claim(request).await;
         if let Err(Ok(unwanted)) = give.send(claimed) {
             give_back(&ctx, unwanted).await;
         }
@@ -139,7 +139,7 @@ async fn give_back(ctx: &Ctx, claimed: Vec<Claimed>) {
     });
     let items: Vec<_> = items.collect();
     if !items.is_empty()
-        && let Err(error) = ctx.queue().store().settle(items, now).await
+        && let Err(error) = ctx.engine().store().settle(items, now).await
     {
         tracing::warn!(%error, "jobs could not be given back; their leases will end");
     }
@@ -177,7 +177,7 @@ async fn renew(
     end_overlong(ctx, jobs, &leases).await?;
     let now = ctx.queue().clock().now();
     let worker = leases.first().map(|lease| lease.worker.clone());
-    let replies = ctx.queue().store().extend(ExtendRequest { leases, lease_for, now }).await?;
+    let replies = ctx.engine().store().extend(ExtendRequest { leases, lease_for, now }).await?;
     let held = replies.iter().filter(|reply| matches!(reply, Renewal::Extended { .. })).count();
     if let Some(worker) = worker {
         ctx.fleet.renews(ctx, &worker, held).await;
@@ -203,7 +203,7 @@ async fn end_overlong(ctx: &Ctx, jobs: &HashMap<JobId, Job>, leases: &[Lease]) -
     });
     let items: Vec<_> = items.collect();
     if !items.is_empty() {
-        ctx.queue().store().settle(items, now).await?;
+        ctx.engine().store().settle(items, now).await?;
     }
     Ok(())
 }
@@ -240,7 +240,7 @@ pub(super) async fn save_work(
     if !jobs.get(&lease.job_id).is_some_and(|job| holds(&caller, job, &lease)) {
         return Err(Error::LostLease(lease.job_id).into());
     }
-    ctx.queue().store().save(lease, save, now).await?;
+    ctx.engine().store().save(lease, save, now).await?;
     Ok(Answer(Saved { saved: true }))
 }
 

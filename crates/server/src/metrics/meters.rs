@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use longhaul_queue::job::Claimed;
 use longhaul_queue::state::RunOutcome;
-use longhaul_queue::store::{Enqueued, How, SettleItem, Settled};
+use longhaul_queue::store::{Enqueued, InsertOutcome, SettleItem, Settled};
 use longhaul_queue::{JobId, Timestamp};
 
 use super::text::{Buckets, Text};
@@ -65,7 +65,7 @@ impl Meters {
 
     /// Jobs that were stored.
     pub(super) fn enqueued(&self, jobs: &[Enqueued]) {
-        self.state().enqueued += jobs.iter().filter(|job| job.how == How::Inserted).count() as u64;
+        self.state().enqueued += jobs.iter().filter(|job| job.how == InsertOutcome::Inserted).count() as u64;
     }
 
     /// Jobs that begin to run.

@@ -3,32 +3,19 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use async_trait::async_trait;
-use longhaul_queue::events::EventPage;
-use longhaul_queue::job::{
-    Claimed, Job, JobChange, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId,
-};
-use longhaul_queue::json::Json;
-use longhaul_queue::store::{
-    CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExportPage, ExtendRequest, Firing, LedgerRow,
-    ListRequest, Page, Piece, ProcessInfo, QueueChange, QueueInfo, Record, Renewal, RetryRequest, Save,
-    Schedule, SettleItem, Settled, Swept, UnparkRequest, Unparked, WorkerInfo,
-};
-use longhaul_queue::{Clock, Result, State, Store, Timestamp};
-use tokio::runtime::Handle;
-use tokio::sync::watch;
+use longhaul_queue::{EngineStore, Result};
 
 use super::Meters;
 
 /// Measures what passes through.
 pub struct MeteredStore {
-    inner: Arc<dyn Store>,
+    inner: Arc<dyn EngineStore>,
     meters: Arc<Meters>,
 }
 
 impl MeteredStore {
     /// Measures a store.
-    pub fn new(inner: Arc<dyn Store>, meters: Arc<Meters>) -> Self {
+    pub fn new(inner: Arc<dyn EngineStore>, meters: Arc<Meters>) -> Self {
         Self { inner, meters }
     }
 
@@ -38,82 +25,34 @@ impl MeteredStore {
     }
 }
 
-/// Forwards each call and measures it; `seen` is what else is learnt from it.
+/// Makes a call and measures it; some tell more than how long they took.
 macro_rules! measured {
-    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $reply:ty $(, before $before:ident = $look:expr)? $(, seen $seen:expr)?;)*) => {
-        #[async_trait]
-        impl Store for MeteredStore {
-            fn caps(&self) -> Caps {
-                self.inner.caps()
-            }
-
-            fn clock(&self) -> Option<Arc<dyn Clock>> {
-                self.inner.clock()
-            }
-
-            fn watch(&self) -> watch::Receiver<u64> {
-                self.inner.watch()
-            }
-
-            async fn lives_here(&self, worker: WorkerId) {
-                self.inner.lives_here(worker).await;
-            }
-
-            fn runtime(&self) -> Option<Handle> {
-                self.inner.runtime()
-            }
-
-            $(async fn $name(&self, $($argument: $type),*) -> Result<$reply> {
-                $(let $before = $look;)?
-                let started = Instant::now();
-                let reply = self.inner.$name($($argument),*).await;
-                self.called(stringify!($name), started, &reply);
-                $(if let Ok(reply) = &reply {
-                    let seen: &(dyn Fn(&Meters, &$reply) + Sync) = &$seen;
-                    seen(&self.meters, reply);
-                })?
-                reply
-            })*
-        }
+    ($self:ident.insert($jobs:ident, $now:ident)) => {
+        measured!(@seen $self.insert($jobs, $now), |jobs| $self.meters.enqueued(jobs))
     };
+    ($self:ident.claim($request:ident)) => {{
+        let now = $request.now;
+        measured!(@seen $self.claim($request), |jobs| $self.meters.claimed(jobs, now))
+    }};
+    ($self:ident.settle($items:ident, $now:ident)) => {{
+        let ends = Meters::ends(&$items);
+        measured!(@seen $self.settle($items, $now), |replies| $self.meters.settled(&ends, replies, $now))
+    }};
+    ($self:ident.rescue_expired($now:ident, $limit:ident)) => {
+        measured!(@seen $self.rescue_expired($now, $limit), |swept| $self.meters.rescued(swept.changed))
+    };
+    ($self:ident.$name:ident($($argument:ident),*)) => {
+        measured!(@seen $self.$name($($argument),*), |_reply| ())
+    };
+    (@seen $self:ident.$name:ident($($argument:ident),*), |$reply:ident| $seen:expr) => {{
+        let started = Instant::now();
+        let answer = $self.inner.$name($($argument),*).await;
+        $self.called(stringify!($name), started, &answer);
+        if let Ok($reply) = &answer {
+            $seen;
+        }
+        answer
+    }};
 }
 
-measured! {
-    fn insert(jobs: Vec<NewJob>, now: Timestamp) -> Vec<Enqueued>, seen |meters, jobs| meters.enqueued(jobs);
-    fn get(ids: Vec<JobId>) -> Vec<JobDetail>;
-    fn list(request: ListRequest) -> Page<Job>;
-    fn counts() -> Vec<Count>;
-    fn claim(request: ClaimRequest) -> Vec<Claimed>, before now = request.now, seen move |meters, jobs| meters.claimed(jobs, now);
-    fn extend(request: ExtendRequest) -> Vec<Renewal>;
-    fn save(lease: Lease, save: Save, now: Timestamp) -> ();
-    fn settle(items: Vec<SettleItem>, now: Timestamp) -> Vec<Settled>, before ends = Meters::ends(&items), seen |meters, replies| meters.settled(&ends, replies, now);
-    fn unpark(request: UnparkRequest) -> Unparked;
-    fn cancel(ids: Vec<JobId>, now: Timestamp) -> Vec<CancelReply>;
-    fn cancelling(worker: WorkerId) -> Vec<JobId>;
-    fn retry(request: RetryRequest) -> Vec<Result<State>>;
-    fn unhold(id: JobId, now: Timestamp) -> State;
-    fn edit(id: JobId, change: JobChange, now: Timestamp) -> State;
-    fn run_now(id: JobId, now: Timestamp) -> State;
-    fn results(process_id: ProcessId, after: i64, limit: usize) -> Page<JobResult>;
-    fn delete(ids: Vec<JobId>) -> Deleted;
-    fn promote_due(now: Timestamp, limit: usize) -> Swept;
-    fn rescue_expired(now: Timestamp, limit: usize) -> Swept, seen |meters, swept| meters.rescued(swept.changed);
-    fn prune(now: Timestamp, limit: usize) -> Swept;
-    fn queues() -> Vec<QueueInfo>;
-    fn set_queue(change: QueueChange) -> ();
-    fn processes(after: Option<ProcessId>, limit: usize) -> Vec<ProcessInfo>;
-    fn process(id: ProcessId) -> Option<ProcessInfo>;
-    fn seal(id: ProcessId, sealed: bool, now: Timestamp) -> ();
-    fn schedules() -> Vec<Schedule>;
-    fn put_schedule(schedule: Schedule) -> ();
-    fn delete_schedule(name: String) -> bool;
-    fn fire(firing: Firing, now: Timestamp) -> bool;
-    fn beat(worker: WorkerInfo) -> ();
-    fn workers(now: Timestamp) -> Vec<WorkerInfo>;
-    fn events(after: Option<u64>, limit: usize) -> EventPage;
-    fn ledger() -> Vec<LedgerRow>;
-    fn record(name: String) -> Option<Record>;
-    fn put_record(name: String, expected: u64, value: Json) -> bool;
-    fn export(after: Option<String>, limit: usize) -> ExportPage;
-    fn import(pieces: Vec<Piece>) -> ();
-}
+longhaul_queue::forward_store!(MeteredStore, measured);

@@ -86,7 +86,8 @@ async fn nothing_unread_is_consumed() {
 #[tokio::test]
 async fn a_process_is_waited_for_sealed_and_cancelled() {
     let stage = Stage::new().await;
-    stage.ctx.queue().open_process("p".into()).await.expect("opened");
+    let (_, opened) = stage.send(Method::POST, "/api/v1/processes/p/open", None).await;
+    assert_eq!((&opened["sealed"], &opened["total"]), (&json!(false), &json!(0)));
     process(&stage, "p", 2, 0).await;
     let waiting = tokio::spawn(stage.request(Method::GET, "/api/v1/processes/p/results?wait=2m").send());
     let (_, cancelled) = stage.send(Method::POST, "/api/v1/processes/p/cancel", None).await;

@@ -179,7 +179,9 @@ async fn a_parked_job_is_told_by_its_key_and_a_held_one_is_released() {
     let claimed = claim(&stage).await;
     assert_eq!(claimed["wake"], json!({"signal": {"ok": true}}));
     settle(&stage, &claimed["lease"], json!({"park": {"key": "l"}})).await;
-    let (_, told) = signal(json!({"ids": [id], "signal": {"fail": "no"}})).await;
+    let (_, told) = signal(json!({"key": "other", "ids": [id], "signal": {"fail": "not this"}})).await;
+    assert_eq!(told, json!({"jobs": [], "kept": false}), "it waits for another key");
+    let (_, told) = signal(json!({"key": "l", "ids": [id], "signal": {"fail": "no"}})).await;
     assert_eq!(told["jobs"], json!([id]));
     assert_eq!(stage.get(&format!("/api/v1/jobs/{id}")).await["error"]["text"], "no");
     let (_, told) = signal(json!({"key": "early", "signal": {"done": 1}})).await;

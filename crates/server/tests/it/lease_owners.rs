@@ -70,7 +70,7 @@ async fn a_job_of_a_worker_in_the_program_is_no_remote_workers_to_settle() {
         lease_for: std::time::Duration::from_secs(60),
         now: stage.ctx.queue().clock().now(),
     };
-    stage.ctx.queue().store().claim(request).await.expect("claimed");
+    stage.ctx.engine().store().claim(request).await.expect("claimed");
     for worker in [None, Some("bob/own")] {
         is_lost(&stage, &bob, &forged(&stage, &bob, id, worker).await).await;
     }

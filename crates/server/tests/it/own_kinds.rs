@@ -147,7 +147,7 @@ async fn a_remote_worker_gets_no_job_of_the_program() {
         lease_for: Duration::from_secs(60),
         now: stage.ctx.queue().clock().now(),
     };
-    let held = stage.ctx.queue().store().claim(request).await.expect("claimed").remove(0).lease;
+    let held = stage.ctx.engine().store().claim(request).await.expect("claimed").remove(0).lease;
     let lease =
         json!({"job_id": id, "seq": held.seq, "fence": held.fence, "worker": "own", "until": held.until});
     let item = json!({"lease": lease, "outcome": {"done": "forged"}});

@@ -53,14 +53,14 @@ async fn ended_job(stage: &Stage, payload: &str, outcome: impl Fn(Json) -> Outco
         lease_for: std::time::Duration::from_secs(60),
         now,
     };
-    let claimed = queue.store().claim(request).await.expect("claimed").remove(0);
+    let claimed = stage.ctx.engine().store().claim(request).await.expect("claimed").remove(0);
     let line = longhaul_queue::job::LogLine { at: now, text: format!("sent password={SECRET}") };
     let save = Save { data: Some(value.clone()), progress: None, log: vec![line] };
-    queue.store().save(claimed.lease.clone(), save, now).await.expect("saved");
+    stage.ctx.engine().store().save(claimed.lease.clone(), save, now).await.expect("saved");
     let event = Event::Outcome(outcome(value.clone()));
     let ended = Ended { lease: claimed.lease, event, follow_ups: Vec::new(), usage: Some(value) };
     let item = remote::settle(&claimed.job, ended, &queue.limits(), now, 0.5).expect("settled");
-    queue.store().settle(vec![item], now).await.expect("stored");
+    stage.ctx.engine().store().settle(vec![item], now).await.expect("stored");
     id
 }
 

@@ -15,7 +15,7 @@ use longhaul_pipeline::pipeline::List;
 use longhaul_pipeline::serve::{self, Served};
 use longhaul_pipeline::{Pipeline, Runs};
 use longhaul_prompts::Prompts;
-use longhaul_queue::{Clock, Queue, QueueShare, Shutdown, SystemClock, Worker, WorkerOptions};
+use longhaul_queue::{Clock, Engine, QueueShare, Shutdown, SystemClock, Worker, WorkerOptions};
 use longhaul_server::catalog::CatalogProfile;
 use longhaul_server::metrics::{MeteredStore, Meters};
 use longhaul_server::own_names::OwnNames;
@@ -88,7 +88,8 @@ impl Stage {
         let meters = Arc::new(Meters::default());
         let data = store.db().clone();
         let store = MeteredStore::new(Arc::new(store), Arc::clone(&meters));
-        let queue = Queue::new(Arc::new(store)).with_clock(clock);
+        let engine = Engine::new(Arc::new(store)).with_clock(clock);
+        let queue = engine.queue().clone();
         let models = llm(&core, folder.path(), &others);
         let endpoints = Endpoints::open(folder.path().join("webhooks.json")).expect("webhooks");
         let endpoints = Arc::new(endpoints);
@@ -113,6 +114,7 @@ impl Stage {
         let shelf = Shelf::open(folder.path().join("files")).expect("a shelf");
         let tokens = Tokens::open(folder.path().join("tokens.json")).expect("tokens");
         let ctx = Ctx::new(Parts {
+            engine,
             runs,
             prompts,
             sheets,
@@ -209,7 +211,7 @@ impl Stage {
         let queues: Vec<QueueShare> =
             ["default", batches::QUEUE, webhooks::QUEUE].map(QueueShare::from).into();
         let options = WorkerOptions { queues: queues.clone(), concurrency: 64, ..WorkerOptions::default() };
-        let mut worker = Worker::new(self.ctx.queue().clone(), options);
+        let mut worker = Worker::new(self.ctx.engine().clone(), options);
         for pipeline in self.ctx.runs.pipelines() {
             pipeline.register(&mut worker);
         }

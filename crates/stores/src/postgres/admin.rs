@@ -4,7 +4,7 @@ use longhaul_queue::graph::{Edge, edge};
 use longhaul_queue::job::{JobChange, JobId};
 use longhaul_queue::limits::SIGNAL_KEPT;
 use longhaul_queue::state::JobError;
-use longhaul_queue::store::{CancelReply, Signal, UnparkRequest, UnparkTarget, Unparked};
+use longhaul_queue::store::{CancelReply, Signal, UnparkRequest, UnparkTarget, Unparked, refusals, rules};
 use longhaul_queue::{Error, Json, State, Timestamp};
 
 use super::error::DbResult;
@@ -13,7 +13,7 @@ use super::rows::{
     JobRow, by_ids, job_by_id, job_by_seq, job_columns, options_text, read_on_failure, read_state,
     state_number, to_text, uuids,
 };
-use super::settle::{apply, cancel_waiting, wake_with};
+use super::settle::{apply, cancel_waiting};
 use super::tx::Tx;
 
 /// Cancels waiting jobs and asks running ones to end.
@@ -45,7 +45,7 @@ pub(super) async fn cancel(tx: &mut Tx<'_>, ids: &[JobId], now: Timestamp) -> Db
 /// Drops the edges from failed parents that hold a job.
 pub(super) async fn unhold(tx: &mut Tx<'_>, id: JobId, now: Timestamp) -> DbResult<State> {
     let Some(row) = job_by_id(tx, id).await? else {
-        return Err(Error::not_found(format!("there is no job {id}")).into());
+        return Err(refusals::no_job(id).into());
     };
     if row.state != State::Blocked {
         return Err(Error::wrong_state(id, row.state, "released from a hold").into());
@@ -60,7 +60,7 @@ pub(super) async fn unhold(tx: &mut Tx<'_>, id: JobId, now: Timestamp) -> DbResu
         }
     }
     if holding.is_empty() {
-        return Err(Error::invalid(format!("job {id} is blocked, but no failed parent holds it")).into());
+        return Err(refusals::not_held(id).into());
     }
     for (position, ended) in holding {
         graph::satisfy(tx, row.seq, position, ended, None).await?;
@@ -73,7 +73,7 @@ pub(super) async fn unhold(tx: &mut Tx<'_>, id: JobId, now: Timestamp) -> DbResu
 /// Changes a job that neither runs nor has succeeded.
 pub(super) async fn edit(tx: &mut Tx<'_>, id: JobId, change: &JobChange) -> DbResult<State> {
     let Some(row) = job_by_id(tx, id).await? else {
-        return Err(Error::not_found(format!("there is no job {id}")).into());
+        return Err(refusals::no_job(id).into());
     };
     change.check(id, row.state, row.started_at.is_some())?;
     let priority = change.priority.unwrap_or(row.priority);
@@ -90,7 +90,7 @@ pub(super) async fn edit(tx: &mut Tx<'_>, id: JobId, change: &JobChange) -> DbRe
 /// Starts a scheduled job before its time.
 pub(super) async fn run_now(tx: &mut Tx<'_>, id: JobId, now: Timestamp) -> DbResult<State> {
     let Some(row) = job_by_id(tx, id).await? else {
-        return Err(Error::not_found(format!("there is no job {id}")).into());
+        return Err(refusals::no_job(id).into());
     };
     if row.state != State::Scheduled {
         return Err(Error::wrong_state(id, row.state, "started now").into());
@@ -144,7 +144,7 @@ pub(super) async fn unpark(tx: &mut Tx<'_>, request: &UnparkRequest) -> DbResult
         // As it stands now: the end of an earlier one may have reached it.
         let Some(row) = job_by_seq(tx, seq).await?.filter(|row| row.state == State::Parked) else { continue };
         jobs.push(row.id);
-        let (settlement, wake) = wake_with(&row, row.spent, signal.clone(), *now, *jitter)?;
+        let (settlement, wake) = rules::woken(&row.options()?, row.spent, signal.clone(), *now, *jitter);
         apply(tx, row, &settlement, wake, *now).await?;
     }
     Ok(Unparked { kept: jobs.is_empty() && matches!(target, UnparkTarget::Key(_)), jobs })

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use longhaul_queue::limits::Limits;
+use longhaul_queue::store::Caps;
 use longhaul_queue::{Clock, Error, Result, SystemClock, Timestamp};
 use tokio::sync::watch;
 use tokio_postgres::Client;
@@ -168,7 +169,7 @@ pub(super) struct Db {
     pub(super) gather: Gather,
     pub(super) habit: Habit,
     pub(super) settle_order: Arc<SettleOrder>,
-    durability: String,
+    caps: Caps,
     listener: Arc<Listener>,
     unfolded: AtomicUsize,
     // Last, so that everything it serves has gone before.
@@ -185,7 +186,7 @@ impl Db {
         let mut pooled = pool.get().await?;
         let session = pooled.session().ok_or_else(gone)?;
         migrate(&session.client, url, keys, options.create).await?;
-        let durability = durability(&session.client).await.map_err(|error| from_sql(&error))?;
+        let caps = caps(&session.client).await.map_err(|error| from_sql(&error))?;
         let clock = if options.clock.is_system() {
             StoreClock::Server(server_time::measure(&session.client).await?)
         } else {
@@ -206,15 +207,15 @@ impl Db {
             gather: Gather::default(),
             habit: Habit::default(),
             settle_order: Arc::default(),
-            durability,
+            caps,
             listener,
             unfolded: AtomicUsize::new(0),
             _io: io,
         })
     }
 
-    pub(super) fn durability(&self) -> &str {
-        &self.durability
+    pub(super) fn caps(&self) -> &Caps {
+        &self.caps
     }
 
     pub(super) fn watch(&self) -> watch::Receiver<u64> {
@@ -423,20 +424,28 @@ async fn found(client: &Client, url: &PostgresUrl) -> Result<Option<usize>> {
 }
 
 /// What the server's own settings promise.
-async fn durability(client: &Client) -> Result<String, tokio_postgres::Error> {
+async fn caps(client: &Client) -> Result<Caps, tokio_postgres::Error> {
     let sql = "SELECT current_setting('synchronous_commit'), current_setting('fsync'), current_setting('server_version')";
     let row = client.query_one(sql, &[]).await?;
     let (commit, fsync, version): (String, String, String) = (row.get(0), row.get(1), row.get(2));
-    let promise = match (commit.as_str(), fsync.as_str()) {
-        (_, "off") => "a crash of the server's machine may lose or damage everything; set fsync = on",
-        ("off", _) => {
-            "a crash of the server may lose what was answered in its last moments; set synchronous_commit = on"
+    let (promise, advice) = match (commit.as_str(), fsync.as_str()) {
+        (_, "off") => (
+            "a crash of the server's machine may lose or damage everything; set fsync = on",
+            Some("set fsync = on in postgresql.conf"),
+        ),
+        ("off", _) => (
+            "a crash of the server may lose what was answered in its last moments; set synchronous_commit = on",
+            Some("set synchronous_commit = on in postgresql.conf"),
+        ),
+        ("local", _) => {
+            ("what was answered survives a crash of the server, not the loss of its machine", None)
         }
-        ("local", _) => "what was answered survives a crash of the server, not the loss of its machine",
-        ("remote_write" | "remote_apply" | "on", _) => {
-            "what was answered survives a crash of the server, and its loss where a synchronous standby is named"
-        }
-        _ => "see the server's documentation",
+        ("remote_write" | "remote_apply" | "on", _) => (
+            "what was answered survives a crash of the server, and its loss where a synchronous standby is named",
+            None,
+        ),
+        _ => ("see the server's documentation", None),
     };
-    Ok(format!("Postgres {version}, synchronous_commit={commit}, fsync={fsync}: {promise}"))
+    let durability = format!("Postgres {version}, synchronous_commit={commit}, fsync={fsync}: {promise}");
+    Ok(Caps { name: "postgres", durability, advice, shared: true })
 }

@@ -1,7 +1,7 @@
 //! Deletion: of ended jobs with everything that is their own.
 
 use longhaul_queue::job::JobId;
-use longhaul_queue::store::Deleted;
+use longhaul_queue::store::{Deleted, refusals};
 use longhaul_queue::{Error, State};
 
 use super::error::DbResult;
@@ -18,12 +18,7 @@ pub(super) async fn delete(tx: &mut Tx<'_>, ids: &[JobId]) -> DbResult<Deleted> 
         let Some(row) = rows.remove(id) else { continue };
         let refusal = if row.state.is_terminal() {
             // What an earlier one of these held is blocked all the same.
-            held_child(tx, &row).await?.map(|child| {
-                Error::invalid(format!(
-                    "job {id} is {} and cannot be deleted: it holds job {child}; retry it, or unhold or cancel {child}",
-                    row.state
-                ))
-            })
+            held_child(tx, &row).await?.map(|child| refusals::holds_child(row.id, row.state, child))
         } else {
             Some(Error::wrong_state(*id, row.state, "deleted"))
         };

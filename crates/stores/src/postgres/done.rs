@@ -15,7 +15,6 @@ use uuid::Uuid;
 
 use super::error::DbResult;
 use super::rows::{JobRow, flag, millis, read_id, stored_count, stored_fence, to_text, uuid};
-use super::settle::pruned_at;
 use super::tx::{Params, Tx};
 use crate::changes::Subject;
 
@@ -192,7 +191,7 @@ impl Alike<'_> {
 async fn keep(tx: &mut Tx<'_>, alike: &Alike<'_>, now: Timestamp, ended: &mut HashSet<i64>) -> DbResult<()> {
     let results: Vec<Option<&str>> =
         alike.items.iter().map(|item| item.settlement.result.as_ref().map(Json::as_str)).collect();
-    let kept = millis(pruned_at(Retention::default_for(false).removal(State::Succeeded, now)));
+    let kept = millis(Retention::default_for(false).removal(State::Succeeded, now).pruned_at());
     let rows = alike.end(tx, KEEP, &results, &[&now.as_millis(), &kept, &NOT_USUAL]).await?;
     for row in &rows {
         let (seq, subject) = read(row)?;

@@ -2,8 +2,8 @@
 
 use longhaul_queue::job::ProcessId;
 use longhaul_queue::limits::PIECES_MAX;
-use longhaul_queue::store::{ExportPage, JobPiece, Piece, QueuePiece, UniquePiece};
-use longhaul_queue::{Error, Json, Timestamp};
+use longhaul_queue::store::{ExportPage, JobPiece, Piece, QueuePiece, UniquePiece, refusals};
+use longhaul_queue::{Json, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::error::{DbResult, corrupt};
@@ -55,7 +55,7 @@ type Pieces = Vec<(Cursor, Piece)>;
 pub(super) async fn export(tx: &Tx<'_>, after: Option<&str>, limit: usize) -> DbResult<ExportPage> {
     let mut cursor = match after {
         None => Cursor::LastSeq,
-        Some(text) => serde_json::from_str(text).map_err(|_| Error::invalid("no cursor of an export"))?,
+        Some(text) => serde_json::from_str(text).map_err(|_| refusals::no_export_cursor())?,
     };
     let limit = limit.clamp(1, PIECES_MAX);
     let mut pieces = Vec::new();

@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use longhaul_queue::job::{JobId, ProcessId, Retention, WorkerId};
-use longhaul_queue::store::{JobPiece, LedgerRow, Piece, QueuePiece, UniquePiece};
+use longhaul_queue::job::{JobId, ProcessId, WorkerId};
+use longhaul_queue::store::{JobPiece, LedgerRow, Piece, QueuePiece, UniquePiece, refusals};
 use longhaul_queue::{Error, Json, State};
 use serde_json::{Value, json};
 
@@ -56,10 +56,7 @@ async fn check<'p>(tx: &Tx<'_>, jobs: &[&'p JobPiece]) -> DbResult<Vec<&'p JobPi
         match (by_seq.insert(job.seq, job.id), by_id.insert(job.id, job.seq)) {
             (None, None) => new.push(*piece),
             (Some(id), Some(seq)) if (id, seq) == (job.id, job.seq) => {}
-            _ => {
-                let text = format!("job {}: its place {} is taken", job.id, job.seq);
-                return Err(Error::invalid(text).into());
-            }
+            _ => return Err(refusals::place_taken(job.id, job.seq).into()),
         }
     }
     Ok(new)
@@ -235,7 +232,7 @@ impl Rows {
             "due_at": due_at,
             "fence": stored_fence(job.fence),
             "priority": job.priority,
-            "flags": flags_of(piece),
+            "flags": flag::of_imported(piece) | flag::all(&[(!piece.runs.is_empty(), flag::RUNS)]),
             "attempt": stored_count(job.spent.attempt),
             "crashes": stored_count(job.spent.crashes),
             "throttles": stored_count(job.spent.throttles),
@@ -320,20 +317,4 @@ impl Rows {
         }
         Ok(())
     }
-}
-
-fn flags_of(piece: &JobPiece) -> i32 {
-    let (job, options) = (&piece.job, &piece.job.options);
-    let flags = [
-        (job.helper, flag::HELPER),
-        (!piece.edges.is_empty(), flag::PARENTS),
-        (piece.after_process.is_some(), flag::AFTER),
-        (options.unique.is_some(), flag::UNIQUE),
-        (!piece.runs.is_empty(), flag::RUNS),
-        (piece.progress.is_some() || !piece.log.is_empty(), flag::NOTES),
-        (!options.tags.is_empty(), flag::TAGS),
-        (options.retention.is_some(), flag::RETENTION),
-        (options.retention == Some(Retention::DeleteOnSuccess), flag::DELETE_ON_SUCCESS),
-    ];
-    flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag).sum()
 }

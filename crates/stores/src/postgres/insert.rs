@@ -3,10 +3,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use longhaul_queue::graph::{self as rules, Edge};
-use longhaul_queue::job::{Dependency, JobId, NewJob, ProcessId, Retention, UniquePolicy};
-use longhaul_queue::store::{Enqueued, How, refusals};
-use longhaul_queue::{Error, Json, State, Timestamp};
+use longhaul_queue::graph::{self as graph_rules, Edge};
+use longhaul_queue::job::{Dependency, JobId, NewJob, ProcessId, UniquePolicy};
+use longhaul_queue::store::{Enqueued, InsertOutcome, refusals, rules};
+use longhaul_queue::{Json, State, Timestamp};
 
 use super::error::{DbError, DbResult};
 use super::rows::{
@@ -21,7 +21,7 @@ use crate::gather::reaches_out;
 
 /// Stores jobs in the order given; parents may stand after their children.
 pub(super) async fn insert(tx: &mut Tx<'_>, jobs: &[NewJob], now: Timestamp) -> DbResult<Vec<Enqueued>> {
-    rules::check(jobs)?;
+    graph_rules::check(jobs)?;
     if jobs.is_empty() {
         return Ok(Vec::new());
     }
@@ -43,7 +43,7 @@ pub(super) async fn insert(tx: &mut Tx<'_>, jobs: &[NewJob], now: Timestamp) -> 
             return Err(refusals::given_twice(id).into());
         }
         if let Some(row) = stored.get(&id) {
-            enqueued.push(Enqueued { id, seq: row.seq, state: row.state, how: How::Duplicate });
+            enqueued.push(Enqueued { id, seq: row.seq, state: row.state, how: InsertOutcome::Duplicate });
         } else if let Some(second) = plan.second_enqueue(tx, job, &holders, now).await? {
             enqueued.push(second);
         } else {
@@ -55,7 +55,7 @@ pub(super) async fn insert(tx: &mut Tx<'_>, jobs: &[NewJob], now: Timestamp) -> 
     for (child, parent, state) in &causes {
         graph::cancel_by_parent(tx, *child, *parent, *state, now).await?;
     }
-    let settled = causes.is_empty() && enqueued.iter().all(|entry| entry.how == How::Inserted);
+    let settled = causes.is_empty() && enqueued.iter().all(|entry| entry.how == InsertOutcome::Inserted);
     if settled {
         plan.tell_states(&mut enqueued, now);
     } else {
@@ -65,7 +65,7 @@ pub(super) async fn insert(tx: &mut Tx<'_>, jobs: &[NewJob], now: Timestamp) -> 
 }
 
 pub(super) fn id_of(job: &NewJob) -> DbResult<JobId> {
-    job.id.ok_or_else(|| Error::invalid(format!("a job of kind {} has no id", job.kind)).into())
+    job.id.ok_or_else(|| refusals::no_id(&job.kind).into())
 }
 
 /// The highest place given so far. The row stays locked until the commit: see the migration.
@@ -75,8 +75,7 @@ pub(super) async fn lock_seq(tx: &Tx<'_>) -> DbResult<i64> {
     Ok(row.try_get(0)?)
 }
 
-/// A repeated enqueue must mean the same as the first. Times are not compared: they move while a job lives. Nor is the
-/// trace, which tells who asked and not for what.
+/// A repeated enqueue must mean the same as the first.
 async fn check_duplicates(tx: &Tx<'_>, jobs: &[NewJob], stored: &HashMap<JobId, JobRow>) -> DbResult<()> {
     if stored.is_empty() {
         return Ok(());
@@ -84,7 +83,7 @@ async fn check_duplicates(tx: &Tx<'_>, jobs: &[NewJob], stored: &HashMap<JobId, 
     let seqs: Vec<i64> = stored.values().map(|row| row.seq).collect();
     let mut payloads = HashMap::new();
     for row in tx.all("SELECT seq, payload FROM lh_jobs WHERE seq = ANY ($1)", &[&seqs]).await? {
-        payloads.insert(row.try_get::<_, i64>(0)?, row.try_get::<_, String>(1)?);
+        payloads.insert(row.try_get::<_, i64>(0)?, Json::trusted(row.try_get::<_, String>(1)?));
     }
     let mut parents: HashMap<i64, Vec<Dependency>> = HashMap::new();
     let sql =
@@ -99,32 +98,23 @@ async fn check_duplicates(tx: &Tx<'_>, jobs: &[NewJob], stored: &HashMap<JobId, 
     }
     for job in jobs {
         let Some(row) = job.id.and_then(|id| stored.get(&id)) else { continue };
-        let options = row.options()?;
-        let same = row.queue == job.queue
-            && row.kind == job.kind
-            && row.priority == job.priority
-            && row.has(flag::HELPER) == job.helper
-            && row.process.as_deref() == job.process_id.as_ref().map(ProcessId::as_str)
-            && after.get(&row.seq).map(String::as_str) == job.after_process.as_ref().map(ProcessId::as_str)
-            && payloads.get(&row.seq).map(String::as_str) == Some(job.payload.as_str())
-            && options == job.options.with_trace_of(&options)
-            && parents.get(&row.seq).map_or(&[][..], Vec::as_slice) == job.depends_on;
-        if !same {
+        let payload = payloads.get(&row.seq).cloned().unwrap_or_else(Json::null);
+        let stored = NewJob {
+            id: Some(row.id),
+            queue: row.queue.clone(),
+            priority: row.priority,
+            helper: row.has(flag::HELPER),
+            process_id: row.process.clone().map(ProcessId::from),
+            after_process: after.get(&row.seq).cloned().map(ProcessId::from),
+            depends_on: parents.get(&row.seq).cloned().unwrap_or_default(),
+            options: row.options()?,
+            ..NewJob::new(row.kind.clone(), payload)
+        };
+        if !rules::same_content(&stored, job) {
             return Err(refusals::other_content(row.id).into());
         }
     }
     Ok(())
-}
-
-/// Where a job stands that has no lease and has not ended.
-pub(super) fn start_state(waits: bool, run_at: Timestamp, now: Timestamp) -> State {
-    if waits {
-        State::Blocked
-    } else if run_at > now {
-        State::Scheduled
-    } else {
-        State::Ready
-    }
 }
 
 /// A job that will be stored.
@@ -142,7 +132,7 @@ struct New<'j> {
 
 impl New<'_> {
     fn state(&self, now: Timestamp) -> State {
-        start_state(self.waits_for > 0, self.run_at, now)
+        rules::first_state(self.waits_for > 0, self.run_at, now)
     }
 }
 
@@ -190,7 +180,7 @@ impl<'j> Plan<'j> {
             waits_for_process: false,
             parents: Vec::new(),
         });
-        Enqueued { id, seq, state: State::Blocked, how: How::Inserted }
+        Enqueued { id, seq, state: State::Blocked, how: InsertOutcome::Inserted }
     }
 
     /// What an enqueue does whose unique key is taken; `None` when it is free.
@@ -207,14 +197,14 @@ impl<'j> Plan<'j> {
             let member = &mut self.new[index];
             // A member of the same submission still waits, whatever its parents will do to it.
             let how = match policy {
-                UniquePolicy::Skip => How::Skipped,
+                UniquePolicy::Skip => InsertOutcome::Skipped,
                 UniquePolicy::Replace => {
                     member.payload = &job.payload;
-                    How::Replaced
+                    InsertOutcome::Replaced
                 }
                 UniquePolicy::Debounce { wait, cap } => {
                     member.run_at = unique::pushed_back(now, member.run_at, now + wait, cap);
-                    How::Debounced
+                    InsertOutcome::Debounced
                 }
             };
             return Ok(Some(Enqueued { id: member.id, seq: member.seq, state: State::Blocked, how }));
@@ -223,7 +213,7 @@ impl<'j> Plan<'j> {
         let Some(row) = unique::holding_row(tx, holder).await? else {
             // The window outlives the job, which was consumed.
             let state = holder.ended.unwrap_or(State::Succeeded);
-            return Ok(Some(Enqueued { id: holder.id, seq: holder.seq, state, how: How::Skipped }));
+            return Ok(Some(Enqueued { id: holder.id, seq: holder.seq, state, how: InsertOutcome::Skipped }));
         };
         let how = unique::second_enqueue(tx, &row, job, policy, now).await?;
         Ok(Some(Enqueued { id: row.id, seq: row.seq, state: row.state, how }))
@@ -250,7 +240,7 @@ impl<'j> Plan<'j> {
                 let edge = new_edge(new.id, dependency, &seqs, &stored)?;
                 let cancels = edge
                     .ended
-                    .is_some_and(|ended| rules::edge(ended, dependency.on_failure) == Edge::Cancels);
+                    .is_some_and(|ended| graph_rules::edge(ended, dependency.on_failure) == Edge::Cancels);
                 if let (true, Some(ended)) = (cancels, edge.ended)
                     && causes.last().is_none_or(|(child, _, _)| *child != new.seq)
                 {
@@ -324,7 +314,7 @@ impl<'j> Plan<'j> {
             jobs.state.push(state_number(state));
             jobs.priority.push(new.job.priority);
             jobs.run_at.push(new.run_at.as_millis());
-            jobs.flags.push(flags_of(new.job) | children);
+            jobs.flags.push(flag::of_new(new.job) | children);
             jobs.process.push(new.job.process_id.as_ref().map(ProcessId::as_str));
             jobs.waits_for.push(i32::try_from(new.waits_for).unwrap_or(i32::MAX));
             jobs.expires_at.push(millis(new.job.expires_at));
@@ -407,26 +397,13 @@ fn new_edge<'j>(
         return Err(refusals::no_parent(child, parent_id).into());
     };
     let ended = Some(parent.state).filter(|state| state.is_terminal());
-    Ok(match rules::edge(parent.state, dependency.on_failure) {
+    Ok(match graph_rules::edge(parent.state, dependency.on_failure) {
         Edge::Open => open(parent.seq),
         Edge::Satisfied => {
             NewEdge { satisfied: true, ended, result: parent.result.clone(), ..open(parent.seq) }
         }
         Edge::Cancels | Edge::Holds => NewEdge { ended, ..open(parent.seq) },
     })
-}
-
-pub(super) fn flags_of(job: &NewJob) -> i32 {
-    let flags = [
-        (job.helper, flag::HELPER),
-        (!job.depends_on.is_empty(), flag::PARENTS),
-        (job.after_process.is_some(), flag::AFTER),
-        (job.options.unique.is_some(), flag::UNIQUE),
-        (!job.options.tags.is_empty(), flag::TAGS),
-        (job.options.retention.is_some(), flag::RETENTION),
-        (job.options.retention == Some(Retention::DeleteOnSuccess), flag::DELETE_ON_SUCCESS),
-    ];
-    flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag).sum()
 }
 
 /// Where all of them stand at the end of the enqueue.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use longhaul_queue::job::{Job, JobId};
 use longhaul_queue::limits::PAGE_MAX;
-use longhaul_queue::store::{Filter, ListRequest, Page, Sieve};
+use longhaul_queue::store::{Filter, FilterMatcher, ListRequest, Page};
 
 use super::error::{DbError, DbResult};
 use super::rows::{JobRow, from_text, job_columns, read_id};
@@ -25,14 +25,15 @@ const TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Jobs by filter.
 pub(super) async fn list(tx: &Tx<'_>, request: &ListRequest) -> DbResult<Page<Job>> {
     let limit = request.limit.clamp(1, PAGE_MAX);
-    let sieve = request.filter.sieve();
-    let way = choose(tx, &request.filter, &sieve).await?;
+    let matcher = request.filter.matcher();
+    let way = choose(tx, &request.filter, &matcher).await?;
     if way == Way::Nowhere {
         return Ok(Page { items: Vec::new(), next: None, partial: false });
     }
-    let walk = Walk::along(&way, &request.filter, &sieve, request.newest_first);
+    let walk = Walk::along(&way, &request.filter, &matcher, request.newest_first);
     let start = request.cursor.unwrap_or(if request.newest_first { i64::MAX } else { i64::MIN });
-    let mut search = Search { tx, sieve: &sieve, limit, found: Vec::new(), at: start, texts: 0, bytes: 0 };
+    let mut search =
+        Search { tx, matcher: &matcher, limit, found: Vec::new(), at: start, texts: 0, bytes: 0 };
     let end = search.go(&walk, &request.filter).await?;
     let Search { mut found, at, .. } = search;
     found.truncate(limit);
@@ -58,7 +59,7 @@ enum End {
 
 struct Search<'a> {
     tx: &'a Tx<'a>,
-    sieve: &'a Sieve<'a>,
+    matcher: &'a FilterMatcher<'a>,
     limit: usize,
     found: Vec<i64>,
     /// The last row that was judged.
@@ -73,7 +74,7 @@ impl Search<'_> {
         let (mut rows, mut left) = (if plain { self.limit + 1 } else { STRETCH_MIN }, ROWS_MAX);
         loop {
             let wanted = self.limit + 1 - self.found.len();
-            let hits = if self.sieve.reads_texts() { TEXTS_AT_ONCE } else { wanted };
+            let hits = if self.matcher.reads_texts() { TEXTS_AT_ONCE } else { wanted };
             let rows_now = rows.min(left);
             let stretch = Stretch { from: self.at, rows: rows_now, hits };
             let (looked, last, fitting) = walk.look(self.tx, stretch).await?;
@@ -100,7 +101,7 @@ impl Search<'_> {
 
     /// Takes those whose texts fit too; says whether the walk ends here.
     async fn judge(&mut self, seqs: &[i64]) -> DbResult<bool> {
-        if !self.sieve.reads_texts() {
+        if !self.matcher.reads_texts() {
             self.found.extend_from_slice(seqs);
             return Ok(self.found.len() > self.limit);
         }
@@ -112,7 +113,7 @@ impl Search<'_> {
             if let Some(text) = texts.get(seq) {
                 self.texts += 1;
                 self.bytes += text.payload.len();
-                if text.fits(self.sieve)? {
+                if text.fits(self.matcher)? {
                     self.found.push(*seq);
                     if self.found.len() > self.limit {
                         return Ok(true);
@@ -134,14 +135,14 @@ struct Texts {
 }
 
 impl Texts {
-    fn fits(&self, sieve: &Sieve<'_>) -> DbResult<bool> {
+    fn fits(&self, matcher: &FilterMatcher<'_>) -> DbResult<bool> {
         let others = || {
             let options: Option<longhaul_queue::job::JobOptions> =
                 from_text("a job's options", self.options.clone())?;
             let error: Option<longhaul_queue::state::JobError> = from_text("an error", self.error.clone())?;
             Ok::<_, DbError>([options.and_then(|options| options.title), error.map(|error| error.text)])
         };
-        sieve.texts_fit(self.id, &self.payload, others)
+        matcher.texts_fit(self.id, &self.payload, others)
     }
 }
 

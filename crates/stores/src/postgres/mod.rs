@@ -58,10 +58,9 @@ use longhaul_queue::job::{
 use longhaul_queue::store::{
     CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExportPage, ExtendRequest, Firing, LedgerRow,
     ListRequest, Page, Piece, ProcessInfo, QueueChange, QueueInfo, Record, Renewal, RetryRequest, Save,
-    Schedule, SettleItem, Settled, Swept, UnparkRequest, Unparked, WorkerInfo,
+    Schedule, SettleItem, Settled, Swept, Task, UnparkRequest, Unparked, WorkerInfo,
 };
-use longhaul_queue::{Clock, Json, Result, State, Store, Timestamp};
-use tokio::runtime::Handle;
+use longhaul_queue::{Clock, EngineStore, Json, Result, State, Store, Timestamp};
 use tokio::sync::watch;
 
 pub use db::PostgresOptions;
@@ -100,12 +99,7 @@ impl PostgresStore {
 #[async_trait]
 impl Store for PostgresStore {
     fn caps(&self) -> Caps {
-        Caps {
-            name: "postgres",
-            durability: self.db.durability().to_owned(),
-            transactional_enqueue: true,
-            shared: true,
-        }
+        self.db.caps().clone()
     }
 
     fn clock(&self) -> Option<Arc<dyn Clock>> {
@@ -114,10 +108,6 @@ impl Store for PostgresStore {
 
     fn watch(&self) -> watch::Receiver<u64> {
         self.db.watch()
-    }
-
-    fn runtime(&self) -> Option<Handle> {
-        Some(self.db.pool.io().clone())
     }
 
     async fn insert(&self, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {
@@ -141,42 +131,12 @@ impl Store for PostgresStore {
         transact!(self.db, Mode::Look, Timestamp::default(), |tx| read::counts(tx))
     }
 
-    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
-        self.db.settle_order.settled(&request.worker).await;
-        self.served(|db| async move { take::claim(&db, request).await }).await
-    }
-
-    async fn extend(&self, request: ExtendRequest) -> Result<Vec<Renewal>> {
-        transact!(self.db, Mode::Fleeting, request.now, |tx| {
-            save::extend(tx, &request, self.db.time(request.now))
-        })
-    }
-
-    async fn save(&self, lease: Lease, save: Save, now: Timestamp) -> Result<()> {
-        let mode = if save.data.is_some() { Mode::Shared } else { Mode::Fleeting };
-        transact!(self.db, mode, now, |tx| save::save(tx, &lease, &save))
-    }
-
-    async fn settle(&self, items: Vec<SettleItem>, now: Timestamp) -> Result<Vec<Settled>> {
-        let order = &self.db.settle_order;
-        let pending =
-            order.begin(items.iter().filter(|item| !(order.was_alone(item) && done::is_plain(item))));
-        self.served(|db| async move {
-            transact!(db, Mode::Shared, now, |tx| settle::settle(tx, &items, now, (&db.habit, &pending)))
-        })
-        .await
-    }
-
     async fn unpark(&self, request: UnparkRequest) -> Result<Unparked> {
         transact!(self.db, Mode::Alone, request.now, |tx| admin::unpark(tx, &request))
     }
 
     async fn cancel(&self, ids: Vec<JobId>, now: Timestamp) -> Result<Vec<CancelReply>> {
         transact!(self.db, Mode::Alone, now, |tx| admin::cancel(tx, &ids, now))
-    }
-
-    async fn cancelling(&self, worker: WorkerId) -> Result<Vec<JobId>> {
-        transact!(self.db, Mode::Look, Timestamp::default(), |tx| read::cancelling(tx, &worker))
     }
 
     async fn retry(&self, request: RetryRequest) -> Result<Vec<Result<State>>> {
@@ -206,31 +166,6 @@ impl Store for PostgresStore {
 
     async fn delete(&self, ids: Vec<JobId>) -> Result<Deleted> {
         transact!(self.db, Mode::Alone, self.db.time(Timestamp::default()), |tx| delete::delete(tx, &ids))
-    }
-
-    async fn promote_due(&self, now: Timestamp, limit: usize) -> Result<Swept> {
-        let now = self.db.time(now);
-        if let Some(idle) = transact!(self.db, Mode::Look, now, |tx| sweep::promote_idle(tx, now))? {
-            return Ok(idle);
-        }
-        transact!(self.db, Mode::Alone, now, |tx| sweep::promote(tx, now, limit))
-    }
-
-    async fn rescue_expired(&self, now: Timestamp, limit: usize) -> Result<Swept> {
-        let now = self.db.time(now);
-        if let Some(idle) = transact!(self.db, Mode::Look, now, |tx| sweep::rescue_idle(tx, now))? {
-            return Ok(idle);
-        }
-        transact!(self.db, Mode::Alone, now, |tx| sweep::rescue(tx, now, limit))
-    }
-
-    async fn prune(&self, now: Timestamp, limit: usize) -> Result<Swept> {
-        let now = self.db.time(now);
-        fold::fold(&self.db.pool, self.db.keys).await?;
-        if let Some(idle) = transact!(self.db, Mode::Look, now, |tx| sweep::prune_idle(tx, now))? {
-            return Ok(idle);
-        }
-        transact!(self.db, Mode::Alone, now, |tx| sweep::prune(tx, now, limit))
     }
 
     async fn queues(&self) -> Result<Vec<QueueInfo>> {
@@ -265,14 +200,6 @@ impl Store for PostgresStore {
         transact!(self.db, Mode::Alone, Timestamp::default(), |tx| settings::delete_schedule(tx, &name))
     }
 
-    async fn fire(&self, firing: Firing, now: Timestamp) -> Result<bool> {
-        transact!(self.db, Mode::Alone, now, |tx| settings::fire(tx, &firing, now))
-    }
-
-    async fn beat(&self, worker: WorkerInfo) -> Result<()> {
-        transact!(self.db, Mode::Fleeting, worker.seen_at, |tx| settings::beat(tx, &worker))
-    }
-
     async fn workers(&self, now: Timestamp) -> Result<Vec<WorkerInfo>> {
         transact!(self.db, Mode::Look, now, |tx| read::workers(tx, now))
     }
@@ -280,6 +207,77 @@ impl Store for PostgresStore {
     async fn events(&self, after: Option<u64>, limit: usize) -> Result<EventPage> {
         fold::flush_events(&self.db.pool, self.db.keys).await?;
         transact!(self.db, Mode::Read, Timestamp::default(), |tx| read::events(tx, after, limit))
+    }
+}
+
+#[async_trait]
+impl EngineStore for PostgresStore {
+    fn spawn_on_listener(&self, task: Task) -> Option<Task> {
+        self.db.pool.io().spawn(task);
+        None
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
+        self.db.settle_order.settled(&request.worker).await;
+        self.served(|db| async move { take::claim(&db, request).await }).await
+    }
+
+    async fn extend(&self, request: ExtendRequest) -> Result<Vec<Renewal>> {
+        transact!(self.db, Mode::Fleeting, request.now, |tx| {
+            save::extend(tx, &request, self.db.time(request.now))
+        })
+    }
+
+    async fn save(&self, lease: Lease, save: Save, now: Timestamp) -> Result<()> {
+        let mode = if save.data.is_some() { Mode::Shared } else { Mode::Fleeting };
+        transact!(self.db, mode, now, |tx| save::save(tx, &lease, &save))
+    }
+
+    async fn settle(&self, items: Vec<SettleItem>, now: Timestamp) -> Result<Vec<Settled>> {
+        let order = &self.db.settle_order;
+        let pending =
+            order.begin(items.iter().filter(|item| !(order.was_alone(item) && done::is_plain(item))));
+        self.served(|db| async move {
+            transact!(db, Mode::Shared, now, |tx| settle::settle(tx, &items, now, (&db.habit, &pending)))
+        })
+        .await
+    }
+
+    async fn cancelling(&self, worker: WorkerId) -> Result<Vec<JobId>> {
+        transact!(self.db, Mode::Look, Timestamp::default(), |tx| read::cancelling(tx, &worker))
+    }
+
+    async fn promote_due(&self, now: Timestamp, limit: usize) -> Result<Swept> {
+        let now = self.db.time(now);
+        if let Some(idle) = transact!(self.db, Mode::Look, now, |tx| sweep::promote_idle(tx, now))? {
+            return Ok(idle);
+        }
+        transact!(self.db, Mode::Alone, now, |tx| sweep::promote(tx, now, limit))
+    }
+
+    async fn rescue_expired(&self, now: Timestamp, limit: usize) -> Result<Swept> {
+        let now = self.db.time(now);
+        if let Some(idle) = transact!(self.db, Mode::Look, now, |tx| sweep::rescue_idle(tx, now))? {
+            return Ok(idle);
+        }
+        transact!(self.db, Mode::Alone, now, |tx| sweep::rescue(tx, now, limit))
+    }
+
+    async fn prune(&self, now: Timestamp, limit: usize) -> Result<Swept> {
+        let now = self.db.time(now);
+        fold::fold(&self.db.pool, self.db.keys).await?;
+        if let Some(idle) = transact!(self.db, Mode::Look, now, |tx| sweep::prune_idle(tx, now))? {
+            return Ok(idle);
+        }
+        transact!(self.db, Mode::Alone, now, |tx| sweep::prune(tx, now, limit))
+    }
+
+    async fn fire(&self, firing: Firing, now: Timestamp) -> Result<bool> {
+        transact!(self.db, Mode::Alone, now, |tx| settings::fire(tx, &firing, now))
+    }
+
+    async fn heartbeat(&self, worker: WorkerInfo) -> Result<()> {
+        transact!(self.db, Mode::Fleeting, worker.seen_at, |tx| settings::heartbeat(tx, &worker))
     }
 
     async fn ledger(&self) -> Result<Vec<LedgerRow>> {

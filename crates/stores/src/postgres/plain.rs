@@ -3,14 +3,14 @@
 //! in the careful way of [`super::insert`].
 
 use longhaul_queue::job::ProcessId;
-use longhaul_queue::store::{Enqueued, How};
+use longhaul_queue::store::{Enqueued, InsertOutcome, rules};
 use longhaul_queue::{NewJob, State, Timestamp};
 use tokio_postgres::error::SqlState;
 
 use super::columns::Jobs;
 use super::error::{DbError, DbResult};
-use super::insert::{flags_of, id_of, lock_seq, start_state, write_tags};
-use super::rows::{millis, options_text, state_number, uuid};
+use super::insert::{id_of, lock_seq, write_tags};
+use super::rows::{flag, millis, options_text, state_number, uuid};
 use super::tx::Tx;
 use crate::changes::Subject;
 
@@ -48,7 +48,7 @@ pub(super) async fn insert(
     for (new, _) in parts {
         let mut enqueued = Vec::with_capacity(new.len());
         for (job, (seq, state)) in new.iter().zip(rest.by_ref().take(new.len())) {
-            enqueued.push(Enqueued { id: id_of(job)?, seq, state, how: How::Inserted });
+            enqueued.push(Enqueued { id: id_of(job)?, seq, state, how: InsertOutcome::Inserted });
         }
         replies.push(enqueued);
     }
@@ -57,14 +57,14 @@ pub(super) async fn insert(
 
 fn add<'j>(jobs: &mut Jobs<'j>, job: &'j NewJob, now: Timestamp) -> DbResult<State> {
     let run_at = job.run_at.unwrap_or(now);
-    let state = start_state(false, run_at, now);
+    let state = rules::first_state(false, run_at, now);
     jobs.id.push(uuid(id_of(job)?));
     jobs.queue.push(&job.queue);
     jobs.kind.push(&job.kind);
     jobs.state.push(state_number(state));
     jobs.priority.push(job.priority);
     jobs.run_at.push(run_at.as_millis());
-    jobs.flags.push(flags_of(job));
+    jobs.flags.push(flag::of_new(job));
     jobs.process.push(job.process_id.as_ref().map(ProcessId::as_str));
     jobs.waits_for.push(0);
     jobs.expires_at.push(millis(job.expires_at));

@@ -4,11 +4,10 @@ use std::collections::VecDeque;
 
 use longhaul_queue::graph::comes_back;
 use longhaul_queue::job::JobId;
-use longhaul_queue::store::RetryRequest;
+use longhaul_queue::store::{RetryRequest, refusals, rules};
 use longhaul_queue::{Error, Result, State, Timestamp};
 
 use super::error::{DbError, DbResult};
-use super::insert::start_state;
 use super::rows::{JobRow, flag, job_by_id, job_by_seq, millis, read_on_failure, state_number, stored_fence};
 use super::tx::Tx;
 use super::unique;
@@ -36,7 +35,7 @@ pub(super) async fn retry(tx: &mut Tx<'_>, request: &RetryRequest) -> DbResult<V
 
 async fn retry_one(tx: &mut Tx<'_>, id: JobId, request: &RetryRequest) -> DbResult<State> {
     let Some(row) = job_by_id(tx, id).await? else {
-        return Err(Error::not_found(format!("there is no job {id}")).into());
+        return Err(refusals::no_job(id).into());
     };
     if !matches!(row.state, State::Failed | State::Cancelled) {
         return Err(Error::wrong_state(id, row.state, "retried").into());
@@ -59,7 +58,7 @@ async fn revive(tx: &mut Tx<'_>, row: &JobRow, now: Timestamp) -> DbResult<State
     let sql = "SELECT ((SELECT count(*) FROM lh_edges WHERE child = $1 AND NOT satisfied)
                      + (SELECT count(*) FROM lh_waiters WHERE child = $1 AND NOT satisfied))::integer";
     let waits_for: i32 = tx.one(sql, &[&row.seq]).await?.map_or(Ok(0), |row| row.try_get(0))?;
-    let state = start_state(waits_for > 0, row.run_at, now);
+    let state = rules::first_state(waits_for > 0, row.run_at, now);
     let due_at = millis(Some(row.run_at).filter(|_| state == State::Scheduled));
     // A job that has expired would be cancelled again before it could run.
     let expires_at = row.expires_at.filter(|expires_at| *expires_at > now);

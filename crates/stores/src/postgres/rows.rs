@@ -13,30 +13,7 @@ use uuid::Uuid;
 use super::error::{DbResult, corrupt};
 use super::tx::Tx;
 use crate::changes::Subject;
-
-/// Bits of `lh_jobs.flags`: what stands in other tables, so that most jobs are spared the look-up.
-pub(super) mod flag {
-    /// Not among its process's results.
-    pub(in super::super) const HELPER: i32 = 1;
-    /// Some job depends on it.
-    pub(in super::super) const CHILDREN: i32 = 1 << 1;
-    /// It depends on jobs.
-    pub(in super::super) const PARENTS: i32 = 1 << 2;
-    /// It waits, or waited, for a process.
-    pub(in super::super) const AFTER: i32 = 1 << 3;
-    /// It holds a unique key.
-    pub(in super::super) const UNIQUE: i32 = 1 << 4;
-    /// It has rows in `lh_runs`.
-    pub(in super::super) const RUNS: i32 = 1 << 5;
-    /// It has progress or log lines.
-    pub(in super::super) const NOTES: i32 = 1 << 6;
-    /// It has tags.
-    pub(in super::super) const TAGS: i32 = 1 << 7;
-    /// It has a retention rule of its own.
-    pub(in super::super) const RETENTION: i32 = 1 << 8;
-    /// By that rule it goes with its success.
-    pub(in super::super) const DELETE_ON_SUCCESS: i32 = 1 << 9;
-}
+pub(super) use crate::row_flags as flag;
 
 /// The columns of [`JobRow`], in its order. Payload, data and result are not among them: they may be large.
 macro_rules! job_columns {

@@ -94,7 +94,7 @@ pub(super) async fn fire(tx: &mut Tx<'_>, firing: &Firing, now: Timestamp) -> Db
 }
 
 /// A worker's sign of life.
-pub(super) async fn beat(tx: &Tx<'_>, worker: &WorkerInfo) -> DbResult<()> {
+pub(super) async fn heartbeat(tx: &Tx<'_>, worker: &WorkerInfo) -> DbResult<()> {
     if worker.gone {
         tx.run("DELETE FROM lh_workers WHERE id = $1", &[&worker.id.as_str()]).await?;
         return Ok(());

@@ -6,8 +6,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use longhaul_queue::job::{Removal, Retention, Wake};
-use longhaul_queue::state::{Event, JobError, Policy, RunOutcome, Settlement, Spent, settle as judge};
+use longhaul_queue::job::{Removal, Retention};
+use longhaul_queue::state::{JobError, Settlement};
+use longhaul_queue::store::rules::{self, WakeChange};
 use longhaul_queue::store::{SettleItem, Settled, Signal};
 use longhaul_queue::{Lease, State, Timestamp};
 
@@ -19,9 +20,6 @@ use super::tx::Tx;
 use super::updates::{Runs, Updates};
 use super::{graph, insert, process, unique};
 use crate::settle_order::PendingSettle;
-
-/// Where no caller gives a random number, so that all stores agree.
-pub(super) const JITTER_MEAN: f64 = 0.5;
 
 /// What the store has learnt from settlements before, and what claims wait for in this one.
 type Known<'k> = (&'k Habit, &'k PendingSettle);
@@ -215,55 +213,24 @@ pub(super) fn is_held(row: &JobRow, lease: &Lease) -> bool {
         && row.worker.as_deref() == Some(lease.worker.as_str())
 }
 
-/// What becomes of `lh_jobs.wake`.
-pub(super) enum WakeColumn {
-    /// The run that it started has ended.
-    Clear,
-    /// The run that it started came to nothing; the next one must learn of it too.
-    Keep,
-    /// The park has ended.
-    Set(Wake),
-}
-
 /// A park whose signal came first does not wait.
 async fn take_signal(
     tx: &Tx<'_>,
     row: &JobRow,
     settlement: Settlement,
     now: Timestamp,
-) -> DbResult<(Settlement, WakeColumn)> {
+) -> DbResult<(Settlement, WakeChange)> {
     let Some(park) = settlement.park.as_ref() else {
-        let kept = matches!(settlement.outcome, RunOutcome::Crash | RunOutcome::Release);
-        return Ok((settlement, if kept { WakeColumn::Keep } else { WakeColumn::Clear }));
+        let wake = WakeChange::after(settlement.outcome);
+        return Ok((settlement, wake));
     };
     let sql = "SELECT signal FROM lh_signals WHERE key = $1 AND expires_at > $2";
     let signal = tx.one(sql, &[&park.key, &now.as_millis()]).await?;
     let signal = signal.map(|row| row.try_get::<_, String>(0)).transpose()?;
     let Some(signal) = from_text::<Signal>("a signal", signal)? else {
-        return Ok((settlement, WakeColumn::Clear));
+        return Ok((settlement, WakeChange::Clear));
     };
-    let (woken, wake) = wake_with(row, settlement.spent, signal, now, JITTER_MEAN)?;
-    // The park came first, if only for a moment: what it wrote stays.
-    let run_at = woken.run_at.or(settlement.run_at);
-    Ok((Settlement { run_at, data: settlement.data, ..woken }, wake))
-}
-
-/// What a signal does to a parked job.
-pub(super) fn wake_with(
-    row: &JobRow,
-    spent: Spent,
-    signal: Signal,
-    now: Timestamp,
-    jitter: f64,
-) -> DbResult<(Settlement, WakeColumn)> {
-    let policy = Policy::default().with(&row.options()?);
-    match signal.into_event() {
-        Ok(event) => Ok((judge(event, spent, &policy, now, jitter), WakeColumn::Clear)),
-        Err(value) => {
-            let resumed = judge(Event::Release, spent, &policy, now, jitter);
-            Ok((Settlement { run_at: Some(now), ..resumed }, WakeColumn::Set(Wake::Signal(value))))
-        }
-    }
+    Ok(rules::woken_at_once(settlement, &row.options()?, signal, now))
 }
 
 /// Writes a settlement to a running or parked job, with all that follows from it. For a call that runs alone.
@@ -271,7 +238,7 @@ pub(super) async fn apply(
     tx: &mut Tx<'_>,
     mut row: JobRow,
     settlement: &Settlement,
-    wake: WakeColumn,
+    wake: WakeChange,
     now: Timestamp,
 ) -> DbResult<State> {
     let (from, state) = (row.state, settlement.state);
@@ -298,7 +265,7 @@ pub(super) async fn cancel_waiting(
     error: &JobError,
     now: Timestamp,
 ) -> DbResult<()> {
-    let due_at = pruned_at(removal(tx, row, State::Cancelled, now).await?);
+    let due_at = removal(tx, row, State::Cancelled, now).await?.pruned_at();
     tx.run(
         "UPDATE lh_jobs SET state = $2, finished_at = $3, due_at = $4, error = $5, park_key = NULL, park = NULL,
              wake = NULL
@@ -315,14 +282,6 @@ pub(super) async fn cancel_waiting(
     unique::free(tx, row, State::Cancelled, now).await?;
     tx.moved(row.subject(), Some(row.state), Some(State::Cancelled));
     Ok(())
-}
-
-/// When the pruner must look.
-pub(super) fn pruned_at(removal: Removal) -> Option<Timestamp> {
-    match removal {
-        Removal::At(at) => Some(at),
-        Removal::Never | Removal::Now => None,
-    }
 }
 
 /// When an ended job's row goes: by its own rule, its queue's, or the default.

@@ -3,12 +3,10 @@
 
 use std::time::Duration;
 
-use longhaul_queue::job::Wake;
 use longhaul_queue::limits::{SWEEP_MAX, WORKER_KEPT};
-use longhaul_queue::state::{
-    Event, JobError, OnTimeout, Outcome, Policy, RunOutcome, Settlement, settle as judge,
-};
+use longhaul_queue::state::JobError;
 use longhaul_queue::store::Swept;
+use longhaul_queue::store::rules::{self, WakeChange};
 use longhaul_queue::{Error, State, Timestamp};
 use tokio_postgres::Row;
 use tracing::error;
@@ -17,7 +15,7 @@ use super::delete::{delete_rows, held_child};
 use super::error::{DbError, DbResult};
 use super::graph;
 use super::rows::{JobRow, job_by_seq, job_columns, state_number, stored_limit};
-use super::settle::{JITTER_MEAN, WakeColumn, apply, cancel_waiting, write_run};
+use super::settle::{apply, cancel_waiting, write_run};
 use super::tx::Tx;
 
 /// How long a removal waits that a held child forbids.
@@ -190,17 +188,8 @@ async fn end_wait(tx: &mut Tx<'_>, seq: i64, now: Timestamp) -> DbResult<bool> {
 }
 
 async fn park_timed_out(tx: &mut Tx<'_>, row: JobRow, now: Timestamp) -> DbResult<()> {
-    let (key, on_timeout) = row.park()?.map(|park| (park.key, park.on_timeout)).unwrap_or_default();
-    let policy = Policy::default().with(&row.options()?);
-    let error = JobError::park_timeout(&key);
-    let (event, wake) = match on_timeout {
-        OnTimeout::Resume => (Event::Release, WakeColumn::Set(Wake::TimedOut)),
-        OnTimeout::Retry => {
-            (Event::Outcome(Outcome::Retry { error, after: None, data: None }), WakeColumn::Clear)
-        }
-        OnTimeout::Fail => (Event::Outcome(Outcome::Fail(error)), WakeColumn::Clear),
-    };
-    let settlement = judge(event, row.spent, &policy, now, JITTER_MEAN);
+    let park = row.park()?.unwrap_or_default();
+    let (settlement, wake) = rules::park_timed_out(&park, &row.options()?, row.spent, now);
     apply(tx, row, &settlement, wake, now).await?;
     Ok(())
 }
@@ -224,13 +213,9 @@ pub(super) async fn rescue(tx: &mut Tx<'_>, now: Timestamp, limit: usize) -> DbR
 }
 
 async fn rescue_one(tx: &mut Tx<'_>, mut row: JobRow, now: Timestamp) -> DbResult<()> {
-    let policy = Policy::default().with(&row.options()?);
-    let settlement = judge(Event::Crash, row.spent, &policy, now, JITTER_MEAN);
-    let settlement = if row.cancel { settlement.under_cancel() } else { settlement };
-    // Also of a job that was to be cancelled, the history says that its worker died.
-    let settlement = Settlement { outcome: RunOutcome::Crash, ..settlement };
+    let settlement = rules::crashed(&row.options()?, row.spent, row.cancel, now);
     write_run(tx, &mut row, &settlement, now).await?;
-    apply(tx, row, &settlement, WakeColumn::Keep, now).await?;
+    apply(tx, row, &settlement, WakeChange::Keep, now).await?;
     Ok(())
 }
 

@@ -4,12 +4,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use longhaul_queue::job::{JobId, NewJob, Unique, UniquePolicy, Window};
-use longhaul_queue::store::How;
-use longhaul_queue::{Error, State, Timestamp};
+use longhaul_queue::job::{JobId, NewJob, UniquePolicy, Window};
+use longhaul_queue::store::{InsertOutcome, refusals, rules};
+use longhaul_queue::{State, Timestamp};
 
 use super::error::DbResult;
-use super::insert::start_state;
 use super::rows::{JobRow, flag, job_by_seq, millis, read_id, read_state_or_null, state_number, uuid};
 use super::tx::Tx;
 
@@ -69,18 +68,18 @@ pub(super) async fn second_enqueue(
     job: &NewJob,
     policy: UniquePolicy,
     now: Timestamp,
-) -> DbResult<How> {
+) -> DbResult<InsertOutcome> {
     match policy {
-        UniquePolicy::Skip => Ok(How::Skipped),
+        UniquePolicy::Skip => Ok(InsertOutcome::Skipped),
         UniquePolicy::Replace => {
             // What a run has left behind (its checkpoint, what it has done outside) belongs to the payload that it was given.
             if holder.started_at.is_some() || holder.state.is_terminal() {
-                return Ok(How::Skipped);
+                return Ok(InsertOutcome::Skipped);
             }
             let sql = "UPDATE lh_jobs SET payload = $2 WHERE seq = $1";
             tx.run(sql, &[&holder.seq, &job.payload.as_str()]).await?;
             tx.touch();
-            Ok(How::Replaced)
+            Ok(InsertOutcome::Replaced)
         }
         UniquePolicy::Debounce { wait, cap } => {
             let run_at = pushed_back(holder.created_at, holder.run_at, now + wait, cap);
@@ -99,12 +98,17 @@ pub(super) fn pushed_back(
     to.min(created_at + cap).max(run_at)
 }
 
-async fn debounce(tx: &mut Tx<'_>, holder: &JobRow, run_at: Timestamp, now: Timestamp) -> DbResult<How> {
+async fn debounce(
+    tx: &mut Tx<'_>,
+    holder: &JobRow,
+    run_at: Timestamp,
+    now: Timestamp,
+) -> DbResult<InsertOutcome> {
     let state = match holder.state {
         State::Blocked => State::Blocked,
-        State::Scheduled | State::Ready => start_state(false, run_at, now),
+        State::Scheduled | State::Ready => rules::first_state(false, run_at, now),
         State::Running | State::Parked | State::Succeeded | State::Failed | State::Cancelled => {
-            return Ok(How::Skipped);
+            return Ok(InsertOutcome::Skipped);
         }
     };
     let due_at = millis(Some(run_at).filter(|_| state == State::Scheduled));
@@ -119,7 +123,7 @@ async fn debounce(tx: &mut Tx<'_>, holder: &JobRow, run_at: Timestamp, now: Time
         tx.moved(holder.subject(), Some(holder.state), Some(state));
     }
     tx.touch();
-    Ok(How::Debounced)
+    Ok(InsertOutcome::Debounced)
 }
 
 const TAKE: &str =
@@ -130,17 +134,9 @@ const TAKE: &str =
 /// Takes the key for a new job.
 pub(super) async fn hold(tx: &Tx<'_>, job: &NewJob, id: JobId, seq: i64, now: Timestamp) -> DbResult<()> {
     let Some(unique) = &job.options.unique else { return Ok(()) };
-    let window_end = enqueue_window_end(unique, now);
+    let window_end = unique.enqueue_window_end(now).map(Timestamp::as_millis);
     tx.run(TAKE, &[&job.queue, &job.kind, &unique.key, &uuid(id), &seq, &window_end]).await?;
     Ok(())
-}
-
-/// Until when the key stays taken whatever becomes of the job.
-fn enqueue_window_end(unique: &Unique, created_at: Timestamp) -> Option<i64> {
-    match unique.window? {
-        Window::Enqueue { length } => Some((created_at + length).as_millis()),
-        Window::Success { .. } => None,
-    }
 }
 
 /// Takes the key for a job that comes back to life; refused when another unfinished job has it.
@@ -152,11 +148,9 @@ pub(super) async fn retake(tx: &Tx<'_>, row: &JobRow) -> DbResult<()> {
     let sql = "SELECT job_id FROM lh_uniques
          WHERE queue = $1 AND kind = $2 AND key = $3 AND ended IS NULL AND seq <> $4";
     if let Some(other) = tx.one(sql, &[&row.queue, &row.kind, &unique.key, &row.seq]).await? {
-        let (id, other, key) = (row.id, read_id(&other, 0)?, &unique.key);
-        let text = format!("job {id} cannot be retried: unfinished job {other} has its unique key {key:?}");
-        return Err(Error::Invalid(text).into());
+        return Err(refusals::key_taken(row.id, read_id(&other, 0)?, &unique.key).into());
     }
-    let window_end = enqueue_window_end(&unique, row.created_at);
+    let window_end = unique.enqueue_window_end(row.created_at).map(Timestamp::as_millis);
     tx.run(TAKE, &[&row.queue, &row.kind, &unique.key, &uuid(row.id), &row.seq, &window_end]).await?;
     Ok(())
 }

@@ -3,11 +3,11 @@
 use longhaul_queue::job::Removal;
 use longhaul_queue::limits::RUNS_KEPT_MAX;
 use longhaul_queue::state::{RunOutcome, Settlement};
+use longhaul_queue::store::rules::WakeChange;
 use longhaul_queue::{Json, State, Timestamp};
 
 use super::error::DbResult;
 use super::rows::{JobRow, flag, millis, state_number, stored_count, stored_fence, stored_limit, to_text};
-use super::settle::{WakeColumn, pruned_at};
 use super::tx::Tx;
 
 /// What becomes of jobs, column by column.
@@ -38,7 +38,7 @@ impl Updates {
         &mut self,
         row: &JobRow,
         settlement: &Settlement,
-        wake: WakeColumn,
+        wake: WakeChange,
         removal: Removal,
         now: Timestamp,
     ) -> DbResult<()> {
@@ -46,7 +46,7 @@ impl Updates {
         let due_at = match state {
             State::Scheduled => settlement.run_at,
             State::Parked => settlement.park.as_ref().and_then(|park| park.until),
-            State::Succeeded | State::Failed | State::Cancelled => pruned_at(removal),
+            State::Succeeded | State::Failed | State::Cancelled => removal.pruned_at(),
             State::Blocked | State::Ready | State::Running => None,
         };
         let error = match (state, &settlement.error) {
@@ -55,9 +55,9 @@ impl Updates {
             (_, None) => row.error.clone(),
         };
         let wake = match wake {
-            WakeColumn::Set(wake) => Some(to_text("a signal", &wake)?),
-            WakeColumn::Keep if !state.is_terminal() => row.wake.clone(),
-            WakeColumn::Keep | WakeColumn::Clear => None,
+            WakeChange::Set(wake) => Some(to_text("a signal", &wake)?),
+            WakeChange::Keep if !state.is_terminal() => row.wake.clone(),
+            WakeChange::Keep | WakeChange::Clear => None,
         };
         let park = settlement.park.as_ref();
         let spent = settlement.spent;

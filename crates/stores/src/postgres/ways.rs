@@ -3,7 +3,7 @@
 
 use longhaul_queue::State;
 use longhaul_queue::job::ProcessId;
-use longhaul_queue::store::{Filter, IdRange, NameForm, Sieve};
+use longhaul_queue::store::{Filter, FilterMatcher, IdRange, NameForm};
 use tokio_postgres::types::ToSql;
 
 use super::error::DbResult;
@@ -31,8 +31,8 @@ pub(super) enum Way {
 }
 
 /// The way with the fewest jobs to look at.
-pub(super) async fn choose(tx: &Tx<'_>, filter: &Filter, sieve: &Sieve<'_>) -> DbResult<Way> {
-    match sieve.ids() {
+pub(super) async fn choose(tx: &Tx<'_>, filter: &Filter, matcher: &FilterMatcher<'_>) -> DbResult<Way> {
+    match matcher.ids() {
         Some(None) => return Ok(Way::Nowhere),
         Some(Some(range)) => {
             if let Some(seqs) = few_ids(tx, range).await? {
@@ -116,7 +116,7 @@ pub(super) struct Stretch {
 }
 
 impl Walk {
-    pub(super) fn along(way: &Way, filter: &Filter, sieve: &Sieve<'_>, newest_first: bool) -> Self {
+    pub(super) fn along(way: &Way, filter: &Filter, matcher: &FilterMatcher<'_>, newest_first: bool) -> Self {
         let mut walk = Self { sql: String::new(), params: Vec::new() };
         let (beyond, order) = if newest_first { ("<", "seq DESC") } else { (">", "seq") };
         let from = match way {
@@ -150,7 +150,7 @@ impl Walk {
                 each.collect::<Vec<_>>().join(" UNION ALL ")
             }
         };
-        let fits = walk.conditions(filter, sieve);
+        let fits = walk.conditions(filter, matcher);
         let last = if newest_first { "min" } else { "max" };
         walk.sql = format!(
             "WITH walk AS MATERIALIZED (
@@ -167,7 +167,7 @@ impl Walk {
         format!("${}", self.params.len() + 3)
     }
 
-    fn conditions(&mut self, filter: &Filter, sieve: &Sieve<'_>) -> String {
+    fn conditions(&mut self, filter: &Filter, matcher: &FilterMatcher<'_>) -> String {
         let mut all = vec!["true".to_owned()];
         if !filter.states.is_empty() {
             let states: Vec<i16> = filter.states.iter().copied().map(state_number).collect();
@@ -186,7 +186,7 @@ impl Walk {
             let tag = self.param(tag.clone());
             all.push(format!("EXISTS (SELECT 1 FROM lh_tags t WHERE t.tag = {tag} AND t.seq = walk.seq)"));
         }
-        if let Some(Some(range)) = sieve.ids() {
+        if let Some(Some(range)) = matcher.ids() {
             let (first, last) = (self.param(uuid(range.first)), self.param(uuid(range.last)));
             all.push(format!("id BETWEEN {first} AND {last}"));
         }

@@ -1,7 +1,7 @@
 //! A person's verbs: cancel, retry, unhold, run now, delete.
 
 use longhaul_queue::job::{JobId, WorkerId};
-use longhaul_queue::store::{CancelReply, Deleted, RetryRequest};
+use longhaul_queue::store::{CancelReply, Deleted, RetryRequest, refusals};
 use longhaul_queue::{Error, Result, State, Timestamp};
 use redis::Value;
 
@@ -98,16 +98,14 @@ fn revived(value: Value, id: JobId, verb: Verb) -> Result<Result<State>> {
     }
     let (head, rest) = reply::headed(value)?;
     let error = match (head.as_str(), rest.as_slice()) {
-        ("gone", _) => Error::not_found(format!("there is no job {id}")),
+        ("gone", _) => refusals::no_job(id),
         ("state", [state]) => Error::wrong_state(id, state_of(state)?, verb.done_to()),
-        ("free", _) => Error::invalid(format!("job {id} is blocked, but no failed parent holds it")),
+        ("free", _) => refusals::not_held(id),
         ("unique", [other, scope]) => {
             let other = Reader::new(reply::bytes(other)?).id()?;
             let scope = codec::text(reply::bytes(scope)?)?;
             let key = scope.splitn(3, '\u{1f}').nth(2).unwrap_or_default();
-            Error::invalid(format!(
-                "job {id} cannot be retried: unfinished job {other} has its unique key {key:?}"
-            ))
+            refusals::key_taken(id, other, key)
         }
         _ => return Err(corrupt("an answer")),
     };
@@ -125,10 +123,7 @@ pub(super) async fn delete(store: &RedisStore, ids: &[JobId]) -> Result<Deleted>
             return Ok((id, Error::wrong_state(id, state, "deleted")));
         }
         let child = Reader::new(child).id()?;
-        let error = Error::invalid(format!(
-            "job {id} is {state} and cannot be deleted: it holds job {child}; retry it, or unhold or cancel {child}"
-        ));
-        Ok((id, error))
+        Ok((id, refusals::holds_child(id, state, child)))
     };
     let refused = reply::list(refused)?.into_iter().map(refusal).collect::<Result<_>>()?;
     Ok(Deleted { deleted: reply::count(&deleted)?, refused })

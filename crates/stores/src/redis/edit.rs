@@ -1,7 +1,8 @@
 //! Changes a job. It is read, changed here, and written if it is as it was read.
 
 use longhaul_queue::job::{Dependency, JobChange, JobDetail, JobId};
-use longhaul_queue::{Error, NewJob, Result, State, Timestamp};
+use longhaul_queue::store::refusals;
+use longhaul_queue::{NewJob, Result, State, Timestamp};
 use redis::Value;
 
 use super::RedisStore;
@@ -15,7 +16,7 @@ pub(super) async fn edit(store: &RedisStore, id: JobId, change: &JobChange, now:
     loop {
         let found = store.link.run(Function::Get, now, vec![id.as_bytes().to_vec()]).await?;
         let Some(found) = reply::list(found)?.pop() else {
-            return Err(Error::not_found(format!("there is no job {id}")));
+            return Err(refusals::no_job(id));
         };
         let Stored { detail, digest, .. } = Stored::read(found)?;
         let (state, has_run) = (detail.job.state, detail.job.started_at.is_some());

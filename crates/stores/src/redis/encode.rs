@@ -1,10 +1,10 @@
 //! What goes to the scripts: new jobs and settlements.
 
-use longhaul_queue::job::{
-    JobId, JobOptions, NewJob, OnFailure, Retention, Unique, UniquePolicy, Wake, Window,
-};
+use longhaul_queue::job::{JobId, JobOptions, NewJob, OnFailure, Retention, Unique, UniquePolicy, Window};
 use longhaul_queue::state::{RunOutcome, Settlement};
-use longhaul_queue::{Error, Json, Lease, Result, State, Timestamp};
+use longhaul_queue::store::refusals;
+use longhaul_queue::store::rules::{self, WakeChange};
+use longhaul_queue::{Json, Lease, Result, State, Timestamp};
 
 use super::codec::{
     flag, has, outcome_number, park_bytes, put_millis, put_name, put_retention, put_short_time, put_spent,
@@ -21,7 +21,7 @@ pub(super) type Args = Vec<Vec<u8>>;
 /// [`options_text`] makes of its own.
 pub(super) fn put_job(args: &mut Args, job: &NewJob, options: Option<&Json>, now: Timestamp) -> Result<()> {
     let Some(id) = job.id else {
-        return Err(Error::invalid(format!("a job of kind {} has no id", job.kind)));
+        return Err(refusals::no_id(&job.kind));
     };
     let body = body(&job.payload, options);
     let long = body.len() > BODY_IN_ROW_MAX;
@@ -98,10 +98,8 @@ pub(super) fn put_lane(row: &mut Vec<u8>, job: &NewJob) {
 
 /// Where a new job stands before anybody has looked at its parents.
 pub(super) fn first_state(job: &NewJob, now: Timestamp) -> State {
-    if !job.depends_on.is_empty() || job.after_process.is_some() {
-        return State::Blocked;
-    }
-    if job.run_at.is_some_and(|at| at > now) { State::Scheduled } else { State::Ready }
+    let waits = !job.depends_on.is_empty() || job.after_process.is_some();
+    rules::first_state(waits, job.run_at.unwrap_or(now), now)
 }
 
 /// The job's own retention rule, with its length.
@@ -195,24 +193,6 @@ impl Fnv {
     }
 }
 
-/// What becomes of the value that ended a park.
-#[derive(Debug, Clone)]
-pub(super) enum WakeField {
-    /// The run that it started has ended.
-    Clear,
-    /// The run that it started came to nothing; the next one must learn of it too.
-    Keep,
-    /// The park has ended.
-    Set(Wake),
-}
-
-impl WakeField {
-    /// After a run, by how it ended.
-    pub(super) fn after(outcome: RunOutcome) -> Self {
-        if matches!(outcome, RunOutcome::Crash | RunOutcome::Release) { Self::Keep } else { Self::Clear }
-    }
-}
-
 /// A settlement for a script, with all that the judgement of a waiting signal has added.
 pub(super) struct Item<'a> {
     pub(super) seq: i64,
@@ -221,7 +201,7 @@ pub(super) struct Item<'a> {
     /// The lease's worker, by its place in the call; 0 where the row itself is compared.
     pub(super) worker: usize,
     pub(super) settlement: &'a Settlement,
-    pub(super) wake: WakeField,
+    pub(super) wake: WakeChange,
     /// How the run ended, when a signal has changed what becomes of the job.
     pub(super) outcome: RunOutcome,
     pub(super) follow_ups: usize,
@@ -239,7 +219,7 @@ impl<'a> Item<'a> {
             fence,
             worker: 0,
             settlement,
-            wake: WakeField::after(outcome),
+            wake: WakeChange::after(outcome),
             outcome,
             follow_ups: 0,
             invalid: false,
@@ -250,9 +230,9 @@ impl<'a> Item<'a> {
     pub(super) fn put(&self, args: &mut Args) -> Result<()> {
         let Settlement { state, run_at, spent, data, result, error, park, usage, .. } = self.settlement;
         let wake = match &self.wake {
-            WakeField::Clear => (0, None),
-            WakeField::Keep => (1, None),
-            WakeField::Set(wake) => (2, Some(Json::of(wake)?)),
+            WakeChange::Clear => (0, None),
+            WakeChange::Keep => (1, None),
+            WakeChange::Set(wake) => (2, Some(Json::of(wake)?)),
         };
         let error = error.as_ref().map(Json::of).transpose()?;
         let park = park.as_ref().filter(|_| *state == State::Parked);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use longhaul_queue::job::{JobOptions, NewJob, ProcessId};
-use longhaul_queue::store::{Enqueued, Firing, How, refusals};
+use longhaul_queue::store::{Enqueued, Firing, InsertOutcome, refusals};
 use longhaul_queue::{Error, Json, Result, Timestamp, graph};
 use redis::Value;
 
@@ -84,7 +84,7 @@ fn plain(parts: &[&Part], last: i64) -> Result<Vec<Enqueued>> {
     let jobs = parts.iter().flat_map(|part| part.jobs.iter().map(|job| (job, part.now)));
     let enqueued = |((job, now), seq): ((&NewJob, Timestamp), i64)| {
         let id = job.id.ok_or_else(|| corrupt("an answer"))?;
-        Ok(Enqueued { id, seq, state: first_state(job, now), how: How::Inserted })
+        Ok(Enqueued { id, seq, state: first_state(job, now), how: InsertOutcome::Inserted })
     };
     jobs.zip(last + 1..).map(enqueued).collect()
 }
@@ -112,13 +112,13 @@ fn put_jobs(args: &mut Args, jobs: &[NewJob], now: Timestamp) -> Result<()> {
     Ok(())
 }
 
-fn how(number: u8) -> Result<How> {
+fn how(number: u8) -> Result<InsertOutcome> {
     match number {
-        0 => Ok(How::Inserted),
-        1 => Ok(How::Duplicate),
-        2 => Ok(How::Skipped),
-        3 => Ok(How::Replaced),
-        4 => Ok(How::Debounced),
+        0 => Ok(InsertOutcome::Inserted),
+        1 => Ok(InsertOutcome::Duplicate),
+        2 => Ok(InsertOutcome::Skipped),
+        3 => Ok(InsertOutcome::Replaced),
+        4 => Ok(InsertOutcome::Debounced),
         _ => Err(corrupt("an answer")),
     }
 }

@@ -4,7 +4,7 @@
 
 use longhaul_queue::job::{Job, ProcessId};
 use longhaul_queue::limits::PAGE_MAX;
-use longhaul_queue::store::{Candidate, Filter, ListRequest, Page, Sieve};
+use longhaul_queue::store::{Candidate, Filter, FilterMatcher, ListRequest, Page};
 use longhaul_queue::{Result, State};
 use redis::Value;
 
@@ -85,9 +85,9 @@ fn index_of(filter: &Filter) -> String {
 
 pub(super) async fn list(store: &RedisStore, request: &ListRequest) -> Result<Page<Job>> {
     let limit = request.limit.clamp(1, PAGE_MAX);
-    let sieve = request.filter.sieve();
+    let matcher = request.filter.matcher();
     let none = Page { items: Vec::new(), next: None, partial: false };
-    if sieve.ids() == Some(None) {
+    if matcher.ids() == Some(None) {
         return Ok(none);
     }
     let index = index_of(&request.filter);
@@ -96,12 +96,12 @@ pub(super) async fn list(store: &RedisStore, request: &ListRequest) -> Result<Pa
     let mut looked_at = 0;
     loop {
         let step = if request.filter == Filter::default() { (limit + 1).min(STEP) } else { STEP };
-        let wanted = Wanted { count: step, payloads: sieve.reads_texts(), letter: "" };
+        let wanted = Wanted { count: step, payloads: matcher.reads_texts(), letter: "" };
         let (met, cut) = walk(store, &place, &wanted).await?;
         let last = met.len() < step && !cut;
         for met in met {
             let seq = met.row.job.seq;
-            if fits(&met, &request.filter, &sieve)? {
+            if fits(&met, &request.filter, &matcher)? {
                 if page.items.len() == limit {
                     page.next = page.items.last().map(|job: &Job| job.seq);
                     return Ok(page);
@@ -122,7 +122,7 @@ pub(super) async fn list(store: &RedisStore, request: &ListRequest) -> Result<Pa
     }
 }
 
-fn fits(met: &Met, filter: &Filter, sieve: &Sieve<'_>) -> Result<bool> {
+fn fits(met: &Met, filter: &Filter, matcher: &FilterMatcher<'_>) -> Result<bool> {
     let job = &met.row.job;
     let candidate = Candidate {
         id: job.id,
@@ -132,12 +132,12 @@ fn fits(met: &Met, filter: &Filter, sieve: &Sieve<'_>) -> Result<bool> {
         process: job.process_id.as_ref().map(ProcessId::as_str),
     };
     let tagged = || filter.tag.as_ref().is_none_or(|tag| job.options.tags.contains(tag));
-    if !sieve.row_fits(&candidate) || !tagged() {
+    if !matcher.row_fits(&candidate) || !tagged() {
         return Ok(false);
     }
-    if !sieve.reads_texts() {
+    if !matcher.reads_texts() {
         return Ok(true);
     }
     let others = || Ok([job.options.title.clone(), job.error.as_ref().map(|error| error.text.clone())]);
-    sieve.texts_fit(job.id, met.row.payload.as_str(), others)
+    matcher.texts_fit(job.id, met.row.payload.as_str(), others)
 }

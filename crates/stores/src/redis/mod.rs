@@ -83,10 +83,9 @@ use longhaul_queue::job::{
 use longhaul_queue::store::{
     CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExportPage, ExtendRequest, Firing, LedgerRow,
     ListRequest, Page, Piece, ProcessInfo, QueueChange, QueueInfo, Record, Renewal, RetryRequest, Save,
-    Schedule, SettleItem, Settled, Swept, UnparkRequest, Unparked, WorkerInfo,
+    Schedule, SettleItem, Settled, Swept, Task, UnparkRequest, Unparked, WorkerInfo,
 };
-use longhaul_queue::{Clock, Json, Result, State, Store, Timestamp};
-use tokio::runtime::Handle;
+use longhaul_queue::{Clock, EngineStore, Json, Result, State, Store, Timestamp};
 
 pub use address::RedisUrl;
 use insert::Enqueues;
@@ -105,9 +104,9 @@ pub struct RedisStore {
     watcher: Watcher,
     time: ServerTime,
     settle_order: Arc<SettleOrder>,
-    durability: String,
+    caps: Caps,
     // Last, so that everything it serves has gone before.
-    io: Io,
+    _io: Io,
 }
 
 impl RedisStore {
@@ -117,23 +116,18 @@ impl RedisStore {
         let io = Io::start("longhaul-redis")?;
         let link = Arc::new(Link::open(client.clone(), url.prefix(), io.handle()?).await?);
         promise::check_layout(&link, &url.name).await?;
-        let durability = promise::durability(&link, url.allow_eviction).await?;
+        let caps = promise::caps(&link, url.allow_eviction).await?;
         let watcher = Watcher::start(client, link.key("changed"), &io.handle()?).await?;
         let time = ServerTime::start(&link, &io.handle()?).await?;
         let enqueues = Arc::new(Enqueues { link: Arc::clone(&link), gather: Gather::default() });
-        Ok(Self { link, enqueues, watcher, time, settle_order: Arc::default(), durability, io })
+        Ok(Self { link, enqueues, watcher, time, settle_order: Arc::default(), caps, _io: io })
     }
 }
 
 #[async_trait]
 impl Store for RedisStore {
     fn caps(&self) -> Caps {
-        Caps {
-            name: "redis",
-            durability: self.durability.clone(),
-            transactional_enqueue: false,
-            shared: true,
-        }
+        self.caps.clone()
     }
 
     fn clock(&self) -> Option<Arc<dyn Clock>> {
@@ -142,10 +136,6 @@ impl Store for RedisStore {
 
     fn watch(&self) -> tokio::sync::watch::Receiver<u64> {
         self.watcher.receiver()
-    }
-
-    fn runtime(&self) -> Option<Handle> {
-        self.io.handle().ok()
     }
 
     async fn insert(&self, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {
@@ -168,37 +158,12 @@ impl Store for RedisStore {
         read::counts(self).await
     }
 
-    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
-        self.settle_order.settled(&request.worker).await;
-        claim::claim(self, request).await
-    }
-
-    async fn extend(&self, request: ExtendRequest) -> Result<Vec<Renewal>> {
-        claim::extend(self, request).await
-    }
-
-    async fn save(&self, lease: Lease, save: Save, now: Timestamp) -> Result<()> {
-        claim::save(self, lease, save, now).await
-    }
-
-    async fn settle(&self, items: Vec<SettleItem>, now: Timestamp) -> Result<Vec<Settled>> {
-        // One connection keeps the order of calls; only a park may take a second trip, to run at once by a signal that came first.
-        let pending = self.settle_order.begin(items.iter().filter(|item| item.settlement.park.is_some()));
-        let settled = settle::settle(self, items, now).await;
-        drop(pending);
-        settled
-    }
-
     async fn unpark(&self, request: UnparkRequest) -> Result<Unparked> {
         park::unpark(self, request).await
     }
 
     async fn cancel(&self, ids: Vec<JobId>, now: Timestamp) -> Result<Vec<CancelReply>> {
         admin::cancel(self, &ids, now).await
-    }
-
-    async fn cancelling(&self, worker: WorkerId) -> Result<Vec<JobId>> {
-        admin::cancelling(self, &worker).await
     }
 
     async fn retry(&self, request: RetryRequest) -> Result<Vec<Result<State>>> {
@@ -223,18 +188,6 @@ impl Store for RedisStore {
 
     async fn delete(&self, ids: Vec<JobId>) -> Result<Deleted> {
         admin::delete(self, &ids).await
-    }
-
-    async fn promote_due(&self, now: Timestamp, limit: usize) -> Result<Swept> {
-        sweep::promote(self, now, limit).await
-    }
-
-    async fn rescue_expired(&self, now: Timestamp, limit: usize) -> Result<Swept> {
-        sweep::rescue(self, now, limit).await
-    }
-
-    async fn prune(&self, now: Timestamp, limit: usize) -> Result<Swept> {
-        sweep::prune(self, now, limit).await
     }
 
     async fn queues(&self) -> Result<Vec<QueueInfo>> {
@@ -269,20 +222,65 @@ impl Store for RedisStore {
         settings::delete_schedule(self, &name).await
     }
 
-    async fn fire(&self, firing: Firing, now: Timestamp) -> Result<bool> {
-        insert::fire(self, firing, now).await
-    }
-
-    async fn beat(&self, worker: WorkerInfo) -> Result<()> {
-        settings::beat(self, &worker).await
-    }
-
     async fn workers(&self, now: Timestamp) -> Result<Vec<WorkerInfo>> {
         settings::workers(self, now).await
     }
 
     async fn events(&self, after: Option<u64>, limit: usize) -> Result<EventPage> {
         read::events(self, after, limit).await
+    }
+}
+
+#[async_trait]
+impl EngineStore for RedisStore {
+    fn spawn_on_listener(&self, task: Task) -> Option<Task> {
+        self.link.runtime().spawn(task);
+        None
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
+        self.settle_order.settled(&request.worker).await;
+        claim::claim(self, request).await
+    }
+
+    async fn extend(&self, request: ExtendRequest) -> Result<Vec<Renewal>> {
+        claim::extend(self, request).await
+    }
+
+    async fn save(&self, lease: Lease, save: Save, now: Timestamp) -> Result<()> {
+        claim::save(self, lease, save, now).await
+    }
+
+    async fn settle(&self, items: Vec<SettleItem>, now: Timestamp) -> Result<Vec<Settled>> {
+        // One connection keeps the order of calls; only a park may take a second trip, to run at once by a signal that came first.
+        let pending = self.settle_order.begin(items.iter().filter(|item| item.settlement.park.is_some()));
+        let settled = settle::settle(self, items, now).await;
+        drop(pending);
+        settled
+    }
+
+    async fn cancelling(&self, worker: WorkerId) -> Result<Vec<JobId>> {
+        admin::cancelling(self, &worker).await
+    }
+
+    async fn promote_due(&self, now: Timestamp, limit: usize) -> Result<Swept> {
+        sweep::promote(self, now, limit).await
+    }
+
+    async fn rescue_expired(&self, now: Timestamp, limit: usize) -> Result<Swept> {
+        sweep::rescue(self, now, limit).await
+    }
+
+    async fn prune(&self, now: Timestamp, limit: usize) -> Result<Swept> {
+        sweep::prune(self, now, limit).await
+    }
+
+    async fn fire(&self, firing: Firing, now: Timestamp) -> Result<bool> {
+        insert::fire(self, firing, now).await
+    }
+
+    async fn heartbeat(&self, worker: WorkerInfo) -> Result<()> {
+        settings::heartbeat(self, &worker).await
     }
 
     async fn record(&self, name: String) -> Result<Option<Record>> {

@@ -3,16 +3,17 @@
 use longhaul_queue::job::{JobId, JobOptions};
 use longhaul_queue::limits::SIGNAL_KEPT;
 use longhaul_queue::state::Settlement;
+use longhaul_queue::store::rules::{self, WakeChange};
 use longhaul_queue::store::{Signal, UnparkRequest, UnparkTarget, Unparked};
 use longhaul_queue::{Json, Result, Timestamp};
 use redis::Value;
 
 use super::RedisStore;
 use super::codec::{self, Row, millis};
-use super::encode::{Args, Item, WakeField};
+use super::encode::{Args, Item};
 use super::reply;
 use super::scripts::Function;
-use super::settle::{TRIES_MAX, too_busy, wake_with};
+use super::settle::{TRIES_MAX, too_busy};
 
 /// Nobody asks for the payload here, and the options come apart.
 const EMPTY_BODY: &[u8] = &[0; 4];
@@ -41,7 +42,7 @@ impl Seen {
 pub(super) struct Waking {
     pub(super) seen: Seen,
     pub(super) settlement: Settlement,
-    pub(super) wake: WakeField,
+    pub(super) wake: WakeChange,
 }
 
 /// What a signal leaves behind for jobs that park later.
@@ -78,7 +79,7 @@ pub(super) async fn unpark(store: &RedisStore, request: UnparkRequest) -> Result
 }
 
 fn waking(seen: Seen, signal: Signal, now: Timestamp, jitter: f64) -> Waking {
-    let (settlement, wake) = wake_with(&seen.options, seen.row.job.spent, signal, now, jitter);
+    let (settlement, wake) = rules::woken(&seen.options, seen.row.job.spent, signal, now, jitter);
     Waking { seen, settlement, wake }
 }
 

@@ -194,7 +194,7 @@ pub(super) async fn delete_schedule(store: &RedisStore, name: &str) -> Result<bo
     Ok(replies.first() == Some(&1))
 }
 
-pub(super) async fn beat(store: &RedisStore, worker: &WorkerInfo) -> Result<()> {
+pub(super) async fn heartbeat(store: &RedisStore, worker: &WorkerInfo) -> Result<()> {
     let (workers, seen) = (store.link.key("workers"), store.link.key("seen"));
     let id = worker.id.as_str();
     let mut commands = redis::pipe();

@@ -2,23 +2,22 @@
 //! that the judgement needs and only the server knows: the script names it and writes nothing, and the call is repeated
 //! with a settlement that has taken it in.
 
-use longhaul_queue::job::{JobOptions, Wake, WorkerId};
-use longhaul_queue::state::{Event, Policy, Settlement, Spent, settle as judge};
+use longhaul_queue::job::{JobOptions, WorkerId};
+use longhaul_queue::state::Settlement;
+use longhaul_queue::store::rules::{self, WakeChange};
 use longhaul_queue::store::{SettleItem, Settled, Signal};
 use longhaul_queue::{Error, Result, Timestamp};
 use redis::Value;
 
 use super::RedisStore;
 use super::codec::{self, corrupt};
-use super::encode::{Args, Item, WakeField};
+use super::encode::{Args, Item};
 use super::insert::{job_args, refusal};
 use super::reply;
 use super::scripts::Function;
 
 mod done;
 
-/// Where no caller gives a random number, so that all stores agree.
-pub(super) const JITTER_MEAN: f64 = 0.5;
 /// Times that a call is repeated because something changed between judging and writing.
 pub(super) const TRIES_MAX: usize = 20;
 
@@ -28,24 +27,19 @@ struct Judged {
     /// Jobs that cannot be stored whatever the server says.
     refused: Option<Error>,
     settlement: Settlement,
-    wake: WakeField,
+    wake: WakeChange,
 }
 
 impl Judged {
     fn new(item: SettleItem) -> Self {
         let settlement = item.settlement.clone();
-        let wake = WakeField::after(settlement.outcome);
+        let wake = WakeChange::after(settlement.outcome);
         Self { item, refused: None, settlement, wake }
     }
 
     fn take_signal(&mut self, signal: Signal, options: &JobOptions, now: Timestamp) {
-        let parked = &self.item.settlement;
-        let (woken, wake) = wake_with(options, parked.spent, signal, now, JITTER_MEAN);
-        // The park came first, if only for a moment: what it wrote stays.
-        let run_at = woken.run_at.or(parked.run_at);
-        let (data, usage) = (parked.data.clone(), parked.usage.clone());
-        self.settlement = Settlement { run_at, data, usage, ..woken };
-        self.wake = wake;
+        let parked = self.item.settlement.clone();
+        (self.settlement, self.wake) = rules::woken_at_once(parked, options, signal, now);
     }
 
     fn put(&mut self, args: &mut Args, workers: &mut Workers, now: Timestamp) -> Result<()> {
@@ -97,24 +91,6 @@ pub(super) fn head(mode: &str, workers: &[WorkerId], items: usize) -> Args {
     args.extend(workers.iter().map(|worker| worker.as_str().as_bytes().to_vec()));
     args.push(number(items));
     args
-}
-
-/// What a signal does to a parked job.
-pub(super) fn wake_with(
-    options: &JobOptions,
-    spent: Spent,
-    signal: Signal,
-    now: Timestamp,
-    jitter: f64,
-) -> (Settlement, WakeField) {
-    let policy = Policy::default().with(options);
-    match signal.into_event() {
-        Ok(event) => (judge(event, spent, &policy, now, jitter), WakeField::Clear),
-        Err(value) => {
-            let resumed = judge(Event::Release, spent, &policy, now, jitter);
-            (Settlement { run_at: Some(now), ..resumed }, WakeField::Set(Wake::Signal(value)))
-        }
-    }
 }
 
 pub(super) async fn settle(

@@ -2,22 +2,18 @@
 //! judgements (a crash, a park that timed out) are Rust's: the script hands over rows, and the answer is written only
 //! where the row is still the same.
 
-use longhaul_queue::job::Wake;
 use longhaul_queue::limits::{SWEEP_MAX, WORKER_KEPT};
-use longhaul_queue::state::{
-    Event, JobError, OnTimeout, Outcome, Park, Policy, RunOutcome, Settlement, settle as judge,
-};
-use longhaul_queue::store::Swept;
+use longhaul_queue::store::{Swept, rules};
 use longhaul_queue::{Result, Timestamp};
 use redis::Value;
 
 use super::RedisStore;
 use super::codec::{self, millis};
-use super::encode::{Args, Item, WakeField};
+use super::encode::{Args, Item};
 use super::park::{Seen, Waking, end_parks_by_time};
 use super::reply;
 use super::scripts::Function;
-use super::settle::{JITTER_MEAN, TRIES_MAX, head as settle_head, too_busy};
+use super::settle::{TRIES_MAX, head as settle_head, too_busy};
 
 /// Entries of a stream that nobody renewed for so long, by the server's clock, are looked at. Longer than any lease, which
 /// is what decides.
@@ -56,20 +52,9 @@ pub(super) async fn promote(store: &RedisStore, now: Timestamp, limit: usize) ->
 fn timed_out(value: Value, now: Timestamp) -> Result<Waking> {
     let [seq, row, options, park] = reply::fixed(value)?;
     let seen = Seen::read(&seq, &row, &options)?;
-    let Park { key, on_timeout, .. } = codec::park(reply::bytes(&park)?)?;
-    let policy = Policy::default().with(&seen.options);
-    let spent = seen.row.job.spent;
-    let error = JobError::park_timeout(&key);
-    let outcome = match on_timeout {
-        OnTimeout::Resume => {
-            let settlement = judge(Event::Release, spent, &policy, now, JITTER_MEAN);
-            return Ok(Waking { seen, settlement, wake: WakeField::Set(Wake::TimedOut) });
-        }
-        OnTimeout::Retry => Outcome::Retry { error, after: None, data: None },
-        OnTimeout::Fail => Outcome::Fail(error),
-    };
-    let settlement = judge(Event::Outcome(outcome), spent, &policy, now, JITTER_MEAN);
-    Ok(Waking { seen, settlement, wake: WakeField::Clear })
+    let park = codec::park(reply::bytes(&park)?)?;
+    let (settlement, wake) = rules::park_timed_out(&park, &seen.options, seen.row.job.spent, now);
+    Ok(Waking { seen, settlement, wake })
 }
 
 pub(super) async fn rescue(store: &RedisStore, now: Timestamp, limit: usize) -> Result<Swept> {
@@ -85,12 +70,10 @@ pub(super) async fn rescue(store: &RedisStore, now: Timestamp, limit: usize) -> 
         let [seq, row, options] = reply::fixed(value)?;
         let seen = Seen::read(&seq, &row, &options)?;
         let job = &seen.row.job;
-        let policy = Policy::default().with(&seen.options);
-        let settlement: Settlement = judge(Event::Crash, job.spent, &policy, now, JITTER_MEAN);
-        args.push(seen.bytes);
         // A job whose cancellation was asked for ends; the script sees to it.
-        Item { outcome: RunOutcome::Crash, ..Item::of((job.seq, job.id, job.fence), &settlement) }
-            .put(&mut args)?;
+        let settlement = rules::crashed(&seen.options, job.spent, false, now);
+        args.push(seen.bytes);
+        Item::of((job.seq, job.id, job.fence), &settlement).put(&mut args)?;
     }
     let [_, replies] = reply::fixed(store.link.run(Function::Settle, now, args).await?)?;
     let changed = reply::list(replies)?.iter().filter(|reply| matches!(reply, Value::Int(_))).count();

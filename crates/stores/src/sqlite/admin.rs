@@ -7,7 +7,7 @@ use longhaul_queue::job::{JobChange, JobId};
 use longhaul_queue::limits::SIGNAL_KEPT;
 use longhaul_queue::state::JobError;
 use longhaul_queue::store::{
-    CancelReply, Deleted, RetryRequest, Signal, UnparkRequest, UnparkTarget, Unparked,
+    CancelReply, Deleted, RetryRequest, Signal, UnparkRequest, UnparkTarget, Unparked, refusals, rules,
 };
 use longhaul_queue::{Error, Result, State, Timestamp};
 
@@ -16,9 +16,9 @@ use super::rows::{
     Body, JobRow, flag, job_by_id, job_by_seq, options_of, read_error, read_on_failure, read_state,
     state_number, to_text,
 };
-use super::settle::{apply, cancel_waiting, wake_with, write_success};
+use super::settle::{apply, cancel_waiting, write_success};
 use super::tx::Tx;
-use super::{graph, insert, sweep, unique};
+use super::{graph, sweep, unique};
 
 /// Cancels waiting jobs and asks running ones to end.
 pub(super) fn cancel(tx: &mut Tx<'_>, ids: &[JobId], now: Timestamp) -> DbResult<Vec<CancelReply>> {
@@ -61,7 +61,7 @@ pub(super) fn retry(tx: &mut Tx<'_>, request: &RetryRequest) -> DbResult<Vec<Res
 
 fn retry_one(tx: &mut Tx<'_>, id: JobId, request: &RetryRequest) -> DbResult<State> {
     let Some(row) = job_by_id(tx.connection(), id)? else {
-        return Err(Error::not_found(format!("there is no job {id}")).into());
+        return Err(refusals::no_job(id).into());
     };
     if !matches!(row.state, State::Failed | State::Cancelled) {
         return Err(Error::wrong_state(id, row.state, "retried").into());
@@ -87,7 +87,7 @@ fn revive(tx: &mut Tx<'_>, row: &JobRow, now: Timestamp) -> DbResult<State> {
     let sql = "SELECT (SELECT count(*) FROM lh_edges WHERE child = ?1 AND satisfied = 0)
                     + (SELECT count(*) FROM lh_waiters WHERE child = ?1 AND satisfied = 0)";
     let waits_for: u32 = tx.one(sql, [row.seq], |row| row.get(0))?.unwrap_or(0);
-    let state = insert::start_state(waits_for > 0, row.run_at, now);
+    let state = rules::first_state(waits_for > 0, row.run_at, now);
     let due_at = (state == State::Scheduled).then_some(row.run_at.as_millis());
     // A job that has expired would be cancelled again before it could run.
     let expires_at = row.expires_at.filter(|expires_at| *expires_at > now);
@@ -147,7 +147,7 @@ fn revive_children(tx: &mut Tx<'_>, parent: &JobRow, now: Timestamp) -> DbResult
                     }
                     // A key taken in the meantime leaves the child as it is.
                     Err(DbError::Queue(_)) => {}
-                    Err(error @ (DbError::Sql(_) | DbError::Caller(_))) => return Err(error),
+                    Err(error @ (DbError::File(_) | DbError::Caller(_))) => return Err(error),
                 }
             }
         }
@@ -176,7 +176,7 @@ fn forbidden(tx: &Tx<'_>, child: i64) -> DbResult<bool> {
 /// Drops the edges from failed parents that hold a job.
 pub(super) fn unhold(tx: &mut Tx<'_>, id: JobId, now: Timestamp) -> DbResult<State> {
     let Some(row) = job_by_id(tx.connection(), id)? else {
-        return Err(Error::not_found(format!("there is no job {id}")).into());
+        return Err(refusals::no_job(id).into());
     };
     let sql = "SELECT position, ended, on_failure FROM lh_edges WHERE child = ?1 AND satisfied = 0 AND ended IS NOT NULL";
     let edges = tx.all(sql, [row.seq], |row| {
@@ -188,7 +188,7 @@ pub(super) fn unhold(tx: &mut Tx<'_>, id: JobId, now: Timestamp) -> DbResult<Sta
         return Err(Error::wrong_state(id, row.state, "released from a hold").into());
     }
     if holding.is_empty() {
-        return Err(Error::invalid(format!("job {id} is blocked, but no failed parent holds it")).into());
+        return Err(refusals::not_held(id).into());
     }
     for (position, ended, _) in holding {
         graph::satisfy(tx, row.seq, position, ended, None)?;
@@ -200,7 +200,7 @@ pub(super) fn unhold(tx: &mut Tx<'_>, id: JobId, now: Timestamp) -> DbResult<Sta
 /// Changes a job that neither runs nor has succeeded.
 pub(super) fn edit(tx: &mut Tx<'_>, id: JobId, change: JobChange) -> DbResult<State> {
     let Some(row) = job_by_id(tx.connection(), id)? else {
-        return Err(Error::not_found(format!("there is no job {id}")).into());
+        return Err(refusals::no_job(id).into());
     };
     change.check(id, row.state, row.started_at.is_some())?;
     let priority = change.priority.unwrap_or(row.priority);
@@ -229,7 +229,7 @@ fn forget_data(tx: &Tx<'_>, row: &JobRow) -> DbResult<()> {
 /// Starts a scheduled job before its time.
 pub(super) fn run_now(tx: &mut Tx<'_>, id: JobId, now: Timestamp) -> DbResult<State> {
     let Some(row) = job_by_id(tx.connection(), id)? else {
-        return Err(Error::not_found(format!("there is no job {id}")).into());
+        return Err(refusals::no_job(id).into());
     };
     if row.state != State::Scheduled {
         return Err(Error::wrong_state(id, row.state, "started now").into());
@@ -268,7 +268,7 @@ pub(super) fn unpark(tx: &mut Tx<'_>, request: UnparkRequest) -> DbResult<Unpark
             continue;
         }
         jobs.push(row.id);
-        let (settlement, wake) = wake_with(tx, &row, row.spent, signal.clone(), now, jitter)?;
+        let (settlement, wake) = rules::woken(&options_of(tx, &row)?, row.spent, signal.clone(), now, jitter);
         apply(tx, row, &settlement, wake, now)?;
     }
     Ok(Unparked { kept: jobs.is_empty() && matches!(target, UnparkTarget::Key(_)), jobs })
@@ -294,12 +294,7 @@ pub(super) fn delete(tx: &mut Tx<'_>, ids: &[JobId]) -> DbResult<Deleted> {
     for id in ids {
         let Some(row) = job_by_id(tx.connection(), *id)? else { continue };
         let refusal = if row.state.is_terminal() {
-            held_child(tx, &row)?.map(|child| {
-                Error::invalid(format!(
-                    "job {id} is {} and cannot be deleted: it holds job {child}; retry it, or unhold or cancel {child}",
-                    row.state
-                ))
-            })
+            held_child(tx, &row)?.map(|child| refusals::holds_child(row.id, row.state, child))
         } else {
             Some(Error::wrong_state(*id, row.state, "deleted"))
         };
@@ -334,7 +329,7 @@ pub(super) fn delete_row(tx: &mut Tx<'_>, row: &JobRow) -> DbResult<()> {
             tx.run("DELETE FROM lh_tags WHERE tag = ?1 AND seq = ?2", (tag, row.seq))?;
         }
     }
-    let side_tables: [(i64, &[&'static str]); 8] = [
+    let side_tables: [(i32, &[&'static str]); 8] = [
         (flag::BODY, &["DELETE FROM lh_bodies WHERE seq = ?1"]),
         (flag::PARENTS, &["DELETE FROM lh_edges WHERE child = ?1"]),
         (flag::AFTER, &["DELETE FROM lh_waiters WHERE child = ?1"]),

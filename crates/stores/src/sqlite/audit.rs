@@ -4,7 +4,7 @@
 use longhaul_queue::Result;
 use rusqlite::Connection;
 
-use super::db::{Db, schema_version};
+use super::db::{Db, SCHEMA};
 use super::error::{DbResult, is_damage};
 
 /// Differences named at most.
@@ -46,7 +46,7 @@ impl Db {
                 problems.append(&mut keys(connection)?);
             }
             Ok(DbCheck {
-                schema_version: schema_version(connection)?.unwrap_or(0),
+                schema_version: SCHEMA.version(connection)?.unwrap_or(0),
                 journal_mode: text("PRAGMA journal_mode")?,
                 bytes: number("PRAGMA page_count")? * number("PRAGMA page_size")?,
                 problems,

@@ -1,14 +1,15 @@
-//! SQLite's errors, turned into what the caller can do.
+//! What a piece of work on the database ends with, turned into what the caller can do.
 
 use longhaul_queue::Error;
+use longhaul_sqlite::{CommandError, FileError, FileErrorKind};
 use rusqlite::ErrorCode;
 
 /// What a piece of work on the database ended with.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum DbError {
-    /// SQLite refused.
+    /// The file, or SQLite, refused.
     #[error(transparent)]
-    Sql(#[from] rusqlite::Error),
+    File(#[from] FileError),
     /// The queue's own rules refused.
     #[error(transparent)]
     Queue(#[from] Error),
@@ -27,24 +28,47 @@ impl DbError {
     }
 }
 
+impl CommandError for DbError {
+    fn file_error(&self) -> Option<&FileError> {
+        match self {
+            Self::File(error) => Some(error),
+            Self::Queue(_) | Self::Caller(_) => None,
+        }
+    }
+}
+
+impl From<rusqlite::Error> for DbError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::File(error.into())
+    }
+}
+
 impl From<DbError> for Error {
     fn from(error: DbError) -> Self {
         match error {
             DbError::Queue(error) => error,
             DbError::Caller(text) => Self::Invalid(text),
-            DbError::Sql(error) => from_sql(&error),
+            DbError::File(error) => from_file(&error),
         }
+    }
+}
+
+fn from_file(error: &FileError) -> Error {
+    let text = error.to_string();
+    match error.kind {
+        FileErrorKind::Busy
+        | FileErrorKind::DiskFull
+        | FileErrorKind::ReadOnly
+        | FileErrorKind::Unavailable => Error::Unavailable(text),
+        FileErrorKind::Newer | FileErrorKind::Invalid => Error::Invalid(text),
+        FileErrorKind::Corrupt => Error::Corrupt(format!("{text}; restore a backup with `longhaul restore`")),
+        FileErrorKind::Statement | FileErrorKind::Stopped => Error::Corrupt(text),
     }
 }
 
 /// A stored value that this version cannot read.
 pub(super) fn corrupt(what: &str, error: impl std::fmt::Display) -> DbError {
     DbError::Queue(Error::Corrupt(format!("{what} in the database cannot be read: {error}")))
-}
-
-/// Whether somebody else holds the file.
-pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
-    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
 /// Whether the file itself is not sound.
@@ -56,37 +80,7 @@ pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
 /// mend and neither damage nor a bug of ours.
 pub(super) fn of_caller(error: DbError) -> DbError {
     match error {
-        DbError::Sql(error) if matches!(from_sql(&error), Error::Corrupt(_)) && !is_damage(&error) => {
-            DbError::caller(error)
-        }
-        other @ (DbError::Sql(_) | DbError::Queue(_) | DbError::Caller(_)) => other,
-    }
-}
-
-fn from_sql(error: &rusqlite::Error) -> Error {
-    let Some(code) = error.sqlite_error_code() else {
-        return Error::Corrupt(format!("unexpected answer from SQLite: {error}"));
-    };
-    match code {
-        ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => Error::Unavailable(
-            "another process held the database for too long; nothing was written, try again".to_owned(),
-        ),
-        ErrorCode::DiskFull => {
-            Error::Unavailable("the disk is full; nothing was written, free some space and try again".to_owned())
-        }
-        ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied => {
-            Error::Unavailable(
-                "the database is read-only; nothing was written, check the permissions of the file and its folder"
-                    .to_owned(),
-            )
-        }
-        ErrorCode::CannotOpen => Error::Unavailable(format!("the database cannot be opened: {error}")),
-        ErrorCode::SystemIoFailure | ErrorCode::OutOfMemory | ErrorCode::FileLockingProtocolFailed => {
-            Error::Unavailable(format!("the disk does not take it: {error}; nothing was written"))
-        }
-        ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => Error::Corrupt(format!(
-            "the file is not a sound Longhaul database ({error}); restore a backup with `longhaul restore`"
-        )),
-        _ => Error::Corrupt(format!("unexpected error from SQLite: {error}")),
+        DbError::File(error) if error.kind == FileErrorKind::Statement => DbError::Caller(error.message),
+        other @ (DbError::File(_) | DbError::Queue(_) | DbError::Caller(_)) => other,
     }
 }

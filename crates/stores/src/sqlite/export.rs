@@ -2,8 +2,10 @@
 
 use longhaul_queue::job::JobId;
 use longhaul_queue::limits::PIECES_MAX;
-use longhaul_queue::store::{EdgePiece, ExportPage, JobPiece, Piece, QueuePiece, Signal, UniquePiece};
-use longhaul_queue::{Error, Json, Timestamp};
+use longhaul_queue::store::{
+    EdgePiece, ExportPage, JobPiece, Piece, QueuePiece, Signal, UniquePiece, refusals,
+};
+use longhaul_queue::{Json, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row};
 use serde::{Deserialize, Serialize};
 
@@ -55,7 +57,7 @@ impl Place {
 
 /// A page of everything.
 pub(super) fn export(connection: &Connection, after: Option<&str>, limit: usize) -> DbResult<ExportPage> {
-    let no_cursor = |_| Error::invalid("that is no cursor of an export; begin without one");
+    let no_cursor = |_| refusals::no_export_cursor();
     let place = after.map_or(Ok(Place::Start), serde_json::from_str).map_err(no_cursor)?;
     let limit = limit.clamp(1, PIECES_MAX);
     let mut page = Page { connection, limit, bytes: 0, pieces: Vec::new(), more: false };

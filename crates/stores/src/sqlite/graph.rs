@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use longhaul_queue::graph::{Edge, edge};
 use longhaul_queue::job::{JobId, OnFailure};
 use longhaul_queue::state::JobError;
+use longhaul_queue::store::rules;
 use longhaul_queue::{Json, State, Timestamp};
 
 use super::error::{DbResult, corrupt};
-use super::insert::start_state;
 use super::process;
 use super::rows::{JobRow, flag, job_by_seq, read_on_failure, read_state, state_number};
 use super::settle::cancel_waiting;
@@ -124,7 +124,7 @@ pub(super) fn one_less(tx: &mut Tx<'_>, child: i64, now: Timestamp) -> DbResult<
 /// Lets a blocked job go: ready, or scheduled when its time has not come.
 pub(super) fn release(tx: &mut Tx<'_>, child: i64, now: Timestamp) -> DbResult<()> {
     let row = stored(tx, child)?;
-    let state = start_state(false, row.run_at, now);
+    let state = rules::first_state(false, row.run_at, now);
     tx.run(
         "UPDATE lh_jobs SET state = ?2, waits_for = 0, due_at = ?3, moved_at = ?4 WHERE seq = ?1",
         (

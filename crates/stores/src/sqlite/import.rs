@@ -1,7 +1,9 @@
 //! Pieces of another store's export, written as they are.
 
 use longhaul_queue::job::{Job, ProcessId, Run};
-use longhaul_queue::store::{EdgePiece, JobPiece, LedgerRow, Piece, QueuePiece, Signal, UniquePiece};
+use longhaul_queue::store::{
+    EdgePiece, JobPiece, LedgerRow, Piece, QueuePiece, Signal, UniquePiece, refusals,
+};
 use longhaul_queue::{Error, Json, State, Timestamp, WorkerId};
 use rusqlite::params;
 
@@ -116,7 +118,7 @@ fn put_job(tx: &mut Tx<'_>, piece: &JobPiece) -> DbResult<()> {
     match tx.one(sql, (job.seq, job.id.as_bytes()), |row| row.get(0))? {
         Some(true) => return Ok(()),
         Some(false) => {
-            return Err(Error::invalid(format!("job {}: its place {} is taken", job.id, job.seq)).into());
+            return Err(refusals::place_taken(job.id, job.seq).into());
         }
         None => {}
     }
@@ -196,23 +198,15 @@ fn put_row(tx: &Tx<'_>, piece: &JobPiece) -> DbResult<()> {
     Ok(())
 }
 
-fn flags_of(piece: &JobPiece) -> i64 {
-    let JobPiece { job, .. } = piece;
-    let flags = [
-        (true, flag::BODY),
-        (job.helper, flag::HELPER),
-        (!piece.edges.is_empty(), flag::PARENTS),
-        (piece.after_process.is_some(), flag::AFTER),
-        (job.options.unique.is_some(), flag::UNIQUE),
+fn flags_of(piece: &JobPiece) -> i32 {
+    let job = &piece.job;
+    let own = [
         (piece.data.is_some(), flag::DATA),
         (job.park.is_some() || piece.wake.is_some(), flag::PARK),
         (piece.result.is_some() || job.error.is_some(), flag::RESULT),
         (!written_runs(piece).is_empty(), flag::RUNS),
-        (piece.progress.is_some() || !piece.log.is_empty(), flag::NOTES),
-        (!job.options.tags.is_empty(), flag::TAGS),
-        (job.options.retention.is_some(), flag::RETENTION),
     ];
-    flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag).sum()
+    flag::BODY | flag::of_imported(piece) | flag::all(&own)
 }
 
 /// When a sweep must look at the job.

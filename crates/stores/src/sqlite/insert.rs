@@ -1,9 +1,9 @@
 //! Enqueue: jobs, their edges and unique keys, all or none.
 
-use longhaul_queue::graph::{self as rules, Edge};
+use longhaul_queue::graph::{self as graph_rules, Edge};
 use longhaul_queue::job::{Dependency, JobId, NewJob, ProcessId};
-use longhaul_queue::store::{Enqueued, How, refusals};
-use longhaul_queue::{Error, State, Timestamp};
+use longhaul_queue::store::{Enqueued, InsertOutcome, refusals, rules};
+use longhaul_queue::{State, Timestamp};
 
 use super::error::{DbResult, corrupt};
 use super::rows::{
@@ -20,14 +20,14 @@ const IN_ROW_JOBS_MAX: usize = 10;
 
 /// Stores jobs in the order given; parents may stand after their children.
 pub(super) fn insert(tx: &mut Tx<'_>, jobs: Vec<NewJob>, now: Timestamp) -> DbResult<Vec<Enqueued>> {
-    rules::check(&jobs)?;
+    graph_rules::check(&jobs)?;
     let first_seq = tx.next_seq()?;
     let few = jobs.len() <= IN_ROW_JOBS_MAX;
     let mut enqueued = Vec::with_capacity(jobs.len());
     let mut waiting = Vec::new();
     for job in jobs {
         let Some(id) = job.id else {
-            return Err(Error::invalid(format!("a job of kind {} has no id", job.kind)).into());
+            return Err(refusals::no_id(&job.kind).into());
         };
         if let Some(holder) = unique::holder(tx, id, &job, now)? {
             enqueued.push(holder);
@@ -39,7 +39,7 @@ pub(super) fn insert(tx: &mut Tx<'_>, jobs: Vec<NewJob>, now: Timestamp) -> DbRe
             continue;
         };
         tx.take_seq(seq);
-        enqueued.push(Enqueued { id, seq, state, how: How::Inserted });
+        enqueued.push(Enqueued { id, seq, state, how: InsertOutcome::Inserted });
         if state == State::Blocked {
             waiting.push((seq, job));
         }
@@ -53,7 +53,7 @@ pub(super) fn insert(tx: &mut Tx<'_>, jobs: Vec<NewJob>, now: Timestamp) -> DbRe
     }
     // A plain job stands where it was put. Others may have been moved since: by their parents, or by a later member
     // that has the same unique key.
-    let moved = |entry: &Enqueued| matches!(entry.how, How::Replaced | How::Debounced);
+    let moved = |entry: &Enqueued| matches!(entry.how, InsertOutcome::Replaced | InsertOutcome::Debounced);
     if !waiting.is_empty() || enqueued.iter().any(moved) {
         for entry in &mut enqueued {
             entry.state = job_by_seq(tx, entry.seq)?.map_or(entry.state, |row| row.state);
@@ -70,30 +70,33 @@ fn duplicate(tx: &Tx<'_>, id: JobId, job: &NewJob, first_seq: i64) -> DbResult<E
     if row.seq >= first_seq {
         return Err(refusals::given_twice(id).into());
     }
-    let body = Body::read(tx.connection(), &row)?;
-    if !same_content(tx, &row, &body, job)? {
+    if !rules::same_content(&stored(tx, &row)?, job) {
         return Err(refusals::other_content(id).into());
     }
-    Ok(Enqueued { id, seq: row.seq, state: row.state, how: How::Duplicate })
+    Ok(Enqueued { id, seq: row.seq, state: row.state, how: InsertOutcome::Duplicate })
 }
 
-fn same_content(tx: &Tx<'_>, row: &JobRow, body: &Body, job: &NewJob) -> DbResult<bool> {
-    let parents: Vec<Dependency> = tx.all(
+/// What was submitted, but for the times, which have moved since.
+fn stored(tx: &Tx<'_>, row: &JobRow) -> DbResult<NewJob> {
+    let depends_on = tx.all(
         "SELECT parent_id, on_failure FROM lh_edges WHERE child = ?1 ORDER BY position",
         [row.seq],
         |row| Ok(Dependency { job_id: JobId::from_bytes(row.get(0)?), on_failure: read_on_failure(row, 1)? }),
     )?;
     let after: Option<String> =
         tx.one("SELECT process FROM lh_waiters WHERE child = ?1", [row.seq], |row| row.get(0))?;
-    Ok(row.queue == job.queue
-        && row.kind == job.kind
-        && row.priority == job.priority
-        && row.has(flag::HELPER) == job.helper
-        && row.process.as_deref() == job.process_id.as_ref().map(ProcessId::as_str)
-        && after.as_deref() == job.after_process.as_ref().map(ProcessId::as_str)
-        && body.payload == job.payload
-        && body.options == job.options.with_trace_of(&body.options)
-        && parents == job.depends_on)
+    let Body { payload, options } = Body::read(tx.connection(), row)?;
+    Ok(NewJob {
+        id: Some(row.id),
+        queue: row.queue.clone(),
+        priority: row.priority,
+        helper: row.has(flag::HELPER),
+        process_id: row.process.clone().map(ProcessId::from),
+        after_process: after.map(ProcessId::from),
+        depends_on,
+        options,
+        ..NewJob::new(row.kind.clone(), payload)
+    })
 }
 
 /// Writes one job; `None` when its id is taken. Asking the unique index by writing spares most jobs a look-up.
@@ -107,7 +110,7 @@ fn insert_one(
 ) -> DbResult<Option<State>> {
     let run_at = job.run_at.unwrap_or(now);
     let waits = !job.depends_on.is_empty() || job.after_process.is_some();
-    let state = start_state(waits, run_at, now);
+    let state = rules::first_state(waits, run_at, now);
     let options = options_text(&job.options)?;
     let payload = job.payload.as_str();
     let in_row = few && fits_row(options.as_deref(), payload);
@@ -126,7 +129,7 @@ fn insert_one(
             state_number(state),
             job.priority,
             run_at.as_millis(),
-            flags_of(job) | if in_row { 0 } else { flag::BODY },
+            flag::of_new(job) | if in_row { 0 } else { flag::BODY },
             process,
             now.as_millis(),
             job.expires_at.map(Timestamp::as_millis),
@@ -160,29 +163,6 @@ fn insert_one(
     let subject = Subject { id, queue: &job.queue, kind: &job.kind, process, helper: job.helper };
     tx.moved(subject, None, Some(state));
     Ok(Some(state))
-}
-
-fn flags_of(job: &NewJob) -> i64 {
-    let flags = [
-        (job.helper, flag::HELPER),
-        (!job.depends_on.is_empty(), flag::PARENTS),
-        (job.after_process.is_some(), flag::AFTER),
-        (job.options.unique.is_some(), flag::UNIQUE),
-        (!job.options.tags.is_empty(), flag::TAGS),
-        (job.options.retention.is_some(), flag::RETENTION),
-    ];
-    flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag).sum()
-}
-
-/// Where a job stands that has no lease and has not ended.
-pub(super) fn start_state(waits: bool, run_at: Timestamp, now: Timestamp) -> State {
-    if waits {
-        State::Blocked
-    } else if run_at > now {
-        State::Scheduled
-    } else {
-        State::Ready
-    }
 }
 
 /// Writes what a new job waits for; all of it must be stored by now.
@@ -223,7 +203,7 @@ fn resolve(tx: &mut Tx<'_>, child: i64, dependencies: &[Dependency], now: Timest
         if tx.one(open, (child, position), |_| Ok(()))?.is_none() {
             continue;
         }
-        match rules::edge(parent.state, dependency.on_failure) {
+        match graph_rules::edge(parent.state, dependency.on_failure) {
             Edge::Open => {}
             Edge::Satisfied => {
                 let result = read_result(tx.connection(), parent.seq)?;

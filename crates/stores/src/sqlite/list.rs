@@ -4,7 +4,7 @@
 use longhaul_queue::State;
 use longhaul_queue::job::{Job, JobId, JobOptions};
 use longhaul_queue::limits::PAGE_MAX;
-use longhaul_queue::store::{Candidate, ListRequest, Page, Sieve};
+use longhaul_queue::store::{Candidate, FilterMatcher, ListRequest, Page};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row};
 
 use super::error::{DbError, DbResult};
@@ -44,10 +44,10 @@ pub(super) fn list_within(
     bounds: Bounds,
 ) -> DbResult<Page<Job>> {
     let limit = request.limit.clamp(1, PAGE_MAX);
-    let sieve = request.filter.sieve();
-    let mut walk = Walk::new(connection, &sieve, request, limit, bounds)?;
+    let matcher = request.filter.matcher();
+    let mut walk = Walk::new(connection, &matcher, request, limit, bounds)?;
     let start = request.cursor.unwrap_or(if request.newest_first { i64::MAX } else { i64::MIN });
-    match choose(connection, &request.filter, &sieve, bounds.few_max)? {
+    match choose(connection, &request.filter, &matcher, bounds.few_max)? {
         Way::Nowhere => {}
         Way::Few(mut seqs) => {
             seqs.retain(|seq| if request.newest_first { *seq < start } else { *seq > start });
@@ -74,7 +74,7 @@ pub(super) fn list_within(
 /// A walk under way.
 struct Walk<'a> {
     request: &'a ListRequest,
-    sieve: &'a Sieve<'a>,
+    matcher: &'a FilterMatcher<'a>,
     limit: usize,
     left: Bounds,
     texts: Texts<'a>,
@@ -90,7 +90,7 @@ struct Walk<'a> {
 impl<'a> Walk<'a> {
     fn new(
         connection: &'a Connection,
-        sieve: &'a Sieve<'a>,
+        matcher: &'a FilterMatcher<'a>,
         request: &'a ListRequest,
         limit: usize,
         bounds: Bounds,
@@ -98,7 +98,7 @@ impl<'a> Walk<'a> {
         let texts = Texts::new(connection)?;
         Ok(Self {
             request,
-            sieve,
+            matcher,
             limit,
             left: bounds,
             texts,
@@ -151,19 +151,19 @@ impl<'a> Walk<'a> {
         let state = read_state(row, 2)?;
         let process = row.get_ref(5)?.as_str_or_null().map_err(rusqlite::Error::from)?;
         let candidate = Candidate { id, state, queue: text(3)?, kind: text(4)?, process };
-        if !self.sieve.row_fits(&candidate) {
+        if !self.matcher.row_fits(&candidate) {
             return Ok(false);
         }
-        let flags: i64 = row.get(6)?;
+        let flags: i32 = row.get(6)?;
         if let Some(tag) = &self.request.filter.tag
             && !(flags & flag::TAGS != 0 && self.texts.has_tag(seq, tag)?)
         {
             return Ok(false);
         }
-        if !self.sieve.reads_texts() {
+        if !self.matcher.reads_texts() {
             return Ok(true);
         }
-        let (fits, bytes) = self.texts.fit(self.sieve, &Place { seq, id, state, flags })?;
+        let (fits, bytes) = self.texts.fit(self.matcher, &Place { seq, id, state, flags })?;
         self.left.texts_max = self.left.texts_max.saturating_sub(cost);
         self.left.bytes_max = self.left.bytes_max.saturating_sub(bytes);
         Ok(fits)
@@ -190,7 +190,7 @@ struct Place {
     seq: i64,
     id: JobId,
     state: State,
-    flags: i64,
+    flags: i32,
 }
 
 /// What does not stand in the narrow row.
@@ -216,7 +216,7 @@ impl<'a> Texts<'a> {
     }
 
     /// Whether a job's texts fit, and how many bytes were read.
-    fn fit(&mut self, sieve: &Sieve<'_>, job: &Place) -> DbResult<(bool, usize)> {
+    fn fit(&mut self, matcher: &FilterMatcher<'_>, job: &Place) -> DbResult<(bool, usize)> {
         let connection = self.connection;
         let statement = if job.flags & flag::BODY == 0 { &mut self.in_row } else { &mut self.beside };
         let mut rows = statement.query([job.seq])?;
@@ -238,7 +238,7 @@ impl<'a> Texts<'a> {
             };
             Ok::<_, DbError>([title, error])
         };
-        Ok((sieve.texts_fit(job.id, payload, others)?, payload.len()))
+        Ok((matcher.texts_fit(job.id, payload, others)?, payload.len()))
     }
 }
 

@@ -1,23 +1,18 @@
 //! SQLite, the default store: one file, no server, several processes.
 //!
-//! Reading order: `migrations/0001_jobs.sql` (the tables and why) and those after it, [`db`] (the file), `writer` (one
-//! thread), `committer` (group commit) and `checkpointer` (the write-ahead log), `workers` (who lives), `tx` and `changes` (bookkeeping that
-//! every change carries), then a file per verb: `insert`, `claim` (with `turns`, for fair keys and ageing), `settle`,
+//! How the file is opened and written is in the crate `longhaul-sqlite`. Reading order here: `migrations/0001_jobs.sql` (the tables
+//! and why) and those after it, [`db`] (the file), `session`, `tx` and `changes` (bookkeeping that every change carries), `workers`
+//! (which workers are alive), then a file per verb: `insert`, `claim` (with `turns`, for fair keys and ageing), `settle`,
 //! `graph`, `process`, `unique`, `admin`, `sweep`, `settings`, `read`, `list` (with `ways`, the indexes that a list may
 //! go by), `export` and `import`.
 
 mod admin;
 mod audit;
-mod checkpointer;
 mod claim;
-mod committer;
 mod db;
 mod error;
 mod export;
-mod foreign;
-mod gathering;
 mod graph;
-mod holder;
 mod import;
 mod insert;
 mod list;
@@ -27,6 +22,7 @@ mod plans;
 mod process;
 mod read;
 mod rows;
+mod session;
 mod settings;
 mod settle;
 mod sweep;
@@ -35,7 +31,6 @@ mod tx;
 mod unique;
 mod ways;
 mod workers;
-mod writer;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -50,21 +45,22 @@ use longhaul_queue::store::{
     ListRequest, Page, Piece, ProcessInfo, QueueChange, QueueInfo, Record, Renewal, RetryRequest, Save,
     Schedule, SettleItem, Settled, Swept, UnparkRequest, Unparked, WorkerInfo,
 };
-use longhaul_queue::{Error, Json, Result, State, Store, Timestamp};
+use longhaul_queue::{EngineStore, Error, Json, Result, State, Store, Timestamp};
+use longhaul_sqlite::WriteOptions;
 use tokio::sync::watch;
 
 pub use audit::DbCheck;
-use committer::Treatment;
-pub use db::{Db, Durability, SqliteOptions, Transaction};
+pub use db::{Db, SqliteOptions, Transaction};
 pub use error::{DbError, DbResult};
+pub use longhaul_sqlite::Durability;
 
 /// Needs its own fsync, where that is the level.
-const DURABLE: Treatment =
-    Treatment { volatile: false, reads_counts: false, writes_events: false, urgent: false };
-/// May be lost in a power cut, which ends its holder too.
-const VOLATILE: Treatment = Treatment { volatile: true, ..DURABLE };
+const DURABLE: WriteOptions =
+    WriteOptions { volatile: false, flush_first: false, writes_deferred: false, urgent: false };
+/// Claims and signs of life: a power cut that loses one also ended its holder.
+const VOLATILE: WriteOptions = WriteOptions { volatile: true, ..DURABLE };
 /// A lease runs out while others wait.
-const URGENT: Treatment = Treatment { urgent: true, ..VOLATILE };
+const URGENT: WriteOptions = WriteOptions { urgent: true, ..VOLATILE };
 
 /// Jobs of an enqueue that may run on its caller's thread: a fraction of a millisecond.
 const INSERT_HERE_MAX: usize = 10;
@@ -103,28 +99,36 @@ impl SqliteStore {
     }
 }
 
+/// What survives what, in a sentence.
+fn promise(durability: Durability) -> &'static str {
+    match durability {
+        Durability::Fsync => "fsync: what was enqueued, saved or settled survives a power cut",
+        Durability::Relaxed => "relaxed: a commit survives kill -9; a power cut may lose the last ones",
+    }
+}
+
 #[async_trait]
 impl Store for SqliteStore {
     fn caps(&self) -> Caps {
         Caps {
             name: "sqlite",
-            durability: self.db.durability().promise().to_owned(),
-            transactional_enqueue: true,
+            durability: promise(self.db.durability()).to_owned(),
+            advice: None,
             shared: true,
         }
     }
 
     fn watch(&self) -> watch::Receiver<u64> {
-        self.db.writer.watch()
+        self.db.file.watch()
     }
 
     async fn insert(&self, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {
         let short = jobs.len() <= INSERT_HERE_MAX;
         let work = move |tx: &mut tx::Tx<'_>| insert::insert(tx, jobs, now);
         if short {
-            self.db.writer.write_here(DURABLE, work).await
+            self.db.file.write_here(DURABLE, work).await
         } else {
-            self.db.writer.write(DURABLE, work).await
+            self.db.file.write(DURABLE, work).await
         }
     }
 
@@ -140,62 +144,28 @@ impl Store for SqliteStore {
         self.db.read(read::counts).await
     }
 
-    async fn lives_here(&self, worker: WorkerId) {
-        self.db.workers.lives_here(worker).await;
-    }
-
-    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
-        let queues = request.queues.clone();
-        let treatment = Treatment { reads_counts: true, ..VOLATILE };
-        self.db
-            .writer
-            .write_unless(
-                treatment,
-                move |connection| Ok((!claim::anything_ready(connection, &queues)?).then(Vec::new)),
-                move |tx| claim::claim(tx, &request),
-            )
-            .await
-    }
-
-    async fn extend(&self, request: ExtendRequest) -> Result<Vec<Renewal>> {
-        self.db.writer.write(URGENT, move |tx| claim::extend(tx, &request)).await
-    }
-
-    async fn save(&self, lease: Lease, save: Save, _now: Timestamp) -> Result<()> {
-        let treatment = if save.data.is_some() { DURABLE } else { VOLATILE };
-        self.db.writer.write(treatment, move |tx| settle::save(tx, &lease, &save)).await
-    }
-
-    async fn settle(&self, items: Vec<SettleItem>, now: Timestamp) -> Result<Vec<Settled>> {
-        self.db.writer.write(DURABLE, move |tx| settle::settle(tx, items, now)).await
-    }
-
     async fn unpark(&self, request: UnparkRequest) -> Result<Unparked> {
-        self.db.writer.write(DURABLE, move |tx| admin::unpark(tx, request)).await
+        self.db.file.write(DURABLE, move |tx| admin::unpark(tx, request)).await
     }
 
     async fn cancel(&self, ids: Vec<JobId>, now: Timestamp) -> Result<Vec<CancelReply>> {
-        self.db.writer.write(DURABLE, move |tx| admin::cancel(tx, &ids, now)).await
-    }
-
-    async fn cancelling(&self, worker: WorkerId) -> Result<Vec<JobId>> {
-        self.db.read(move |connection| read::cancelling(connection, &worker)).await
+        self.db.file.write(DURABLE, move |tx| admin::cancel(tx, &ids, now)).await
     }
 
     async fn retry(&self, request: RetryRequest) -> Result<Vec<Result<State>>> {
-        self.db.writer.write(DURABLE, move |tx| admin::retry(tx, &request)).await
+        self.db.file.write(DURABLE, move |tx| admin::retry(tx, &request)).await
     }
 
     async fn unhold(&self, id: JobId, now: Timestamp) -> Result<State> {
-        self.db.writer.write(DURABLE, move |tx| admin::unhold(tx, id, now)).await
+        self.db.file.write(DURABLE, move |tx| admin::unhold(tx, id, now)).await
     }
 
     async fn edit(&self, id: JobId, change: JobChange, _now: Timestamp) -> Result<State> {
-        self.db.writer.write(DURABLE, move |tx| admin::edit(tx, id, change)).await
+        self.db.file.write(DURABLE, move |tx| admin::edit(tx, id, change)).await
     }
 
     async fn run_now(&self, id: JobId, now: Timestamp) -> Result<State> {
-        self.db.writer.write(DURABLE, move |tx| admin::run_now(tx, id, now)).await
+        self.db.file.write(DURABLE, move |tx| admin::run_now(tx, id, now)).await
     }
 
     async fn results(&self, process_id: ProcessId, after: i64, limit: usize) -> Result<Page<JobResult>> {
@@ -203,45 +173,7 @@ impl Store for SqliteStore {
     }
 
     async fn delete(&self, ids: Vec<JobId>) -> Result<Deleted> {
-        self.db.writer.write(DURABLE, move |tx| admin::delete(tx, &ids)).await
-    }
-
-    async fn promote_due(&self, now: Timestamp, limit: usize) -> Result<Swept> {
-        let probe = move |connection: &_| sweep::promote_idle(connection, now);
-        self.db.writer.write_unless(DURABLE, probe, move |tx| sweep::promote(tx, now, limit)).await
-    }
-
-    async fn rescue_expired(&self, now: Timestamp, limit: usize) -> Result<Swept> {
-        let dead = self.db.workers.dead(now).await;
-        let (of_probe, of_work) = (Arc::clone(&dead.names), Arc::clone(&dead.names));
-        let probe = move |connection: &_| sweep::rescue_idle(connection, &of_probe, now);
-        let work = move |tx: &mut tx::Tx<'_>| sweep::rescue(tx, &of_work, now, limit);
-        let rescued = self.db.writer.write_unless(DURABLE, probe, work).await?;
-        if rescued.cut {
-            self.db.workers.look_again();
-            return Ok(rescued.swept);
-        }
-        if !dead.names.is_empty() {
-            // Before the lock goes: without it, their last signs of life would make them living ones again.
-            let names = Arc::clone(&dead.names);
-            self.db.writer.write(URGENT, move |tx| settings::forget_workers(tx, &names)).await?;
-        }
-        dead.forget().await;
-        Ok(rescued.swept)
-    }
-
-    async fn prune(&self, now: Timestamp, limit: usize) -> Result<Swept> {
-        let probe = move |connection: &_| sweep::prune_idle(connection, now);
-        self.db.writer.write_unless(DURABLE, probe, move |tx| sweep::prune(tx, now, limit)).await
-    }
-
-    async fn verify(&self) -> Result<()> {
-        let problems = self.db.faults().await?;
-        let Some(first) = problems.first() else { return Ok(()) };
-        let (file, count) = (self.db.path().display(), problems.len());
-        Err(Error::Corrupt(format!(
-            "{file} is damaged, {count} faults, the first: {first}; restore a backup with `longhaul restore`"
-        )))
+        self.db.file.write(DURABLE, move |tx| admin::delete(tx, &ids)).await
     }
 
     async fn queues(&self) -> Result<Vec<QueueInfo>> {
@@ -249,7 +181,7 @@ impl Store for SqliteStore {
     }
 
     async fn set_queue(&self, change: QueueChange) -> Result<()> {
-        self.db.writer.write(DURABLE, move |tx| settings::set_queue(tx, &change)).await
+        self.db.file.write(DURABLE, move |tx| settings::set_queue(tx, &change)).await
     }
 
     async fn processes(&self, after: Option<ProcessId>, limit: usize) -> Result<Vec<ProcessInfo>> {
@@ -261,7 +193,7 @@ impl Store for SqliteStore {
     }
 
     async fn seal(&self, id: ProcessId, sealed: bool, now: Timestamp) -> Result<()> {
-        self.db.writer.write(DURABLE, move |tx| process::seal(tx, &id, sealed, now)).await
+        self.db.file.write(DURABLE, move |tx| process::seal(tx, &id, sealed, now)).await
     }
 
     async fn schedules(&self) -> Result<Vec<Schedule>> {
@@ -269,19 +201,11 @@ impl Store for SqliteStore {
     }
 
     async fn put_schedule(&self, schedule: Schedule) -> Result<()> {
-        self.db.writer.write(DURABLE, move |tx| settings::put_schedule(tx, &schedule)).await
+        self.db.file.write(DURABLE, move |tx| settings::put_schedule(tx, &schedule)).await
     }
 
     async fn delete_schedule(&self, name: String) -> Result<bool> {
-        self.db.writer.write(DURABLE, move |tx| settings::delete_schedule(tx, &name)).await
-    }
-
-    async fn fire(&self, firing: Firing, now: Timestamp) -> Result<bool> {
-        self.db.writer.write(DURABLE, move |tx| settings::fire(tx, firing, now)).await
-    }
-
-    async fn beat(&self, worker: WorkerInfo) -> Result<()> {
-        self.db.writer.write(URGENT, move |tx| settings::beat(tx, &worker)).await
+        self.db.file.write(DURABLE, move |tx| settings::delete_schedule(tx, &name)).await
     }
 
     async fn workers(&self, now: Timestamp) -> Result<Vec<WorkerInfo>> {
@@ -293,8 +217,91 @@ impl Store for SqliteStore {
     }
 
     async fn events(&self, after: Option<u64>, limit: usize) -> Result<EventPage> {
-        self.db.writer.flush_events().await?;
+        self.db.file.flush_deferred().await?;
         self.db.read(move |connection| read::events(connection, after, limit)).await
+    }
+}
+
+#[async_trait]
+impl EngineStore for SqliteStore {
+    async fn register_local_worker(&self, worker: WorkerId) {
+        self.db.workers.register_local_worker(worker).await;
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
+        let queues = request.queues.clone();
+        let options = WriteOptions { flush_first: true, ..VOLATILE };
+        self.db
+            .file
+            .write_unless(
+                options,
+                move |connection| Ok((!claim::anything_ready(connection, &queues)?).then(Vec::new)),
+                move |tx| claim::claim(tx, &request),
+            )
+            .await
+    }
+
+    async fn extend(&self, request: ExtendRequest) -> Result<Vec<Renewal>> {
+        self.db.file.write(URGENT, move |tx| claim::extend(tx, &request)).await
+    }
+
+    async fn save(&self, lease: Lease, save: Save, _now: Timestamp) -> Result<()> {
+        let options = if save.data.is_some() { DURABLE } else { VOLATILE };
+        self.db.file.write(options, move |tx| settle::save(tx, &lease, &save)).await
+    }
+
+    async fn settle(&self, items: Vec<SettleItem>, now: Timestamp) -> Result<Vec<Settled>> {
+        self.db.file.write(DURABLE, move |tx| settle::settle(tx, items, now)).await
+    }
+
+    async fn cancelling(&self, worker: WorkerId) -> Result<Vec<JobId>> {
+        self.db.read(move |connection| read::cancelling(connection, &worker)).await
+    }
+
+    async fn promote_due(&self, now: Timestamp, limit: usize) -> Result<Swept> {
+        let probe = move |connection: &_| sweep::promote_idle(connection, now);
+        self.db.file.write_unless(DURABLE, probe, move |tx| sweep::promote(tx, now, limit)).await
+    }
+
+    async fn rescue_expired(&self, now: Timestamp, limit: usize) -> Result<Swept> {
+        let dead = self.db.workers.dead(now).await;
+        let (of_probe, of_work) = (Arc::clone(&dead.names), Arc::clone(&dead.names));
+        let probe = move |connection: &_| sweep::rescue_idle(connection, &of_probe, now);
+        let work = move |tx: &mut tx::Tx<'_>| sweep::rescue(tx, &of_work, now, limit);
+        let rescued = self.db.file.write_unless(DURABLE, probe, work).await?;
+        if rescued.cut {
+            self.db.workers.look_again();
+            return Ok(rescued.swept);
+        }
+        if !dead.names.is_empty() {
+            // Before the lock goes: without it, their last signs of life would make them living ones again.
+            let names = Arc::clone(&dead.names);
+            self.db.file.write(URGENT, move |tx| settings::forget_workers(tx, &names)).await?;
+        }
+        dead.forget().await;
+        Ok(rescued.swept)
+    }
+
+    async fn prune(&self, now: Timestamp, limit: usize) -> Result<Swept> {
+        let probe = move |connection: &_| sweep::prune_idle(connection, now);
+        self.db.file.write_unless(DURABLE, probe, move |tx| sweep::prune(tx, now, limit)).await
+    }
+
+    async fn verify(&self) -> Result<()> {
+        let problems = self.db.faults().await?;
+        let Some(first) = problems.first() else { return Ok(()) };
+        let (file, count) = (self.db.path().display(), problems.len());
+        Err(Error::Corrupt(format!(
+            "{file} is damaged, {count} faults, the first: {first}; restore a backup with `longhaul restore`"
+        )))
+    }
+
+    async fn fire(&self, firing: Firing, now: Timestamp) -> Result<bool> {
+        self.db.file.write(DURABLE, move |tx| settings::fire(tx, firing, now)).await
+    }
+
+    async fn heartbeat(&self, worker: WorkerInfo) -> Result<()> {
+        self.db.file.write(URGENT, move |tx| settings::heartbeat(tx, &worker)).await
     }
 
     async fn ledger(&self) -> Result<Vec<LedgerRow>> {
@@ -306,7 +313,7 @@ impl Store for SqliteStore {
     }
 
     async fn put_record(&self, name: String, expected: u64, value: Json) -> Result<bool> {
-        self.db.writer.write(DURABLE, move |tx| settings::put_record(tx, &name, expected, &value)).await
+        self.db.file.write(DURABLE, move |tx| settings::put_record(tx, &name, expected, &value)).await
     }
 
     async fn export(&self, after: Option<String>, limit: usize) -> Result<ExportPage> {
@@ -314,6 +321,6 @@ impl Store for SqliteStore {
     }
 
     async fn import(&self, pieces: Vec<Piece>) -> Result<()> {
-        self.db.writer.write(DURABLE, move |tx| import::import(tx, pieces)).await
+        self.db.file.write(DURABLE, move |tx| import::import(tx, pieces)).await
     }
 }

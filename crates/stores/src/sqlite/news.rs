@@ -1,7 +1,7 @@
 //! Events on their way to the table. They are hints for people, so they need no commit of their own: they go with a
 //! later one, at most [`WRITTEN_EVERY`] late, and a crash may lose the last of them. That spares each enqueue a page.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use longhaul_queue::Timestamp;
 use longhaul_queue::events::Change;
@@ -45,17 +45,12 @@ pub(super) struct Story {
 }
 
 /// Events that wait to be written.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct News {
     pending: Vec<Story>,
-    written_at: Instant,
 }
 
 impl News {
-    pub(super) fn new() -> Self {
-        Self { pending: Vec::new(), written_at: Instant::now() }
-    }
-
     /// Takes what a commit has changed.
     pub(super) fn add(&mut self, story: Story) {
         let crowded = self.pending.len() >= PENDING_MAX;
@@ -70,11 +65,6 @@ impl News {
 
     pub(super) fn is_empty(&self) -> bool {
         self.pending.is_empty()
-    }
-
-    /// Whether it is time to write.
-    pub(super) fn is_due(&self) -> bool {
-        !self.pending.is_empty() && self.written_at.elapsed() >= WRITTEN_EVERY
     }
 
     /// Writes what waits, inside somebody's transaction.
@@ -95,6 +85,5 @@ impl News {
     /// They are in the table.
     pub(super) fn written(&mut self) {
         self.pending.clear();
-        self.written_at = Instant::now();
     }
 }

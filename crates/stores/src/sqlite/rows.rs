@@ -10,36 +10,7 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use super::error::{DbResult, corrupt};
 use super::tx::Tx;
 use crate::changes::Subject;
-
-/// Bits of `lh_jobs.flags`: what stands in the side tables, so that most jobs are spared the look-up.
-pub(super) mod flag {
-    /// Not among its process's results.
-    pub(in super::super) const HELPER: i64 = 1;
-    /// Some job depends on it.
-    pub(in super::super) const CHILDREN: i64 = 1 << 1;
-    /// It depends on jobs.
-    pub(in super::super) const PARENTS: i64 = 1 << 2;
-    /// It waits, or waited, for a process.
-    pub(in super::super) const AFTER: i64 = 1 << 3;
-    /// It holds a unique key.
-    pub(in super::super) const UNIQUE: i64 = 1 << 4;
-    /// It has a checkpoint.
-    pub(in super::super) const DATA: i64 = 1 << 5;
-    /// It has a row in `lh_parks`.
-    pub(in super::super) const PARK: i64 = 1 << 6;
-    /// It has a result or an error.
-    pub(in super::super) const RESULT: i64 = 1 << 7;
-    /// It has rows in `lh_runs`.
-    pub(in super::super) const RUNS: i64 = 1 << 8;
-    /// It has progress or log lines.
-    pub(in super::super) const NOTES: i64 = 1 << 9;
-    /// It has tags.
-    pub(in super::super) const TAGS: i64 = 1 << 10;
-    /// It has a retention rule of its own.
-    pub(in super::super) const RETENTION: i64 = 1 << 11;
-    /// Its payload and options are in `lh_bodies`, not in its row.
-    pub(in super::super) const BODY: i64 = 1 << 12;
-}
+pub(super) use crate::row_flags as flag;
 
 /// Payload and options together may stand in the job's row up to this size. A claim and a settlement rewrite the row,
 /// so what is longer costs them more than it spares the enqueue.
@@ -68,7 +39,7 @@ pub(super) struct JobRow {
     pub(super) priority: i32,
     pub(super) run_at: Timestamp,
     pub(super) fence: u64,
-    pub(super) flags: i64,
+    pub(super) flags: i32,
     pub(super) process: Option<String>,
     pub(super) spent: Spent,
     pub(super) waits_for: u32,
@@ -121,7 +92,7 @@ impl JobRow {
         self.started_at.is_none() && self.expires_at.is_some_and(|expires_at| expires_at <= now)
     }
 
-    pub(super) fn has(&self, flag: i64) -> bool {
+    pub(super) fn has(&self, flag: i32) -> bool {
         self.flags & flag != 0
     }
 

@@ -122,7 +122,7 @@ pub(super) fn forget_workers(tx: &Tx<'_>, names: &HashSet<String>) -> DbResult<(
 }
 
 /// A worker's sign of life.
-pub(super) fn beat(tx: &Tx<'_>, worker: &WorkerInfo) -> DbResult<()> {
+pub(super) fn heartbeat(tx: &Tx<'_>, worker: &WorkerInfo) -> DbResult<()> {
     if worker.gone {
         tx.run("DELETE FROM lh_workers WHERE id = ?1", [worker.id.as_str()])?;
         return Ok(());

@@ -1,9 +1,10 @@
 //! Settle: the only way a running job changes. Every item is guarded by its fence; the job's end, its children, its
 //! unique key, its follow-ups and its counters change in one transaction.
 
-use longhaul_queue::job::{JobOptions, Removal, Retention, Wake};
+use longhaul_queue::job::{JobOptions, Removal, Retention};
 use longhaul_queue::limits::{LOG_LINES_MAX, RUNS_KEPT_MAX};
-use longhaul_queue::state::{Event, JobError, Policy, RunOutcome, Settlement, Spent, settle as judge};
+use longhaul_queue::state::{JobError, RunOutcome, Settlement};
+use longhaul_queue::store::rules::{self, WakeChange};
 use longhaul_queue::store::{Save, SettleItem, Settled, Signal};
 use longhaul_queue::{Error, Json, Lease, State, Timestamp};
 
@@ -12,9 +13,6 @@ use super::error::{DbError, DbResult};
 use super::rows::{JobRow, flag, from_text, job_by_seq, options_of, read_data, state_number, to_text};
 use super::tx::Tx;
 use super::{graph, insert, sweep, unique};
-
-/// Where no caller gives a random number, so that all stores agree.
-pub(super) const JITTER_MEAN: f64 = 0.5;
 
 /// Applies settlements and answers each.
 pub(super) fn settle(tx: &mut Tx<'_>, items: Vec<SettleItem>, now: Timestamp) -> DbResult<Vec<Settled>> {
@@ -59,55 +57,23 @@ pub(super) fn held(tx: &Tx<'_>, lease: &Lease) -> DbResult<Option<JobRow>> {
     Ok(row.filter(|row| row.id == lease.job_id && row.state == State::Running && row.fence == lease.fence))
 }
 
-/// What becomes of `lh_parks.wake`.
-pub(super) enum WakeColumn {
-    /// The run that it started has ended.
-    Clear,
-    /// The run that it started came to nothing; the next one must learn of it too.
-    Keep,
-    /// The park has ended.
-    Set(Wake),
-}
-
 /// A park whose signal came first does not wait.
 fn take_signal(
     tx: &Tx<'_>,
     row: &JobRow,
     settlement: Settlement,
     now: Timestamp,
-) -> DbResult<(Settlement, WakeColumn)> {
+) -> DbResult<(Settlement, WakeChange)> {
     let Some(park) = settlement.park.as_ref() else {
-        let kept = matches!(settlement.outcome, RunOutcome::Crash | RunOutcome::Release);
-        return Ok((settlement, if kept { WakeColumn::Keep } else { WakeColumn::Clear }));
+        let wake = WakeChange::after(settlement.outcome);
+        return Ok((settlement, wake));
     };
     let sql = "SELECT signal FROM lh_signals WHERE key = ?1 AND expires_at > ?2";
     let signal = tx.one(sql, (&park.key, now.as_millis()), |row| row.get::<_, String>(0))?;
     let Some(signal) = from_text::<Signal>("a signal", signal)? else {
-        return Ok((settlement, WakeColumn::Clear));
+        return Ok((settlement, WakeChange::Clear));
     };
-    let (woken, wake) = wake_with(tx, row, settlement.spent, signal, now, JITTER_MEAN)?;
-    // The park came first, if only for a moment: what it wrote stays.
-    let run_at = woken.run_at.or(settlement.run_at);
-    Ok((Settlement { run_at, data: settlement.data, ..woken }, wake))
-}
-
-/// What a signal does to a parked job.
-pub(super) fn wake_with(
-    tx: &Tx<'_>,
-    row: &JobRow,
-    spent: Spent,
-    signal: Signal,
-    now: Timestamp,
-    jitter: f64,
-) -> DbResult<(Settlement, WakeColumn)> {
-    let policy = Policy::default().with(&options_of(tx, row)?);
-    match signal.into_event() {
-        Ok(event) => Ok((judge(event, spent, &policy, now, jitter), WakeColumn::Clear)),
-        Err(value) => {
-            let resumed = judge(Event::Release, spent, &policy, now, jitter);
-            Ok((Settlement { run_at: Some(now), ..resumed }, WakeColumn::Set(Wake::Signal(value))))
-        }
-    }
+    Ok(rules::woken_at_once(settlement, &options_of(tx, row)?, signal, now))
 }
 
 /// Writes a settlement to a running or parked job, with all that follows from it.
@@ -115,7 +81,7 @@ pub(super) fn apply(
     tx: &mut Tx<'_>,
     mut row: JobRow,
     settlement: &Settlement,
-    wake: WakeColumn,
+    wake: WakeChange,
     now: Timestamp,
 ) -> DbResult<State> {
     let from = row.state;
@@ -163,7 +129,7 @@ fn write_row(
     let due_at = match settlement.state {
         State::Scheduled => settlement.run_at,
         State::Parked => settlement.park.as_ref().and_then(|park| park.until),
-        State::Succeeded | State::Failed | State::Cancelled => pruned_at(removal),
+        State::Succeeded | State::Failed | State::Cancelled => removal.pruned_at(),
         State::Blocked | State::Ready | State::Running => None,
     };
     tx.run(
@@ -188,7 +154,7 @@ fn write_row(
     Ok(())
 }
 
-fn write_park(tx: &Tx<'_>, row: &mut JobRow, settlement: &Settlement, wake: WakeColumn) -> DbResult<()> {
+fn write_park(tx: &Tx<'_>, row: &mut JobRow, settlement: &Settlement, wake: WakeChange) -> DbResult<()> {
     let write = "INSERT INTO lh_parks (seq, key, park, wake) VALUES (?1, ?2, ?3, ?4)
                  ON CONFLICT DO UPDATE SET key = excluded.key, park = excluded.park, wake = excluded.wake";
     match (&settlement.park, wake) {
@@ -196,12 +162,12 @@ fn write_park(tx: &Tx<'_>, row: &mut JobRow, settlement: &Settlement, wake: Wake
             tx.run(write, (row.seq, &park.key, to_text("a park", park)?, None::<String>))?;
             row.flags |= flag::PARK;
         }
-        (None, WakeColumn::Set(wake)) => {
+        (None, WakeChange::Set(wake)) => {
             tx.run(write, (row.seq, None::<String>, None::<String>, to_text("a signal", &wake)?))?;
             row.flags |= flag::PARK;
         }
-        (None, WakeColumn::Keep) if !settlement.state.is_terminal() => {}
-        (None, WakeColumn::Clear | WakeColumn::Keep) => {
+        (None, WakeChange::Keep) if !settlement.state.is_terminal() => {}
+        (None, WakeChange::Clear | WakeChange::Keep) => {
             if row.has(flag::PARK) {
                 tx.run("DELETE FROM lh_parks WHERE seq = ?1", [row.seq])?;
                 row.flags &= !flag::PARK;
@@ -346,7 +312,7 @@ pub(super) fn cancel_waiting(
 ) -> DbResult<()> {
     let options =
         if row.has(flag::UNIQUE | flag::RETENTION) { options_of(tx, row)? } else { JobOptions::default() };
-    let due_at = pruned_at(removal(tx, row, options.retention, State::Cancelled, now)?);
+    let due_at = removal(tx, row, options.retention, State::Cancelled, now)?.pruned_at();
     if row.has(flag::PARK) {
         tx.run("DELETE FROM lh_parks WHERE seq = ?1", [row.seq])?;
     }
@@ -360,14 +326,6 @@ pub(super) fn cancel_waiting(
     unique::free(tx, row, &options, State::Cancelled, now)?;
     tx.moved(row.subject(), Some(row.state), Some(State::Cancelled));
     Ok(())
-}
-
-/// When the pruner must look.
-fn pruned_at(removal: Removal) -> Option<Timestamp> {
-    match removal {
-        Removal::At(at) => Some(at),
-        Removal::Never | Removal::Now => None,
-    }
 }
 
 /// When an ended job's row goes: by its own rule, its queue's, or the default.

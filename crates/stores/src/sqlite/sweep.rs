@@ -4,12 +4,10 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use longhaul_queue::job::Wake;
 use longhaul_queue::limits::{SWEEP_MAX, WORKER_KEPT};
-use longhaul_queue::state::{
-    Event, JobError, OnTimeout, Outcome, Policy, RunOutcome, Settlement, settle as judge,
-};
+use longhaul_queue::state::JobError;
 use longhaul_queue::store::Swept;
+use longhaul_queue::store::rules::{self, WakeChange};
 use longhaul_queue::{State, Timestamp};
 use rusqlite::{Connection, OptionalExtension};
 
@@ -17,7 +15,7 @@ use super::admin::{delete_row, held_child};
 use super::error::DbResult;
 use super::graph;
 use super::rows::{JobRow, flag, job_by_seq, job_columns, options_of, read_park, state_number};
-use super::settle::{JITTER_MEAN, WakeColumn, apply, cancel_waiting, forget_cancel, write_run};
+use super::settle::{apply, cancel_waiting, forget_cancel, write_run};
 use super::tx::Tx;
 use super::workers::running_of;
 
@@ -147,18 +145,8 @@ pub(super) fn forget(tx: &Tx<'_>, row: &JobRow) -> DbResult<()> {
 }
 
 fn park_timed_out(tx: &mut Tx<'_>, row: JobRow, now: Timestamp) -> DbResult<()> {
-    let park = read_park(tx.connection(), row.seq)?;
-    let (key, on_timeout) = park.map(|park| (park.key, park.on_timeout)).unwrap_or_default();
-    let policy = Policy::default().with(&options_of(tx, &row)?);
-    let error = JobError::park_timeout(&key);
-    let (event, wake) = match on_timeout {
-        OnTimeout::Resume => (Event::Release, WakeColumn::Set(Wake::TimedOut)),
-        OnTimeout::Retry => {
-            (Event::Outcome(Outcome::Retry { error, after: None, data: None }), WakeColumn::Clear)
-        }
-        OnTimeout::Fail => (Event::Outcome(Outcome::Fail(error)), WakeColumn::Clear),
-    };
-    let settlement = judge(event, row.spent, &policy, now, JITTER_MEAN);
+    let park = read_park(tx.connection(), row.seq)?.unwrap_or_default();
+    let (settlement, wake) = rules::park_timed_out(&park, &options_of(tx, &row)?, row.spent, now);
     apply(tx, row, &settlement, wake, now)?;
     Ok(())
 }
@@ -203,14 +191,10 @@ pub(super) fn rescue(
     let mut changed = 0;
     for mut row in rows.into_iter().take(limit) {
         changed += 1;
-        let policy = Policy::default().with(&options_of(tx, &row)?);
-        let settlement = judge(Event::Crash, row.spent, &policy, now, JITTER_MEAN);
-        let settlement = if row.cancel { settlement.under_cancel() } else { settlement };
+        let settlement = rules::crashed(&options_of(tx, &row)?, row.spent, row.cancel, now);
         forget_cancel(tx, &row)?;
-        // Also of a job that was to be cancelled, the history says that its worker died.
-        let settlement = Settlement { outcome: RunOutcome::Crash, ..settlement };
         write_run(tx, &mut row, &settlement, now)?;
-        apply(tx, row, &settlement, WakeColumn::Keep, now)?;
+        apply(tx, row, &settlement, WakeChange::Keep, now)?;
     }
     let next_at = if cut { Some(now) } else { next_due(tx.connection(), &[State::Running])? };
     Ok(Rescued { swept: Swept { changed, next_at }, cut })

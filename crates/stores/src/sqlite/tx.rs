@@ -229,7 +229,7 @@ impl<'a> Tx<'a> {
                 Ok(Err(error))
             }
             // The whole command fails, and may have taken the transaction along: nothing is left to undo here.
-            Err(error @ (DbError::Sql(_) | DbError::Caller(_))) => Err(error),
+            Err(error @ (DbError::File(_) | DbError::Caller(_))) => Err(error),
         }
     }
 

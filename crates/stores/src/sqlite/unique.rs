@@ -4,11 +4,10 @@
 use std::time::Duration;
 
 use longhaul_queue::job::{JobId, JobOptions, NewJob, Unique, UniquePolicy, Window};
-use longhaul_queue::store::{Enqueued, How};
-use longhaul_queue::{Error, State, Timestamp};
+use longhaul_queue::store::{Enqueued, InsertOutcome, refusals, rules};
+use longhaul_queue::{State, Timestamp};
 
 use super::error::DbResult;
-use super::insert::start_state;
 use super::rows::{Body, JobRow, job_by_id, job_by_seq, options_of, read_optional_state, state_number};
 use super::tx::Tx;
 
@@ -31,10 +30,15 @@ pub(super) fn holder(tx: &mut Tx<'_>, id: JobId, job: &NewJob, now: Timestamp) -
     }
     let Some(row) = job_by_seq(tx, seq)? else {
         // The window outlives the job, which was consumed.
-        return Ok(Some(Enqueued { id, seq, state: ended.unwrap_or(State::Succeeded), how: How::Skipped }));
+        return Ok(Some(Enqueued {
+            id,
+            seq,
+            state: ended.unwrap_or(State::Succeeded),
+            how: InsertOutcome::Skipped,
+        }));
     };
     let how = match unique.policy {
-        UniquePolicy::Skip => How::Skipped,
+        UniquePolicy::Skip => InsertOutcome::Skipped,
         UniquePolicy::Replace => replace(tx, &row, job)?,
         UniquePolicy::Debounce { wait, cap } => debounce(tx, &row, pushed_back(&row, now + wait, cap), now)?,
     };
@@ -47,23 +51,23 @@ fn pushed_back(holder: &JobRow, to: Timestamp, cap: Duration) -> Timestamp {
     to.min(holder.created_at + cap).max(holder.run_at)
 }
 
-fn replace(tx: &mut Tx<'_>, holder: &JobRow, job: &NewJob) -> DbResult<How> {
+fn replace(tx: &mut Tx<'_>, holder: &JobRow, job: &NewJob) -> DbResult<InsertOutcome> {
     // What a run has left behind (its checkpoint, what it has done outside) belongs to the payload that it was given.
     if holder.started_at.is_some() || holder.state.is_terminal() {
-        return Ok(How::Skipped);
+        return Ok(InsertOutcome::Skipped);
     }
     let body = Body { payload: job.payload.clone(), options: options_of(tx, holder)? };
     body.write(tx, holder.seq)?;
-    Ok(How::Replaced)
+    Ok(InsertOutcome::Replaced)
 }
 
-fn debounce(tx: &mut Tx<'_>, holder: &JobRow, run_at: Timestamp, now: Timestamp) -> DbResult<How> {
+fn debounce(tx: &mut Tx<'_>, holder: &JobRow, run_at: Timestamp, now: Timestamp) -> DbResult<InsertOutcome> {
     match holder.state {
         State::Blocked => {
             tx.run("UPDATE lh_jobs SET run_at = ?2 WHERE seq = ?1", (holder.seq, run_at.as_millis()))?;
         }
         State::Scheduled | State::Ready => {
-            let state = start_state(false, run_at, now);
+            let state = rules::first_state(false, run_at, now);
             tx.run(
                 "UPDATE lh_jobs SET state = ?2, run_at = ?3, due_at = ?4,
                      moved_at = CASE WHEN state = ?2 THEN moved_at ELSE ?5 END
@@ -81,16 +85,26 @@ fn debounce(tx: &mut Tx<'_>, holder: &JobRow, run_at: Timestamp, now: Timestamp)
             }
         }
         State::Running | State::Parked | State::Succeeded | State::Failed | State::Cancelled => {
-            return Ok(How::Skipped);
+            return Ok(InsertOutcome::Skipped);
         }
     }
-    Ok(How::Debounced)
+    Ok(InsertOutcome::Debounced)
 }
 
 /// Takes the key for a new job.
 pub(super) fn hold(tx: &Tx<'_>, unique: &Unique, job: &NewJob, seq: i64, now: Timestamp) -> DbResult<()> {
     let id = job.id.map(|id| *id.as_bytes());
-    tx.run(TAKE, (&job.queue, &job.kind, &unique.key, id, seq, enqueue_window_end(unique, now)))?;
+    tx.run(
+        TAKE,
+        (
+            &job.queue,
+            &job.kind,
+            &unique.key,
+            id,
+            seq,
+            unique.enqueue_window_end(now).map(Timestamp::as_millis),
+        ),
+    )?;
     Ok(())
 }
 
@@ -98,14 +112,6 @@ const TAKE: &str =
     "INSERT INTO lh_uniques (queue, kind, key, job_id, seq, taken_until) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
      ON CONFLICT DO UPDATE SET job_id = excluded.job_id, seq = excluded.seq, ended = NULL,
          taken_until = excluded.taken_until";
-
-/// Until when the key stays taken whatever becomes of the job.
-fn enqueue_window_end(unique: &Unique, created_at: Timestamp) -> Option<i64> {
-    match unique.window? {
-        Window::Enqueue { length } => Some((created_at + length).as_millis()),
-        Window::Success { .. } => None,
-    }
-}
 
 /// Takes the key for a job that comes back to life; refused when another unfinished job has it.
 pub(super) fn retake(tx: &Tx<'_>, row: &JobRow, options: &JobOptions) -> DbResult<()> {
@@ -115,11 +121,9 @@ pub(super) fn retake(tx: &Tx<'_>, row: &JobRow, options: &JobOptions) -> DbResul
     let scope = (&row.queue, &row.kind, &unique.key, row.seq);
     let other = tx.one(sql, scope, |row| Ok(JobId::from_bytes(row.get(0)?)))?;
     if let Some(other) = other {
-        let (id, key) = (row.id, &unique.key);
-        let text = format!("job {id} cannot be retried: unfinished job {other} has its unique key {key:?}");
-        return Err(Error::Invalid(text).into());
+        return Err(refusals::key_taken(row.id, other, &unique.key).into());
     }
-    let window_end = enqueue_window_end(unique, row.created_at);
+    let window_end = unique.enqueue_window_end(row.created_at).map(Timestamp::as_millis);
     tx.run(TAKE, (&row.queue, &row.kind, &unique.key, row.id.as_bytes(), row.seq, window_end))?;
     Ok(())
 }

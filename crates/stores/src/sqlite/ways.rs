@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use longhaul_queue::State;
 use longhaul_queue::job::ProcessId;
-use longhaul_queue::store::{Count, Filter, IdRange, Sieve};
+use longhaul_queue::store::{Count, Filter, FilterMatcher, IdRange};
 use rusqlite::{Connection, Params};
 
 use super::error::DbResult;
@@ -115,11 +115,11 @@ pub(super) fn walk_sql(index: Index, newest_first: bool) -> &'static str {
 pub(super) fn choose(
     connection: &Connection,
     filter: &Filter,
-    sieve: &Sieve<'_>,
+    matcher: &FilterMatcher<'_>,
     few_max: usize,
 ) -> DbResult<Way> {
     let mut few = Few { connection, seqs: Vec::new(), max: few_max };
-    match sieve.ids() {
+    match matcher.ids() {
         Some(None) => return Ok(Way::Nowhere),
         Some(Some(range)) if few.ids(range)? => return Ok(Way::Few(few.seqs)),
         _ => few.seqs.clear(),

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use longhaul_presence::{Presence, Remains};
 use longhaul_queue::{Timestamp, WorkerId};
+use longhaul_sqlite::process_lock::{self, DeadProcess, ProcessLock};
 use rusqlite::Connection;
 use tracing::debug;
 
@@ -32,7 +32,7 @@ pub(super) struct Workers {
 
 #[derive(Default)]
 struct Here {
-    presence: Option<Presence>,
+    lock: Option<ProcessLock>,
     names: HashSet<String>,
 }
 
@@ -40,7 +40,7 @@ struct Here {
 #[derive(Default)]
 pub(super) struct Dead {
     pub(super) names: Arc<HashSet<String>>,
-    remains: Vec<Remains>,
+    processes: Vec<DeadProcess>,
 }
 
 impl Workers {
@@ -49,7 +49,7 @@ impl Workers {
     }
 
     /// This worker dies with this process. It may claim when this returns.
-    pub(super) async fn lives_here(self: &Arc<Self>, worker: WorkerId) {
+    pub(super) async fn register_local_worker(self: &Arc<Self>, worker: WorkerId) {
         let workers = Arc::clone(self);
         let noted = tokio::task::spawn_blocking(move || workers.note(&worker));
         // A worker without a lock has its lease.
@@ -58,14 +58,14 @@ impl Workers {
 
     fn note(&self, worker: &WorkerId) {
         let mut here = lock(&self.here);
-        if here.presence.is_none() {
-            here.presence = Presence::claim(&self.shared);
+        if here.lock.is_none() {
+            here.lock = ProcessLock::claim(&self.shared);
         }
-        let Some(presence) = &mut here.presence else {
+        let Some(process_lock) = &mut here.lock else {
             debug!(%worker, "no locks are to be had beside the store: only leases tell who died");
             return;
         };
-        match presence.note(worker.as_str()) {
+        match process_lock.note(worker.as_str()) {
             Ok(()) => drop(here.names.insert(worker.as_str().to_owned())),
             Err(error) => debug!(%worker, %error, "only its leases will tell that this worker died"),
         }
@@ -73,11 +73,11 @@ impl Workers {
 
     /// The store is closed. Jobs that its workers have left running are as those of a killed process.
     pub(super) fn leave(&self, connection: &Connection) {
-        let Here { presence, names } = std::mem::take(&mut *lock(&self.here));
-        let Some(presence) = presence else { return };
+        let Here { lock: process_lock, names } = std::mem::take(&mut *lock(&self.here));
+        let Some(process_lock) = process_lock else { return };
         match running_of(connection, &names, 1) {
-            Ok(running) if running.is_empty() => drop(presence),
-            Ok(_) | Err(_) => presence.leave_remains(),
+            Ok(running) if running.is_empty() => drop(process_lock),
+            Ok(_) | Err(_) => process_lock.abandon(),
         }
     }
 
@@ -97,15 +97,15 @@ impl Workers {
 
     fn look(&self) -> Dead {
         let mut names = HashSet::new();
-        let mut remains = longhaul_presence::remains(&self.shared);
-        remains.retain(|remains| match remains.notes() {
+        let mut processes = process_lock::dead_processes(&self.shared);
+        processes.retain(|process| match process.notes() {
             Ok(notes) => {
                 names.extend(notes);
                 true
             }
             Err(_) => false,
         });
-        Dead { names: Arc::new(names), remains }
+        Dead { names: Arc::new(names), processes }
     }
 
     /// The names of workers whose processes are dead.
@@ -124,8 +124,9 @@ impl Workers {
 impl Dead {
     /// They have no jobs left.
     pub(super) async fn forget(self) {
-        if !self.remains.is_empty() {
-            let _ = tokio::task::spawn_blocking(|| self.remains.into_iter().for_each(Remains::remove)).await;
+        if !self.processes.is_empty() {
+            let remove = || self.processes.into_iter().for_each(DeadProcess::remove);
+            let _ = tokio::task::spawn_blocking(remove).await;
         }
     }
 }

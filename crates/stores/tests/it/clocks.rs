@@ -5,7 +5,7 @@ use std::time::Duration;
 use longhaul_queue::clock::Clock;
 use longhaul_queue::store::Settled;
 use longhaul_queue::testing::bench::{LEASE_FOR, days, done, job, secs};
-use longhaul_queue::{State, Store};
+use longhaul_queue::{EngineStore as _, State};
 
 use crate::stage::{Stage, check_sound};
 

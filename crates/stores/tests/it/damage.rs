@@ -4,7 +4,9 @@ use std::fs;
 use std::io::{Seek, SeekFrom, Write};
 
 use longhaul_queue::testing::bench::{done, id, job};
-use longhaul_queue::{Error, Failure, JobContext, Queue, Shutdown, Store, Worker, WorkerOptions};
+use longhaul_queue::{
+    Engine, EngineStore as _, Error, Failure, JobContext, Shutdown, Store, Worker, WorkerOptions,
+};
 use longhaul_stores::sqlite::{SqliteOptions, SqliteStore};
 
 use crate::stage::Stage;
@@ -93,7 +95,7 @@ async fn a_worker_that_waits_for_jobs_nobody_can_claim_finds_the_damage_and_ends
     let store = std::sync::Arc::new(SqliteStore::open(&stage.path(), options).expect("it looks sound"));
     let poll = std::time::Duration::from_millis(100);
     let options = WorkerOptions { until_empty: true, maintenance: None, poll, ..WorkerOptions::default() };
-    let mut worker = Worker::new(Queue::new(store), options);
+    let mut worker = Worker::new(Engine::new(store), options);
     worker.handle("work", |_: JobContext, _: serde_json::Value| async { Ok::<_, Failure>(()) });
     let ended = worker.run(Shutdown::new()).await;
     let Err(Error::Corrupt(text)) = ended else { panic!("{ended:?}") };

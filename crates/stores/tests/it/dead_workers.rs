@@ -10,7 +10,7 @@ use longhaul_queue::limits::SWEEP_MAX;
 use longhaul_queue::state::{Reason, RunOutcome, State};
 use longhaul_queue::store::{ClaimRequest, WorkerInfo};
 use longhaul_queue::testing::bench::{LEASE_FOR, done, job, secs};
-use longhaul_queue::{Store, Timestamp};
+use longhaul_queue::{EngineStore as _, Store, Timestamp};
 use longhaul_stores::sqlite::SqliteStore;
 
 use crate::child;
@@ -25,7 +25,7 @@ const A_LOOK_LATER: Duration = secs(3);
 
 async fn employ(store: &SqliteStore, names: &[&str]) {
     for name in names {
-        store.lives_here(WorkerId::new(*name)).await;
+        store.register_local_worker(WorkerId::new(*name)).await;
     }
 }
 
@@ -77,7 +77,7 @@ async fn a_worker_whose_process_is_dead_is_not_listed_any_more() {
     let living = stage.bench(&second);
     for (store, name) in [(&first, "w1"), (&second, "w2")] {
         employ(store, &[name]).await;
-        store.beat(worker(name, living.now())).await.expect("beat answers");
+        store.heartbeat(worker(name, living.now())).await.expect("heartbeat answers");
     }
     living.add([job(1)]).await;
     let listed = async || {

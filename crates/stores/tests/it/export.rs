@@ -2,7 +2,7 @@
 
 use longhaul_queue::testing::bench::{done, id, invalid, job};
 use longhaul_queue::testing::export::{as_lines, export_all, import_all};
-use longhaul_queue::{Json, NewJob, State, Store};
+use longhaul_queue::{EngineStore as _, Json, NewJob, State};
 
 use crate::stage::{Stage, check_sound};
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use longhaul_queue::store::Settled;
 use longhaul_queue::testing::bench::{done, id, job, json};
-use longhaul_queue::{Error, NewJob, State, Store};
+use longhaul_queue::{EngineStore as _, Error, NewJob, State, Store};
 use longhaul_stores::sqlite::SqliteStore;
 
 use crate::stage::{Stage, check_sound, on_writer, together};

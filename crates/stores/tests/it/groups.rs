@@ -8,7 +8,7 @@ use std::task::Poll;
 
 use longhaul_queue::store::{ClaimRequest, QueueChange, Settled};
 use longhaul_queue::testing::bench::{done, id, job, json};
-use longhaul_queue::{Claimed, Error, NewJob, State, Store};
+use longhaul_queue::{Claimed, EngineStore as _, Error, NewJob, State, Store};
 use longhaul_stores::sqlite::{DbError, SqliteStore, Transaction};
 
 use tokio::task::JoinSet;

@@ -1,5 +1,6 @@
 //! A file that is filled and emptied again and again stays as large as one round makes it.
 
+use longhaul_queue::EngineStore as _;
 use longhaul_queue::Store as _;
 use longhaul_queue::testing::bench::{done, job, secs};
 

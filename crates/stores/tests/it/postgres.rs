@@ -5,7 +5,7 @@ use std::sync::Arc;
 use longhaul_queue::memory::MemoryStore;
 use longhaul_queue::testing::bench::START;
 use longhaul_queue::testing::{Bench, lost_calls, random};
-use longhaul_queue::{ManualClock, Store};
+use longhaul_queue::{EngineStore, ManualClock};
 use longhaul_stores::postgres::{PostgresOptions, PostgresStore};
 
 use crate::servers::postgres::{Server, shared};
@@ -34,7 +34,7 @@ async fn random_runs_agree_with_the_memory_store() {
     for seed in seeds() {
         println!("seed {seed}");
         let clock = Arc::new(ManualClock::new(START));
-        let stores: [Arc<dyn Store>; 2] = [Arc::new(MemoryStore::new()), open(&clock).await];
+        let stores: [Arc<dyn EngineStore>; 2] = [Arc::new(MemoryStore::new()), open(&clock).await];
         random::run(seed, 2_000, &stores, &clock).await;
     }
 }

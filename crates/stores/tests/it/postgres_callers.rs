@@ -8,7 +8,7 @@ use longhaul_queue::job::WorkerId;
 use longhaul_queue::store::{ClaimRequest, ExtendRequest, ListRequest, Renewal};
 use longhaul_queue::testing::bench::{id, job};
 use longhaul_queue::testing::invariants;
-use longhaul_queue::{Clock, Error, Queue, Store, SystemClock, Timestamp};
+use longhaul_queue::{Clock, EngineStore as _, Error, Queue, Store, SystemClock, Timestamp};
 use longhaul_stores::postgres::{PostgresOptions, PostgresStore};
 
 use crate::servers::postgres::{Server, shared};

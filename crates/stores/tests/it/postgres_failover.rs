@@ -9,7 +9,7 @@ use longhaul_queue::state::{Policy, settle};
 use longhaul_queue::store::{ClaimRequest, ListRequest, SettleItem, Settled};
 use longhaul_queue::testing::bench::{done, id, job};
 use longhaul_queue::testing::invariants;
-use longhaul_queue::{Claimed, Clock, Error, State, Store, SystemClock};
+use longhaul_queue::{Claimed, Clock, EngineStore as _, Error, State, Store, SystemClock};
 use longhaul_stores::postgres::{PostgresOptions, PostgresStore, PostgresUrl};
 
 use crate::servers::postgres::Server;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use longhaul_queue::store::ListRequest;
 use longhaul_queue::testing::bench::{id, job};
 use longhaul_queue::testing::invariants;
-use longhaul_queue::{Clock, Error, Json, NewJob, State, Store, SystemClock};
+use longhaul_queue::{Clock, EngineStore as _, Error, Json, NewJob, State, Store, SystemClock};
 use longhaul_stores::postgres::PostgresStore;
 use tokio_postgres::Client;
 

@@ -9,7 +9,7 @@ use longhaul_queue::state::{Policy, settle};
 use longhaul_queue::store::{ClaimRequest, QueueChange, SettleItem};
 use longhaul_queue::testing::bench::{done, job};
 use longhaul_queue::testing::invariants;
-use longhaul_queue::{Claimed, Clock, State, Store, SystemClock};
+use longhaul_queue::{Claimed, Clock, EngineStore as _, State, Store, SystemClock};
 use longhaul_stores::postgres::{PostgresOptions, PostgresStore};
 
 use crate::servers::postgres::{Server, shared};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use longhaul_queue::memory::MemoryStore;
 use longhaul_queue::testing::bench::START;
 use longhaul_queue::testing::{Bench, lost_calls, random};
-use longhaul_queue::{ManualClock, Store};
+use longhaul_queue::{EngineStore, ManualClock};
 
 use crate::servers::redis::store;
 
@@ -31,7 +31,7 @@ async fn random_runs_agree_with_the_memory_store() {
     for seed in first..first + seeds {
         println!("seed {seed}");
         let clock = ManualClock::new(START);
-        let stores: [Arc<dyn Store>; 2] = [Arc::new(MemoryStore::new()), Arc::new(store().await)];
+        let stores: [Arc<dyn EngineStore>; 2] = [Arc::new(MemoryStore::new()), Arc::new(store().await)];
         random::run(seed, 2_000, &stores, &clock).await;
     }
 }

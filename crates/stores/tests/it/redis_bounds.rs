@@ -6,7 +6,7 @@ use longhaul_queue::job::WorkerId;
 use longhaul_queue::state::{Policy, settle};
 use longhaul_queue::store::{ClaimRequest, ExtendRequest, Filter, ListRequest, Renewal, SettleItem};
 use longhaul_queue::testing::bench::{LEASE_FOR, days, done, id, job, json};
-use longhaul_queue::{Claimed, Clock, Error, NewJob, Store, SystemClock};
+use longhaul_queue::{Claimed, Clock, EngineStore as _, Error, NewJob, Store, SystemClock};
 use longhaul_stores::redis::RedisStore;
 use redis::Value;
 use redis::aio::MultiplexedConnection;

@@ -9,7 +9,7 @@ use longhaul_queue::state::State;
 use longhaul_queue::store::{ExtendRequest, Renewal, Save, Settled};
 use longhaul_queue::testing::bench::{LEASE_FOR, id, job};
 use longhaul_queue::testing::invariants;
-use longhaul_queue::{Claimed, Clock, Error, Result, Store, SystemClock};
+use longhaul_queue::{Claimed, Clock, EngineStore as _, Error, Result, Store, SystemClock};
 use longhaul_stores::redis::RedisStore;
 use redis::aio::MultiplexedConnection;
 use tokio::net::{TcpListener, TcpStream};

@@ -10,7 +10,7 @@ use longhaul_queue::state::{Policy, State, settle};
 use longhaul_queue::store::{ClaimRequest, ExtendRequest, Renewal, SettleItem, Settled};
 use longhaul_queue::testing::bench::{LEASE_FOR, done, id, job};
 use longhaul_queue::testing::invariants;
-use longhaul_queue::{Claimed, Clock, Error, Queue, Result, Store, SystemClock};
+use longhaul_queue::{Claimed, Clock, EngineStore as _, Error, Queue, Result, Store, SystemClock};
 use longhaul_stores::redis::RedisStore;
 use redis::Value;
 use redis::aio::MultiplexedConnection;
@@ -212,19 +212,28 @@ async fn a_server_that_evicts_is_refused_unless_told_otherwise() {
     let refused = RedisStore::connect(&server.url("")).await.map(|_| ()).expect_err("it may drop leases");
     assert!(matches!(&refused, Error::Invalid(text) if text.contains("noeviction")), "{refused}");
     let store = connect(&server.url("&allow_eviction=true")).await;
-    assert!(store.caps().durability.contains("allkeys-lru"));
+    let caps = store.caps();
+    assert!(caps.durability.contains("allkeys-lru") && caps.advice.is_some(), "{caps:?}");
 }
 
 #[tokio::test]
 async fn the_promise_follows_the_servers_settings() {
     let server = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "always"]);
     let mut connection = server.connection().await;
-    let promise = async || connect(&server.url("")).await.caps().durability;
-    assert!(promise().await.contains("survives a crash"));
+    let promise = async || {
+        let caps = connect(&server.url("")).await.caps();
+        (caps.durability, caps.advice)
+    };
+    let (strong, advice) = promise().await;
+    assert!(strong.contains("survives a crash") && advice.is_none(), "{strong}");
     ask(&mut connection, &["CONFIG", "SET", "appendfsync", "everysec"]).await;
-    assert!(promise().await.contains("last second"));
+    assert!(promise().await.0.contains("last second"));
     ask(&mut connection, &["CONFIG", "SET", "appendonly", "no"]).await;
-    assert!(promise().await.contains("loses everything"));
+    let (weak, advice) = promise().await;
+    assert!(
+        weak.contains("loses everything") && advice.is_some_and(|advice| advice.contains("appendonly yes")),
+        "{weak}"
+    );
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use longhaul_queue::job::WorkerId;
 use longhaul_queue::state::{Policy, settle};
 use longhaul_queue::store::{ClaimRequest, QueueChange, SettleItem};
 use longhaul_queue::testing::bench::{LEASE_FOR, done, job};
-use longhaul_queue::{Claimed, Clock, NewJob, Store, SystemClock};
+use longhaul_queue::{Claimed, Clock, EngineStore as _, NewJob, Store, SystemClock};
 use longhaul_stores::redis::RedisStore;
 use redis::aio::MultiplexedConnection;
 

@@ -10,7 +10,7 @@ use longhaul_queue::job::WorkerId;
 use longhaul_queue::state::{Policy, State, settle};
 use longhaul_queue::store::{ClaimRequest, SettleItem, Settled};
 use longhaul_queue::testing::bench::{LEASE_FOR, done, id, job};
-use longhaul_queue::{Claimed, Clock, Store, SystemClock};
+use longhaul_queue::{Claimed, Clock, EngineStore as _, Store, SystemClock};
 use longhaul_stores::sqlite::{SqliteOptions, SqliteStore};
 use tokio::sync::watch;
 

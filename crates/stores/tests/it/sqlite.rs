@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use longhaul_queue::Store;
+use longhaul_queue::EngineStore;
 use longhaul_queue::memory::MemoryStore;
 use longhaul_queue::testing::{Bench, lost_calls, random};
 
@@ -34,7 +34,7 @@ async fn random_runs_agree_with_the_memory_store() {
     for seed in seeds() {
         println!("seed {seed}");
         let stage = Stage::new();
-        let stores: [Arc<dyn Store>; 2] = [Arc::new(MemoryStore::new()), stage.open()];
+        let stores: [Arc<dyn EngineStore>; 2] = [Arc::new(MemoryStore::new()), stage.open()];
         random::run(seed, 2_000, &stores, &stage.clock).await;
     }
 }

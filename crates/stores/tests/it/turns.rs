@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use longhaul_queue::store::{ClaimRequest, Filter, ListRequest, QueueChange};
 use longhaul_queue::testing::bench::{LEASE_FOR, START, done, id, job};
-use longhaul_queue::{Claimed, NewJob, State, Store};
+use longhaul_queue::{Claimed, EngineStore as _, NewJob, State, Store};
 use longhaul_stores::sqlite::SqliteStore;
 
 use crate::stage::{Stage, check_sound, together};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use longhaul_queue::memory::MemoryStore;
 use longhaul_queue::testing::bench::id;
 use longhaul_queue::{
-    Failure, JobContext, Json, NewJob, Outcome, Queue, Shutdown, Store, Worker, WorkerOptions,
+    Engine, EngineStore, Failure, JobContext, Json, NewJob, Outcome, Shutdown, Worker, WorkerOptions,
 };
 use longhaul_stores::postgres::{PostgresOptions, PostgresStore};
 
@@ -19,13 +19,13 @@ const STEPS: u32 = 30;
 const LOW_JOBS: usize = 40;
 
 /// Drains a store with one worker of one slot, and answers which kinds ran, in their order.
-async fn drained(store: Arc<dyn Store>, urgent: Vec<NewJob>) -> Vec<String> {
-    let queue = Queue::new(store);
+async fn drained(store: Arc<dyn EngineStore>, urgent: Vec<NewJob>) -> Vec<String> {
+    let engine = Engine::new(store);
     let low = (0..LOW_JOBS).map(|_| NewJob::new("low", Json::null()).priority(5));
-    queue.enqueue_many(urgent.into_iter().chain(low).collect()).await.expect("enqueued");
+    engine.enqueue_many(urgent.into_iter().chain(low).collect()).await.expect("enqueued");
     let ran: Arc<Mutex<Vec<String>>> = Arc::default();
     let options = WorkerOptions { concurrency: 1, until_empty: true, ..WorkerOptions::default() };
-    let mut worker = Worker::new(queue, options);
+    let mut worker = Worker::new(engine, options);
     for kind in ["steps", "link", "follow", "low"] {
         let ran = Arc::clone(&ran);
         worker.handle(kind, move |context: JobContext, number: Option<u32>| {
@@ -50,7 +50,7 @@ fn run(kind: &str, number: u32, context: &JobContext) -> Result<Outcome, Failure
 }
 
 /// Each way in which a settlement makes something ready.
-async fn check(store: impl AsyncFn() -> Arc<dyn Store>) {
+async fn check(store: impl AsyncFn() -> Arc<dyn EngineStore>) {
     let steps = vec![NewJob::new("steps", Json::null())];
     let chain = (1..=u64::from(STEPS)).map(|number| {
         let link = NewJob::new("link", Json::null()).id(id(number));

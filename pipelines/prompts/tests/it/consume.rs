@@ -79,7 +79,8 @@ async fn consume_leaves_no_row_and_the_file_does_not_grow() {
             stage.found(&run).await.pause().await.unwrap();
             stage.found(&run).await.resume().await.unwrap();
             let poll = Duration::from_millis(20);
-            let worker = work(&stage.pipeline, &[&run], WorkerOptions { poll, ..options() });
+            let worker =
+                work((&stage.engine(), &stage.pipeline), &[&run], WorkerOptions { poll, ..options() });
             stage.ended(&run).await;
             stage.all_right(&run, &settings, &requests).await;
             assert!(stage.spent(&run).await.calls >= 100);

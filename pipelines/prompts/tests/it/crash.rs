@@ -8,7 +8,7 @@ use std::time::Duration;
 use longhaul_llm::Totals;
 use longhaul_prompts::Mode;
 use longhaul_queue::testing::{Fault, FaultyStore};
-use longhaul_queue::{Store, WorkerOptions};
+use longhaul_queue::{EngineStore, WorkerOptions};
 use longhaul_sim::SimOptions;
 
 use crate::stage::{Stage, prompts, settings, work};
@@ -95,7 +95,7 @@ async fn a_store_may_fail_at_any_call() {
         for fault in [Fault::Before, Fault::After] {
             let stage = Stage::new(SimOptions::default());
             let faulty = Arc::new(FaultyStore::new(Arc::clone(&stage.store)));
-            let stage = stage.seen_through(Arc::clone(&faulty) as Arc<dyn Store>);
+            let stage = stage.seen_through(Arc::clone(&faulty) as Arc<dyn EngineStore>);
             let (settings, requests) = (settings(Mode::Batch, "faulty"), prompts(4));
             let run = stage.submit(&settings, &requests).await;
             let before = faulty.calls();
@@ -103,7 +103,7 @@ async fn a_store_may_fail_at_any_call() {
             // Short, because a claim whose reply is lost must run out although its worker lives on.
             let lease = Duration::from_secs(3600);
             let options = WorkerOptions { lease, ..WorkerOptions::default() };
-            let worker = work(&stage.pipeline, &[&run], options);
+            let worker = work((&stage.engine(), &stage.pipeline), &[&run], options);
             stage.ended(&run).await;
             calls = faulty.calls() - before;
             worker.drain().await;

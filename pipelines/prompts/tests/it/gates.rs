@@ -104,8 +104,11 @@ async fn batches_that_wait_for_each_others_money_do_not_block_the_worker() {
     // Room for the ceiling of one batch at a time.
     let cap = longhaul_llm::NanoUsd(1_400_000);
     stage.pipeline.llm().ledger().set_cap(&longhaul_llm::Scope::tag("shared"), Some(cap)).await.unwrap();
-    let worker =
-        work(&stage.pipeline, &ids.iter().collect::<Vec<_>>(), WorkerOptions { concurrency: 1, ..options() });
+    let worker = work(
+        (&stage.engine(), &stage.pipeline),
+        &ids.iter().collect::<Vec<_>>(),
+        WorkerOptions { concurrency: 1, ..options() },
+    );
     for (run, settings) in ids.iter().zip(&runs) {
         stage.ended(run).await;
         stage.all_right(run, settings, &requests).await;

@@ -171,7 +171,7 @@ async fn going_on_with_a_run_asks_what_failed_and_what_was_cancelled() {
     let refused = Error::new(Class::BadRequest, "not today").with_status(400);
     stage.double.halt_at(Halt { point: Point::Complete, nth: 4, side: Side::After });
     let options = longhaul_queue::WorkerOptions { concurrency: 1, ..longhaul_pipeline::testing::options() };
-    let worker = crate::stage::work(&stage.other_process(), &[&run], options);
+    let worker = crate::stage::work((&stage.engine(), &stage.other_process()), &[&run], options);
     stage.double.halted().await;
     stage.double.fail(Point::Complete, Some(refused));
     stage.double.halt_at(Halt { point: Point::Complete, nth: 8, side: Side::Before });

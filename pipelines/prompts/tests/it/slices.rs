@@ -11,7 +11,7 @@ use longhaul_prompts::process::{Slice, Slices};
 use longhaul_prompts::request::RequestResult;
 use longhaul_prompts::{Mode, NewRequest, Prompts, Result, RunId};
 use longhaul_queue::job::JobDetail;
-use longhaul_queue::{Json, QueueShare, State, Worker, WorkerOptions};
+use longhaul_queue::{Engine, Json, QueueShare, State, Worker, WorkerOptions};
 use longhaul_sim::{Latency, SimOptions};
 use tokio::sync::Notify;
 
@@ -47,9 +47,14 @@ impl Slice for Summaries {
     }
 }
 
-fn worker(pipeline: &Prompts, slices: &Slices, run: &RunId, options: WorkerOptions) -> Started {
+fn worker(
+    (engine, pipeline): (&Engine, &Prompts),
+    slices: &Slices,
+    run: &RunId,
+    options: WorkerOptions,
+) -> Started {
     let options = WorkerOptions { queues: vec![QueueShare::from(run.as_str())], ..options };
-    let mut worker = Worker::new(pipeline.queue().clone(), options);
+    let mut worker = Worker::new(engine.clone(), options);
     pipeline.register(&mut worker);
     slices.register(pipeline, &mut worker);
     Started::new(worker)
@@ -87,7 +92,12 @@ async fn a_slice_is_called_back_with_its_answers_in_order_and_nothing_is_left() 
             .start(&stage.pipeline, "summaries", Json::of(&25).unwrap(), settings.clone())
             .await
             .unwrap();
-        let worker = worker(&stage.pipeline, &slices, &run, WorkerOptions { concurrency, ..options() });
+        let worker = worker(
+            (&stage.engine(), &stage.pipeline),
+            &slices,
+            &run,
+            WorkerOptions { concurrency, ..options() },
+        );
         called_back(&stage, &run).await;
         worker.drain().await;
         let saved = slice.saved.lock().unwrap().clone();
@@ -108,10 +118,10 @@ async fn a_slice_whose_worker_died_while_saving_is_called_again() {
     slices.add(slice.clone());
     let settings = settings(Mode::Sync, "dies");
     let run = slices.start(&stage.pipeline, "summaries", Json::of(&5).unwrap(), settings).await.unwrap();
-    let first = worker(&stage.pipeline, &slices, &run, options());
+    let first = worker((&stage.engine(), &stage.pipeline), &slices, &run, options());
     soon(slice.dying.notified()).await;
     stage.kill(first).await;
-    let second = worker(&stage.other_process(), &slices, &run, options());
+    let second = worker((&stage.engine(), &stage.other_process()), &slices, &run, options());
     called_back(&stage, &run).await;
     second.drain().await;
     assert_eq!((slice.saves.load(Ordering::SeqCst), slice.saved.lock().unwrap()[0].len()), (2, 5));
@@ -126,11 +136,11 @@ async fn a_slice_is_never_called_with_the_emptied_run() {
     slices.add(slice.clone());
     let settings = settings(Mode::Sync, "emptied");
     let run = slices.start(&stage.pipeline, "summaries", Json::of(&5).unwrap(), settings).await.unwrap();
-    let first = worker(&stage.pipeline, &slices, &run, options());
+    let first = worker((&stage.engine(), &stage.pipeline), &slices, &run, options());
     soon(slice.dying.notified()).await;
     stage.found(&run).await.remove().await.unwrap();
     stage.kill(first).await;
-    let second = worker(&stage.other_process(), &slices, &run, options());
+    let second = worker((&stage.engine(), &stage.other_process()), &slices, &run, options());
     called_back(&stage, &run).await;
     second.drain().await;
     assert_eq!(slice.saves.load(Ordering::SeqCst), 1);
@@ -151,7 +161,7 @@ async fn an_unknown_slice_is_a_clear_failure() {
     assert!(stage.store.counts().await.unwrap().is_empty(), "nothing was stored");
     // Stored by one program, called back in another that does not know it.
     let run = start("summaries", 5).await.unwrap();
-    let worker = worker(&stage.pipeline, &Slices::default(), &run, options());
+    let worker = worker((&stage.engine(), &stage.pipeline), &Slices::default(), &run, options());
     let mut changes = stage.store.watch();
     soon(async {
         while callback(&stage, &run).await.is_some_and(|job| job.job.state != State::Failed) {
@@ -170,7 +180,7 @@ async fn one_worker_serves_runs_that_come_and_go_and_shares_itself_between_them(
     let latency = Latency { base_ms: 100, ..Latency::default() };
     let stage = Stage::new(SimOptions { latency, ..SimOptions::default() });
     let options = WorkerOptions { concurrency: 4, queues: vec![QueueShare::from("default")], ..options() };
-    let mut worker = Worker::new(stage.pipeline.queue().clone(), options);
+    let mut worker = Worker::new(stage.engine(), options);
     stage.pipeline.register(&mut worker);
     let always = vec![QueueShare::from("default")];
     let served = Served { always: always.clone(), prefixes: vec![longhaul_prompts::ABOUT.prefix] };

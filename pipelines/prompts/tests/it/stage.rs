@@ -16,7 +16,7 @@ use longhaul_prompts::{AtProvider, Details, Mode, NewRequest, Prompts, RunSettin
 use longhaul_queue::job::JobResult;
 use longhaul_queue::memory::MemoryStore;
 use longhaul_queue::store::{Filter, ListRequest, ProcessInfo};
-use longhaul_queue::{Clock, JobDetail, Queue, QueueShare, State, Store, Worker, WorkerOptions};
+use longhaul_queue::{Clock, Engine, EngineStore, JobDetail, QueueShare, State, Worker, WorkerOptions};
 use longhaul_sim::{Door, SimCore, SimOptions, Stats, answer_key};
 use serde_json::json;
 
@@ -69,9 +69,9 @@ impl Progress {
 /// One store, one provider, one file of spending: what outlives a process.
 pub(crate) struct Stage {
     /// As the test sees it.
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn EngineStore>,
     /// As the processes see it.
-    seen: Arc<dyn Store>,
+    seen: Arc<dyn EngineStore>,
     pub(crate) core: Arc<SimCore>,
     pub(crate) double: Double,
     pub(crate) pipeline: Prompts,
@@ -84,11 +84,11 @@ impl Stage {
         Self::with_store(Arc::new(MemoryStore::new()), options)
     }
 
-    pub(crate) fn with_store(store: Arc<dyn Store>, options: SimOptions) -> Self {
+    pub(crate) fn with_store(store: Arc<dyn EngineStore>, options: SimOptions) -> Self {
         Self::with_file(store, LlmFile::in_memory().unwrap(), options)
     }
 
-    pub(crate) fn with_file(store: Arc<dyn Store>, file: LlmFile, options: SimOptions) -> Self {
+    pub(crate) fn with_file(store: Arc<dyn EngineStore>, file: LlmFile, options: SimOptions) -> Self {
         let clock = PausedClock::start();
         let core = SimCore::with_clock(SimOptions { seed: SEED, ..options }, Arc::new(clock)).unwrap();
         let double = Double::new(Arc::clone(&core));
@@ -97,7 +97,7 @@ impl Stage {
     }
 
     /// The processes see the store through this.
-    pub(crate) fn seen_through(mut self, seen: Arc<dyn Store>) -> Self {
+    pub(crate) fn seen_through(mut self, seen: Arc<dyn EngineStore>) -> Self {
         self.seen = seen;
         self.pipeline = self.other_process();
         self
@@ -118,7 +118,12 @@ impl Stage {
 
     /// Starts a worker of a new process for some runs.
     pub(crate) fn work(&self, runs: &[&RunId]) -> Started {
-        work(&self.other_process(), runs, options())
+        work((&self.engine(), &self.other_process()), runs, options())
+    }
+
+    /// What jobs run on, as the processes see it.
+    pub(crate) fn engine(&self) -> Engine {
+        Engine::new(Arc::clone(&self.seen)).with_clock(Arc::new(self.clock))
     }
 
     pub(crate) async fn submit(&self, settings: &RunSettings, requests: &[NewRequest]) -> RunId {
@@ -282,15 +287,20 @@ pub(crate) fn assert_right(answer: &RequestResult, settings: &RunSettings, reque
     }
 }
 
-fn process(store: &Arc<dyn Store>, file: &LlmFile, double: &Double, clock: PausedClock) -> Prompts {
-    Prompts::new(Queue::new(Arc::clone(store)).with_clock(Arc::new(clock)), llm(file, double, clock))
+fn process(store: &Arc<dyn EngineStore>, file: &LlmFile, double: &Double, clock: PausedClock) -> Prompts {
+    let engine = Engine::new(Arc::clone(store)).with_clock(Arc::new(clock));
+    Prompts::new(engine.queue().clone(), llm(file, double, clock))
 }
 
 /// Starts a worker for some runs.
-pub(crate) fn work(pipeline: &Prompts, runs: &[&RunId], options: WorkerOptions) -> Started {
+pub(crate) fn work(
+    (engine, pipeline): (&Engine, &Prompts),
+    runs: &[&RunId],
+    options: WorkerOptions,
+) -> Started {
     let queues = runs.iter().map(|run| QueueShare { name: run.to_string(), weight: Some(1) }).collect();
     let options = WorkerOptions { queues, ..options };
-    let mut worker = Worker::new(pipeline.queue().clone(), options);
+    let mut worker = Worker::new(engine.clone(), options);
     pipeline.register(&mut worker);
     Started::new(worker)
 }

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use longhaul_llm::cache::CacheMode;
 use longhaul_llm::{LlmFile, Scope, Totals};
 use longhaul_pipeline::{Found, Hold, Pipeline as _, RunId, RunState};
-use longhaul_queue::{Clock as _, Queue, QueueShare, State, Store, Timestamp, Worker};
+use longhaul_queue::{Clock as _, Engine, EngineStore, Queue, QueueShare, State, Store, Timestamp, Worker};
 use longhaul_sheets::layout::Row;
 use longhaul_sheets::places::{Fate, Pages, Sink, SinkError, SinkRow};
 use longhaul_sheets::settings::{Category, Existing, GoogleSheet, Mode, ModelName, Source, Target, Work};
@@ -173,8 +173,9 @@ impl Desk {
     pub(crate) async fn work(&self, id: &RunId) -> Started {
         let sheets = process(&self.store, &self.file, &self.double, &self.grid, self.clock).await;
         let queues = vec![QueueShare { name: id.to_string(), weight: Some(1) }];
+        let engine = Engine::new(Arc::clone(&self.store) as Arc<dyn EngineStore>);
         let mut worker = Worker::new(
-            sheets.queue().clone(),
+            engine.with_clock(Arc::new(self.clock)),
             longhaul_queue::WorkerOptions { queues, poll: Duration::from_millis(50), ..options() },
         );
         sheets.register(&mut worker);

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
 use longhaul_queue::maintenance::MaintenanceOptions;
-use longhaul_queue::{Failure, JobContext, Json, Queue, Shutdown, Worker, WorkerOptions};
+use longhaul_queue::{Engine, Failure, JobContext, Json, Shutdown, Worker, WorkerOptions};
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncBufReadExt as _;
 
@@ -101,7 +101,7 @@ pub(super) async fn run() -> Result<Code> {
     let mut orders = tokio::io::BufReader::new(tokio::io::stdin()).lines();
     let role = orders.next_line().await?.context("a worker process without a role")?;
     let role: Role = serde_json::from_str(&role).context("the role of a worker process")?;
-    let queue = role.place.queue().await?;
+    let queue = role.place.engine().await?;
     println!("ready");
     orders.next_line().await?.context("nobody waits for this worker process any more")?;
     let report = tokio::select! {
@@ -113,7 +113,7 @@ pub(super) async fn run() -> Result<Code> {
 }
 
 /// Runs no-op jobs in this process.
-pub(super) async fn work(queue: &Queue, role: &Role) -> Result<Report> {
+pub(super) async fn work(engine: &Engine, role: &Role) -> Result<Report> {
     let shutdown = Shutdown::new();
     let starts = Arc::new(Mutex::new(Vec::new()));
     let first_us = Arc::new(AtomicU64::new(0));
@@ -126,7 +126,7 @@ pub(super) async fn work(queue: &Queue, role: &Role) -> Result<Report> {
         maintenance: role.starts.then(MaintenanceOptions::default),
         ..WorkerOptions::default()
     };
-    let mut worker = Worker::new(queue.clone(), options);
+    let mut worker = Worker::new(engine.clone(), options);
     let (seen, first, count, stop) =
         (Arc::clone(&starts), Arc::clone(&first_us), Arc::clone(&done), shutdown.clone());
     let (limit, keep_starts) = (role.jobs.unwrap_or(usize::MAX), role.starts);

@@ -24,7 +24,7 @@ pub(super) async fn measure(bench: &Bench) -> Result<Vec<Measurement>> {
         let place = bench.place(level)?;
         // A server holds more than this.
         let before = if level == Level::Redis { place.bytes().await? } else { 0.0 };
-        in_bulk(&place.queue().await?, depth, &payload(PAYLOAD_BYTES)?, None).await?;
+        in_bulk(place.engine().await?.queue(), depth, &payload(PAYLOAD_BYTES)?, None).await?;
         let bytes = place.bytes().await? - before;
         place.rest().await?;
         let role = Role { place: place.clone(), jobs: Some(jobs), starts: false };

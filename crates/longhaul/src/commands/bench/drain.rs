@@ -47,7 +47,7 @@ pub(super) async fn large(bench: &Bench) -> Result<Vec<Measurement>> {
         let jobs = bench.scale.large_jobs;
         let (raw_bulk, raw_drain) = raw_drain(bench, level, jobs, LARGE_BYTES).await?;
         let place = bench.place(level)?;
-        let bulk = in_bulk(&place.queue().await?, jobs, &payload(LARGE_BYTES)?, None).await?;
+        let bulk = in_bulk(place.engine().await?.queue(), jobs, &payload(LARGE_BYTES)?, None).await?;
         let report = run_workers(&place, 1).await?;
         bench.discard(place).await?;
         let new = |name, rate, raw| Measurement::new(name, level.name(), RATE, None).once(rate, Some(raw));
@@ -69,7 +69,7 @@ async fn raw_drain(bench: &Bench, level: Level, jobs: usize, bytes: usize) -> Re
 
 async fn drained(bench: &Bench, level: Level, retention: Option<Retention>, processes: usize) -> Result<f64> {
     let place = bench.place(level)?;
-    in_bulk(&place.queue().await?, bench.scale.jobs, &payload(PAYLOAD_BYTES)?, retention).await?;
+    in_bulk(place.engine().await?.queue(), bench.scale.jobs, &payload(PAYLOAD_BYTES)?, retention).await?;
     place.rest().await?;
     let reports = run_workers(&place, processes).await?;
     bench.discard(place).await?;

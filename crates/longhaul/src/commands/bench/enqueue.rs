@@ -46,7 +46,7 @@ pub(super) async fn measure(bench: &Bench) -> Result<Vec<Measurement>> {
             drop(raw);
             bench.discard(place).await?;
             let place = bench.place(level)?;
-            let queue = place.queue().await?;
+            let queue = place.engine().await?;
             bulk.add(in_bulk(&queue, bench.scale.jobs, &text, None).await?, Some(raw_bulk));
             one.add(one_by_one(&queue, singles, &text).await?, Some(raw_one));
             many.add(by_many(&queue, of_many, &text).await?, Some(raw_many));

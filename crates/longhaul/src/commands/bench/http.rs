@@ -69,7 +69,7 @@ async fn enqueues(bench: &Bench, level: Level) -> Result<[Measurement; 2]> {
 }
 
 async fn library_rate(place: &Place, time: Duration) -> Result<f64> {
-    let queue = place.queue().await?;
+    let queue = place.engine().await?;
     let payload = payload(PAYLOAD_BYTES)?;
     rate(time, |until| {
         let (queue, payload) = (queue.clone(), payload.clone());
@@ -126,7 +126,7 @@ where
 /// A server with workers on a store with many jobs.
 async fn million(bench: &Bench) -> Result<Vec<Measurement>> {
     let place = bench.first_place()?;
-    let ids = stock(&place.queue().await?, bench.scale.listed_jobs).await?;
+    let ids = stock(&place.engine().await?, bench.scale.listed_jobs).await?;
     let served = Served::start(bench.folder.path(), &place, Level::Fsync, Workers::Some).await?;
     let mut all = pages(bench, &served).await?;
     all.extend(crowded::measure(bench, &served, &ids).await?);

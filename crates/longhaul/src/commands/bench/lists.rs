@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use longhaul_queue::state::{Event, JobError, OnTimeout, Outcome, Park, Policy, Reason, settle};
 use longhaul_queue::store::{ClaimRequest, Filter, ListRequest, SettleItem};
-use longhaul_queue::{Claimed, Clock as _, JobId, Json, NewJob, Queue, SystemClock};
+use longhaul_queue::{Claimed, Clock as _, Engine, JobId, Json, NewJob, Queue, SystemClock};
 use serde::Deserialize;
 
 use super::Bench;
@@ -48,7 +48,7 @@ const SEARCHES: [(&str, &str); 21] = [
 
 pub(super) async fn measure(bench: &Bench) -> Result<Vec<Measurement>> {
     let place = bench.first_place()?;
-    let queue = place.queue().await?;
+    let queue = place.engine().await?;
     let jobs = bench.scale.listed_jobs;
     let ids = stock(&queue, jobs).await?;
     let middle = ids.get(jobs / 2).context("a store without jobs")?;
@@ -109,14 +109,14 @@ async fn pages(
 }
 
 /// Fills the store: mostly succeeded jobs, a backlog, and some of everything else. Returns the ids, oldest first.
-pub(super) async fn stock(queue: &Queue, jobs: usize) -> Result<Vec<JobId>> {
-    let gate = queue.enqueue(NewJob::new("gate", Json::null()).queue("gate")).await?.id;
+pub(super) async fn stock(engine: &Engine, jobs: usize) -> Result<Vec<JobId>> {
+    let gate = engine.enqueue(NewJob::new("gate", Json::null()).queue("gate")).await?.id;
     let mut ids = Vec::with_capacity(jobs);
     for first in (0..jobs).step_by(BULK) {
         let batch = (first..jobs.min(first + BULK)).map(|number| new_job(number, jobs, gate));
-        let enqueued = queue.enqueue_many(batch.collect::<Result<_>>()?).await?;
+        let enqueued = engine.enqueue_many(batch.collect::<Result<_>>()?).await?;
         let cancelled = enqueued.iter().enumerate().filter(|(index, _)| index % 1_000 == 29);
-        queue.store().cancel(cancelled.map(|(_, job)| job.id).collect(), SystemClock.now()).await?;
+        engine.store().cancel(cancelled.map(|(_, job)| job.id).collect(), SystemClock.now()).await?;
         ids.extend(enqueued.iter().map(|job| job.id));
     }
     loop {
@@ -129,12 +129,12 @@ pub(super) async fn stock(queue: &Queue, jobs: usize) -> Result<Vec<JobId>> {
             lease_for: A_DAY,
             now: SystemClock.now(),
         };
-        let claimed = queue.store().claim(claim).await?;
+        let claimed = engine.store().claim(claim).await?;
         if claimed.is_empty() {
             return Ok(ids);
         }
         let items = claimed.into_iter().filter_map(|claimed| settled(claimed).transpose());
-        queue.store().settle(items.collect::<Result<_>>()?, SystemClock.now()).await?;
+        engine.store().settle(items.collect::<Result<_>>()?, SystemClock.now()).await?;
     }
 }
 

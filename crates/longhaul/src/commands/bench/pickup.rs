@@ -58,7 +58,7 @@ async fn raw(bench: &Bench, level: Level) -> Result<Vec<(&'static str, Vec<f64>)
 
 async fn in_process(bench: &Bench, level: Level) -> Result<Vec<f64>> {
     let place = bench.place(level)?;
-    let queue = place.queue().await?;
+    let queue = place.engine().await?;
     let role = Role { place: place.clone(), jobs: Some(bench.scale.pickups), starts: true };
     let worker = tokio::spawn({
         let queue = queue.clone();
@@ -72,7 +72,7 @@ async fn in_process(bench: &Bench, level: Level) -> Result<Vec<f64>> {
 
 async fn across_processes(bench: &Bench, level: Level) -> Result<Vec<f64>> {
     let place = bench.place(level)?;
-    let queue = place.queue().await?;
+    let queue = place.engine().await?;
     let role = Role { place: place.clone(), jobs: Some(bench.scale.pickups), starts: true };
     let mut worker = tokio::task::spawn_blocking(move || Running::start(&role)).await??;
     worker.go()?;

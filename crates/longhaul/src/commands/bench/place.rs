@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{MutexGuard, PoisonError};
 
 use anyhow::{Context as _, Result};
-use longhaul_queue::Queue;
+use longhaul_queue::Engine;
 use longhaul_stores::StoreUrl;
 use longhaul_stores::sqlite::{Durability, SqliteOptions};
 use reqwest::Url;
@@ -148,10 +148,10 @@ impl Bench {
 
 impl Place {
     /// The engine on it.
-    pub(super) async fn queue(&self) -> Result<Queue> {
+    pub(super) async fn engine(&self) -> Result<Engine> {
         let durability = if self.level == Level::Fsync { Durability::Fsync } else { Durability::Relaxed };
         let options = SqliteOptions { durability, ..SqliteOptions::default() };
-        Ok(Queue::new(longhaul_stores::connect(&self.url.parse()?, options).await?))
+        Ok(Engine::new(longhaul_stores::connect(&self.url.parse()?, options).await?))
     }
 
     /// The bare store, without the engine.

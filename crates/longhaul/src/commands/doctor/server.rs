@@ -1,30 +1,16 @@
 //! What `doctor` says about a store that is a server: what its settings may lose, and how to look for one that is away.
 
+use longhaul_queue::store::Caps;
 use longhaul_stores::StoreUrl;
 use reqwest::Url;
 
 use super::Check;
 
-/// Parts of a store's promise that tell of a setting which loses more than it must, and what to change.
-const WEAK: [(&str, &str); 5] = [
-    (
-        "appendonly no",
-        "set appendonly yes and appendfsync everysec in redis.conf, or at once: CONFIG SET appendonly yes, CONFIG REWRITE",
-    ),
-    ("full memory can drop anything", "set maxmemory-policy noeviction in redis.conf"),
-    (
-        "does not tell its settings",
-        "ask its provider for appendonly yes, appendfsync everysec and noeviction",
-    ),
-    ("fsync=off", "set fsync = on in postgresql.conf"),
-    ("synchronous_commit=off", "set synchronous_commit = on in postgresql.conf"),
-];
-
 /// A store that opens, by what it promises.
-pub(super) fn promise(name: &str, durability: &str) -> Check {
-    let text = format!("{name} opens; {durability}");
-    match WEAK.iter().find(|(part, _)| durability.contains(part)) {
-        Some((_, hint)) => Check::note("store", text, *hint),
+pub(super) fn promise(caps: &Caps) -> Check {
+    let text = format!("{} opens; {}", caps.name, caps.durability);
+    match caps.advice {
+        Some(advice) => Check::note("store", text, advice),
         None => Check::ok("store", text),
     }
 }

@@ -2,7 +2,7 @@
 //! pieces of one kind in the order they like.
 
 use anyhow::{Context as _, Result};
-use longhaul_queue::Store;
+use longhaul_queue::EngineStore;
 use longhaul_queue::limits::PIECES_MAX;
 use longhaul_queue::store::{LEASE_PREFIX, Piece};
 use serde::Serialize;
@@ -68,7 +68,7 @@ fn part_of(piece: &Piece) -> usize {
 
 impl Tally {
     /// What a store holds.
-    pub(super) async fn of(store: &dyn Store) -> Result<Self> {
+    pub(super) async fn of(store: &dyn EngineStore) -> Result<Self> {
         let mut tally = Self::default();
         let mut after = None;
         loop {
@@ -84,7 +84,7 @@ impl Tally {
     }
 
     /// Whether a store holds nothing yet.
-    pub(super) async fn is_empty(store: &dyn Store) -> Result<bool> {
+    pub(super) async fn is_empty(store: &dyn EngineStore) -> Result<bool> {
         let page = store.export(None, PIECES_MAX).await?;
         Ok(page.next.is_none() && !page.pieces.iter().any(is_moved))
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use longhaul_pipeline::{Found, Status, numbered};
 use longhaul_prompts::{Estimate, Prompts, Run};
+use longhaul_queue::Engine;
 use longhaul_queue::job::JobResult;
 use longhaul_queue::limits::PAGE_MAX;
 use serde::{Deserialize, Serialize};
@@ -64,7 +65,7 @@ pub(super) fn print_object(app: &App, status: &Status, estimate: Option<&Estimat
 pub(super) async fn finish(
     app: &App,
     args: &RunArgs,
-    (pipeline, found): (&Prompts, &Found),
+    (engine, pipeline, found): (&Engine, &Prompts, &Found),
     (run, prompts): (&Run, &PromptFile),
     status: &Status,
     took: Took,
@@ -77,7 +78,7 @@ pub(super) async fn finish(
         force: args.force,
     };
     if ended {
-        let written = write_answers(app, pipeline, run, &answers).await?;
+        let written = write_answers(app, (engine, pipeline), run, &answers).await?;
         if written.cut_off > 0 {
             app.out.warn(format_args!(
                 "cut off at max_tokens: {}, marked with stop = length",
@@ -93,15 +94,20 @@ pub(super) async fn finish(
     }
     print_summary(app, status, took);
     if ended && args.consume {
-        remove(found).await?;
+        remove(engine, found).await?;
         app.out.note(format_args!("{} is consumed", run.id));
     }
     Ok(code_of(status))
 }
 
 /// Writes all answers of a run, in order.
-async fn write_answers(app: &App, pipeline: &Prompts, run: &Run, answers: &Answers<'_>) -> Result<Written> {
-    let written = try_write_answers(app, pipeline, run, answers).await;
+async fn write_answers(
+    app: &App,
+    (engine, pipeline): (&Engine, &Prompts),
+    run: &Run,
+    answers: &Answers<'_>,
+) -> Result<Written> {
+    let written = try_write_answers(app, (engine, pipeline), run, answers).await;
     written.map_err(|error| {
         if exit::is_closed_pipe(&error) || exit::hint_of(&error).is_some() {
             return error;
@@ -115,13 +121,13 @@ async fn write_answers(app: &App, pipeline: &Prompts, run: &Run, answers: &Answe
 
 async fn try_write_answers(
     app: &App,
-    pipeline: &Prompts,
+    (engine, pipeline): (&Engine, &Prompts),
     run: &Run,
     answers: &Answers<'_>,
 ) -> Result<Written> {
     let places = [("--out", answers.out), ("--errors", answers.errors)];
     if !answers.force {
-        outputs::refuse_foreign(pipeline.queue(), run.id.as_str(), &places).await?;
+        outputs::refuse_foreign(engine, run.id.as_str(), &places).await?;
     }
     let mut writer = answers::Answers::create(options(app, run, answers))?;
     let mut rows = answers.prompts.map(PromptFile::lines).transpose()?;
@@ -159,7 +165,7 @@ async fn try_write_answers(
         }
     }
     writer.finish()?;
-    outputs::remember(pipeline.queue(), run.id.as_str(), &places).await;
+    outputs::remember(engine, run.id.as_str(), &places).await;
     if let Some(out) = answers.out {
         app.out.note(format_args!("answers are in {}", out.display()));
     }
@@ -251,13 +257,13 @@ fn print_summary(app: &App, status: &Status, took: Took) {
 /// `runs results`: the answers of a run, as they were asked for.
 pub(crate) async fn write_results(
     app: &App,
-    pipeline: &Prompts,
+    (engine, pipeline): (&Engine, &Prompts),
     found: &Found,
     place: &Place<'_>,
 ) -> Result<Code> {
     let run = Run::read(found.run.clone())?;
     let answers = Answers { out: place.out, errors: place.errors, prompts: None, force: place.force };
-    let written = write_answers(app, pipeline, &run, &answers).await?;
+    let written = write_answers(app, (engine, pipeline), &run, &answers).await?;
     tell_lost_columns(app, &run, place.out);
     if let Some(out) = place.out {
         let told = serde_json::json!({ "id": run.id.as_str(), "file": out, "failed": written.failed });

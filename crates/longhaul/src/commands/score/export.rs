@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use longhaul_pipeline::Found;
+use longhaul_queue::Engine;
 use longhaul_sheets::settings::{Format, Source, Target};
 use longhaul_sheets::{Sheets, manage};
 
@@ -12,7 +13,12 @@ use crate::output::counted;
 use crate::outputs::{self, Input};
 use crate::pipelines::Place;
 
-pub(crate) async fn run(app: &App, sheets: &Sheets, found: &Found, place: &Place<'_>) -> Result<Code> {
+pub(crate) async fn run(
+    app: &App,
+    (engine, sheets): (&Engine, &Sheets),
+    found: &Found,
+    place: &Place<'_>,
+) -> Result<Code> {
     let mut sheet = sheets.tables().get(found.run.id.as_str()).await?;
     let Place { out, errors, force } = *place;
     if errors.is_some() {
@@ -31,7 +37,7 @@ pub(crate) async fn run(app: &App, sheets: &Sheets, found: &Found, place: &Place
             outputs::refuse_inputs(&places, &inputs, "name another file")?;
         }
         if !force && sheet.settings.target != target {
-            outputs::refuse_foreign(sheets.queue(), &sheet.id, &places).await?;
+            outputs::refuse_foreign(engine, &sheet.id, &places).await?;
         }
         answers::check_places(&places)?;
         sheet.settings.target = target;
@@ -43,7 +49,7 @@ pub(crate) async fn run(app: &App, sheets: &Sheets, found: &Found, place: &Place
     };
     let path = path.clone();
     let exported = manage::export(sheets, &sheet).await?;
-    outputs::remember(sheets.queue(), &sheet.id, &places).await;
+    outputs::remember(engine, &sheet.id, &places).await;
     app.out.one(&exported, || {
         format!(
             "{}: {}, {} filled",

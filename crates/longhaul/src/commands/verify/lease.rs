@@ -46,7 +46,7 @@ fn block(context: &JobContext, payload: &Block) -> Result<u64, Failure> {
 
 /// The worker that is blocked: one thread runs its claims, its handler and its settlements. It runs no rescuer.
 pub(super) async fn hold(app: &App, args: &HoldArgs) -> Result<Code> {
-    let queue = app.queue().await?;
+    let engine = app.engine().await?;
     let options = WorkerOptions {
         concurrency: 1,
         lease: args.lease,
@@ -57,7 +57,7 @@ pub(super) async fn hold(app: &App, args: &HoldArgs) -> Result<Code> {
     };
     let serve = move || -> Result<WorkerReport> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let mut worker = Worker::new(queue, options);
+        let mut worker = Worker::new(engine, options);
         register(&mut worker);
         Ok(runtime.block_on(worker.run(Shutdown::new()))?)
     };

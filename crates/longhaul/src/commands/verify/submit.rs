@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use longhaul_queue::Queue;
-use longhaul_queue::store::How;
+use longhaul_queue::store::InsertOutcome;
 
 use super::journal;
 use super::plan::Plan;
@@ -35,7 +35,7 @@ pub(super) async fn run(app: &App, args: &SubmitArgs) -> Result<Code> {
                 answer => break answer?,
             }
         };
-        let new = enqueued.iter().filter(|enqueued| enqueued.how == How::Inserted).count();
+        let new = enqueued.iter().filter(|enqueued| enqueued.how == InsertOutcome::Inserted).count();
         journal::append(&mut acks, &Ack { batch, new, all: enqueued.len() })?;
     }
     Ok(Code::Ok)

@@ -215,14 +215,14 @@ pub(super) async fn workers_are_listed_while_they_are_heard_of(bench: &Bench) {
         gone: false,
     };
     for name in ["w2", "w1", "w3"] {
-        bench.store.beat(worker(name)).await.expect("beat answers");
+        bench.store.heartbeat(worker(name)).await.expect("heartbeat answers");
     }
-    bench.store.beat(WorkerInfo { gone: true, ..worker("w3") }).await.expect("beat answers");
+    bench.store.heartbeat(WorkerInfo { gone: true, ..worker("w3") }).await.expect("heartbeat answers");
     let listed = bench.store.workers(bench.now()).await.expect("workers answers");
     assert_eq!(listed, [worker("w1"), worker("w2")]);
     bench.pass(WORKER_KEPT - secs(1));
     let busy = WorkerInfo { running: 3, ..worker("w1") };
-    bench.store.beat(busy.clone()).await.expect("beat answers");
+    bench.store.heartbeat(busy.clone()).await.expect("heartbeat answers");
     bench.pass(secs(1));
     assert_eq!(bench.store.workers(bench.now()).await.expect("workers answers"), [busy]);
 }

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::job::{JobChange, JobId};
 use crate::state::{Reason, State};
-use crate::store::How;
+use crate::store::InsertOutcome;
 use crate::testing::Bench;
 use crate::testing::bench::{again, done, give_up, id, invalid, job, json, park, retry_later, secs};
 
@@ -116,7 +116,7 @@ pub(super) async fn an_enqueue_is_compared_with_what_was_changed(bench: &Bench) 
             job
         });
         let again = bench.add(now_asked).await;
-        assert!(again.iter().all(|job| job.how == How::Duplicate), "{again:?}");
+        assert!(again.iter().all(|job| job.how == InsertOutcome::Duplicate), "{again:?}");
         bench.cancel(1).await;
         bench.delete(&[1, 2]).await;
         bench.delete(&[1, 2]).await;

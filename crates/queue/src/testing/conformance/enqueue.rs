@@ -2,7 +2,7 @@
 
 use crate::job::{JobOptions, NewJob};
 use crate::state::State;
-use crate::store::How;
+use crate::store::InsertOutcome;
 use crate::testing::Bench;
 use crate::testing::bench::{again, done, id, job, json, secs};
 
@@ -10,7 +10,7 @@ pub(super) async fn a_job_that_waits_for_nothing_is_ready(bench: &Bench) {
     let enqueued = bench.add_one(job(1)).await;
     assert_eq!(
         (enqueued.id, enqueued.seq, enqueued.state, enqueued.how),
-        (id(1), 1, State::Ready, How::Inserted)
+        (id(1), 1, State::Ready, InsertOutcome::Inserted)
     );
     let detail = bench.detail(1).await;
     assert_eq!((detail.job.run_at, detail.job.created_at), (bench.now(), bench.now()));
@@ -86,10 +86,14 @@ pub(super) async fn the_same_id_with_the_same_content_is_a_no_op(bench: &Bench) 
     let before = bench.snapshot().await;
     bench.pass(secs(1));
     let enqueued = bench.add_one(job(1)).await;
-    assert_eq!((enqueued.how, enqueued.seq, enqueued.state), (How::Duplicate, 1, State::Scheduled));
+    assert_eq!((enqueued.how, enqueued.seq, enqueued.state), (InsertOutcome::Duplicate, 1, State::Scheduled));
     let mut traced = job(1);
     traced.options.trace = Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned());
-    assert_eq!(bench.add_one(traced).await.how, How::Duplicate, "asked for by somebody else, and the same");
+    assert_eq!(
+        bench.add_one(traced).await.how,
+        InsertOutcome::Duplicate,
+        "asked for by somebody else, and the same"
+    );
     assert_eq!(bench.snapshot().await, before);
 }
 
@@ -111,8 +115,8 @@ pub(super) async fn the_same_id_with_other_content_is_refused(bench: &Bench) {
 pub(super) async fn a_repeated_submission_with_edges_is_a_no_op(bench: &Bench) {
     let batch = || [job(1), job(2).after(id(1)), job(3).after(id(2))];
     bench.add(batch()).await;
-    let hows: Vec<How> = bench.add(batch()).await.iter().map(|job| job.how).collect();
-    assert_eq!(hows, [How::Duplicate; 3]);
+    let hows: Vec<InsertOutcome> = bench.add(batch()).await.iter().map(|job| job.how).collect();
+    assert_eq!(hows, [InsertOutcome::Duplicate; 3]);
 }
 
 pub(super) async fn a_job_without_id_is_refused(bench: &Bench) {

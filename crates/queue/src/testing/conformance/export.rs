@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::job::{NewJob, OnFailure, Retention, Unique, Window};
 use crate::memory::MemoryStore;
 use crate::state::{OnTimeout, State};
-use crate::store::{ClaimRequest, How, Missed, Piece, QueueChange, Save, Schedule, Signal};
+use crate::store::{ClaimRequest, InsertOutcome, Missed, Piece, QueueChange, Save, Schedule, Signal};
 use crate::testing::Bench;
 use crate::testing::bench::{again, days, done, give_up, id, invalid, job, json, park, park_until, secs};
 use crate::testing::export::{as_lines, export_all, export_by, import_all};
@@ -205,7 +205,11 @@ pub(super) async fn an_imported_store_lives_on_like_its_original(bench: &Bench) 
 
 /// Touches all that [`furnish`] left: children, keys, parks, signals, times.
 async fn live_on(bench: &Bench) {
-    assert_eq!(bench.add_one(job(20).unique(Unique::key("u"))).await.how, How::Skipped, "its window holds");
+    assert_eq!(
+        bench.add_one(job(20).unique(Unique::key("u"))).await.how,
+        InsertOutcome::Skipped,
+        "its window holds"
+    );
     assert_eq!(bench.add_one(job(21).unique(Unique::key("v"))).await.id, id(5));
     assert_eq!(bench.retry(2).await, Ok(State::Ready));
     bench.pass(secs(120));
@@ -231,8 +235,8 @@ pub(super) async fn an_imported_job_is_recognised_when_it_is_enqueued_again(benc
     let original = original(bench).await;
     import_all(bench.store.as_ref(), export_all(original.store.as_ref()).await).await;
     let again = bench.add_one(job(2).process("p").after(id(1))).await;
-    assert_eq!((again.how, again.seq), (How::Duplicate, 2));
-    assert_eq!(bench.add_one(job(7).fair_key("t1")).await.how, How::Duplicate);
+    assert_eq!((again.how, again.seq), (InsertOutcome::Duplicate, 2));
+    assert_eq!(bench.add_one(job(7).fair_key("t1")).await.how, InsertOutcome::Duplicate);
     let text = bench.refuses([job(7).fair_key("t2")]).await;
     assert!(text.contains("other content"), "{text}");
 }

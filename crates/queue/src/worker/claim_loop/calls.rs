@@ -12,7 +12,7 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::job::Claimed;
 use crate::logs::{self, SLICE};
-use crate::store::{ClaimRequest, SettleItem, Settled, Store};
+use crate::store::{ClaimRequest, EngineStore, SettleItem, Settled};
 
 use super::super::settling::Unsettled;
 
@@ -36,13 +36,13 @@ pub(super) enum Answer {
 }
 
 impl Calls {
-    pub(super) fn settle(&mut self, store: &Arc<dyn Store>, results: Vec<Unsettled>, now: Timestamp) {
+    pub(super) fn settle(&mut self, store: &Arc<dyn EngineStore>, results: Vec<Unsettled>, now: Timestamp) {
         // Copies go out, since a call that fails may be repeated.
         let items = results.iter().map(|(_, item)| item.clone()).collect();
         self.settles.push((results, Box::pin(settle(Arc::clone(store), items, now))));
     }
 
-    pub(super) fn claim(&mut self, store: &Arc<dyn Store>, request: ClaimRequest) {
+    pub(super) fn claim(&mut self, store: &Arc<dyn EngineStore>, request: ClaimRequest) {
         self.claim = Some((request.limit, Box::pin(claim(Arc::clone(store), request))));
     }
 
@@ -90,7 +90,7 @@ impl Calls {
     }
 }
 
-async fn settle(store: Arc<dyn Store>, items: Vec<SettleItem>, now: Timestamp) -> Result<Vec<Settled>> {
+async fn settle(store: Arc<dyn EngineStore>, items: Vec<SettleItem>, now: Timestamp) -> Result<Vec<Settled>> {
     let (count, started) = (items.len(), Instant::now());
     let job_id = logs::only(&items, |item| Some(item.lease.job_id));
     debug!(slice = SLICE, count, job_id, "ENTER settle");
@@ -101,7 +101,7 @@ async fn settle(store: Arc<dyn Store>, items: Vec<SettleItem>, now: Timestamp) -
 }
 
 /// Asks the store.
-pub(super) async fn claim(store: Arc<dyn Store>, request: ClaimRequest) -> Result<Vec<Claimed>> {
+pub(super) async fn claim(store: Arc<dyn EngineStore>, request: ClaimRequest) -> Result<Vec<Claimed>> {
     let (limit, started) = (request.limit, Instant::now());
     debug!(slice = SLICE, worker = %request.worker, limit, "ENTER claim");
     let claimed = store.claim(request).await;

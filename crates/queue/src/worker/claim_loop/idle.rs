@@ -1,17 +1,16 @@
-//! A worker that has nothing to do. Where its store hears of changes on a runtime of its own, the claim waits there for the next one:
-//! it goes out as soon as the notice comes, without the way from thread to thread and back.
+//! A worker that has nothing to do. Where its store hears of changes on a thread of its own, the claim waits there for the next one:
+//! it goes out as soon as the notice comes, without two hops between threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::job::Claimed;
-use crate::store::{ClaimRequest, Store};
+use crate::store::{ClaimRequest, EngineStore};
 
 use super::calls::{self, Answer};
 use super::{ClaimLoop, LOOK_GAP, changed_after};
@@ -38,11 +37,10 @@ impl ClaimLoop {
         if !is_idle || !self.may_claim() {
             return None;
         }
-        let store = Arc::clone(self.identity.services.queue.store());
-        let runtime = store.runtime()?;
+        let store = Arc::clone(self.identity.services.engine.store());
         // One job, should this worker's own runtime be too busy to start it; an answer of one is followed by a claim for all slots.
         let request = ClaimRequest { limit: 1, ..self.request(self.now()) };
-        let (stop, stopped) = oneshot::channel();
+        let ((stop, stopped), (answer, answered)) = (oneshot::channel(), oneshot::channel());
         let seen = AtomicU64::new(*self.changes.borrow());
         let progress = Arc::new(Progress { seen, asked: AtomicBool::new(false) });
         let wait = Wait {
@@ -50,9 +48,15 @@ impl ClaimLoop {
             after: self.looked_at + LOOK_GAP,
             stopped,
             progress: Arc::clone(&progress),
-            clock: Arc::clone(self.identity.services.queue.clock()),
+            clock: Arc::clone(self.identity.services.engine.clock()),
         };
-        self.calls.claim_later(request.limit, claim_on_change(runtime, store, request, wait));
+        let limit = request.limit;
+        let task = claim_on_change(Arc::clone(&store), request, wait, answer);
+        if store.spawn_on_listener(Box::pin(task)).is_some() {
+            return None;
+        }
+        let closed = |_| Err(Error::Unavailable("the store was closed".to_owned()));
+        self.calls.claim_later(limit, async move { answered.await.unwrap_or_else(closed) });
         Some(Waiting { stop, progress })
     }
 
@@ -83,27 +87,23 @@ struct Wait {
     clock: Arc<dyn Clock>,
 }
 
-/// Claims after the next change; nothing if the wait was ended before.
+/// Claims after the next change; answers nothing if the wait was ended before.
 async fn claim_on_change(
-    runtime: Handle,
-    store: Arc<dyn Store>,
+    store: Arc<dyn EngineStore>,
     mut request: ClaimRequest,
     mut wait: Wait,
-) -> Result<Vec<Claimed>> {
-    let claiming = runtime.spawn(async move {
-        tokio::select! {
-            biased;
-            _ = wait.stopped => return Ok(Vec::new()),
-            () = changed_after(&mut wait.changes, wait.after) => {}
+    answer: oneshot::Sender<Result<Vec<Claimed>>>,
+) {
+    let claimed = tokio::select! {
+        biased;
+        _ = wait.stopped => Ok(Vec::new()),
+        () = changed_after(&mut wait.changes, wait.after) => {
+            wait.progress.seen.store(*wait.changes.borrow_and_update(), Ordering::Relaxed);
+            wait.progress.asked.store(true, Ordering::Relaxed);
+            request.now = wait.clock.now();
+            calls::claim(store, request).await
         }
-        wait.progress.seen.store(*wait.changes.borrow_and_update(), Ordering::Relaxed);
-        wait.progress.asked.store(true, Ordering::Relaxed);
-        request.now = wait.clock.now();
-        calls::claim(store, request).await
-    });
-    match claiming.await {
-        Ok(answer) => answer,
-        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        Err(_) => Err(Error::Unavailable("the store was closed".to_owned())),
-    }
+    };
+    // Nobody takes the answer of a worker that was dropped meanwhile: what it has claimed is rescued.
+    let _ = answer.send(claimed);
 }

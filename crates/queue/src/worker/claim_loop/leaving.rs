@@ -91,7 +91,7 @@ impl ClaimLoop {
 
     /// Whether no job is left that this worker could move. `&mut` because calls under way cannot be shared by threads.
     async fn nothing_left(&mut self) -> bool {
-        let store = self.identity.services.queue.store();
+        let store = self.identity.services.engine.store();
         let (Ok(counts), Ok(queues)) = tokio::join!(store.counts(), store.queues()) else { return false };
         let is_paused = |name: &str| queues.iter().any(|queue| queue.name == name && queue.settings.paused);
         let served = |name: &str| self.queues.borrow().iter().any(|share| share.name == name);

@@ -43,12 +43,12 @@ impl Suspicion {
 impl ClaimLoop {
     /// Checks the store when something is odd; damage ends the worker.
     pub(super) async fn follow_suspicion(&mut self) {
-        let queue = &self.identity.services.queue;
-        if self.fatal.is_some() || !self.suspicion.is_due(queue.outages().take_suspicion()) {
+        let engine = &self.identity.services.engine;
+        if self.fatal.is_some() || !self.suspicion.is_due(engine.outages().take_suspicion()) {
             return;
         }
         debug!("the store's answers are inconsistent, checking the store");
-        match queue.store().verify().await {
+        match engine.store().verify().await {
             Ok(()) => {}
             Err(error) if error.is_transient() => debug!(%error, "the store could not be checked"),
             Err(error) => {

@@ -261,7 +261,7 @@ pub(in crate::api) async fn settle_work(
             Err(error) => settled[index] = SettledOut::new(lease.job_id, Settled::Refused(error)),
         }
     }
-    let applied = if items.is_empty() { Vec::new() } else { ctx.queue().store().settle(items, now).await? };
+    let applied = if items.is_empty() { Vec::new() } else { ctx.engine().store().settle(items, now).await? };
     for ((index, lease), reply) in places.into_iter().zip(applied) {
         if matches!(reply, Settled::Applied(_)) {
             ctx.fleet.holds(&lease.worker, -1);

@@ -26,13 +26,15 @@ const ERRORS_MAX: usize = 20;
 
 /// Runs the command.
 pub(in super::super) async fn share(app: &App, args: &ShareArgs) -> Result<Code> {
-    let queue = app.queue_or_new().await?;
-    let mut worker = Worker::new(queue.clone(), WorkerOptions { concurrency: 4, ..WorkerOptions::default() });
+    let engine = app.engine_or_new().await?;
+    let mut worker =
+        Worker::new(engine.clone(), WorkerOptions { concurrency: 4, ..WorkerOptions::default() });
     builtin::register(&mut worker);
     let shutdown = Shutdown::new();
     let working = tokio::spawn(worker.run(shutdown.clone()));
     let process = ProcessId::new(format!("share-{}", args.number));
-    let mut caller = Caller { queue, process, open: HashSet::new(), shared: Shared::default() };
+    let mut caller =
+        Caller { queue: engine.queue().clone(), process, open: HashSet::new(), shared: Shared::default() };
     let until = Instant::now() + Duration::from_secs(args.seconds);
     while Instant::now() < until {
         caller.call().await;

@@ -1,15 +1,18 @@
-//! Notices writes by other processes while a store is idle: the system reports writes to its write-ahead log, so nothing polls.
-//! One descriptor and one thread serve all stores of the process. Linux only; elsewhere, or if the system refuses, the caller polls
+//! Notices writes by other processes while a file is idle: the system reports writes to its write-ahead log, so nothing polls.
+//! One descriptor and one thread serve all files of the process. Linux only; elsewhere, or if the system refuses, the caller polls
 //! instead.
 
 use std::path::Path;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
-use super::writer::Core;
+/// What is woken.
+pub(crate) trait Wake: Send + Sync {
+    fn wake(self: Arc<Self>);
+}
 
-/// Wakes the writer of this store at the next write to its log, once. False if that is not possible.
-pub(super) fn wake_on_write(log: &Path, core: Weak<Core>) -> bool {
-    platform::wake_on_write(log, core)
+/// Wakes the writer of this file at the next write to its log, once. False if that is not possible.
+pub(crate) fn wake_on_write(log: &Path, writer: Weak<dyn Wake>) -> bool {
+    platform::wake_on_write(log, writer)
 }
 
 #[cfg(target_os = "linux")]
@@ -23,7 +26,7 @@ mod platform {
     use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init};
     use tracing::debug;
 
-    use super::Core;
+    use super::Wake;
 
     /// Events read at once; more are read next.
     const BUFFER_BYTES: usize = 4_096;
@@ -32,20 +35,20 @@ mod platform {
 
     struct Listener {
         inotify: OwnedFd,
-        /// By the number of the watch: the stores of this process that rest on one log.
-        resting: Mutex<HashMap<i32, Vec<Weak<Core>>>>,
+        /// By the number of the watch: the writers of this process that rest on one log.
+        resting: Mutex<HashMap<i32, Vec<Weak<dyn Wake>>>>,
     }
 
-    pub(super) fn wake_on_write(log: &Path, core: Weak<Core>) -> bool {
+    pub(super) fn wake_on_write(log: &Path, writer: Weak<dyn Wake>) -> bool {
         let Some(listener) = LISTENER.get_or_init(start) else { return false };
         // Held over both steps: an event may come before the watch is in the table.
         let mut resting = listener.resting.lock().unwrap_or_else(PoisonError::into_inner);
         let Ok(watch) = add_watch(&listener.inotify, log, WatchFlags::MODIFY | WatchFlags::ONESHOT) else {
             return false;
         };
-        let stores = resting.entry(watch).or_default();
-        stores.retain(|store| store.strong_count() > 0);
-        stores.push(core);
+        let writers = resting.entry(watch).or_default();
+        writers.retain(|writer| writer.strong_count() > 0);
+        writers.push(writer);
         true
     }
 
@@ -55,7 +58,7 @@ mod platform {
         match thread.spawn(listen) {
             Ok(_) => Some(Listener { inotify, resting: Mutex::default() }),
             Err(error) => {
-                debug!(%error, "no thread to listen for other processes: stores ask now and then");
+                debug!(%error, "no thread to listen for other processes: writers poll");
                 None
             }
         }
@@ -71,18 +74,18 @@ mod platform {
                 Ok(event) => (event.wd(), event.events()),
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => {
-                    debug!(%error, "other processes' writes are no longer heard");
+                    debug!(%error, "other processes' writes are no longer noticed");
                     return;
                 }
             };
             let mut resting = listener.resting.lock().unwrap_or_else(PoisonError::into_inner);
-            let stores: Vec<_> = if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
-                resting.drain().flat_map(|(_, stores)| stores).collect()
+            let writers: Vec<_> = if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
+                resting.drain().flat_map(|(_, writers)| writers).collect()
             } else {
                 resting.remove(&watch).unwrap_or_default()
             };
             drop(resting);
-            stores.iter().filter_map(Weak::upgrade).for_each(|core| core.wake());
+            writers.iter().filter_map(Weak::upgrade).for_each(Wake::wake);
         }
     }
 }
@@ -92,9 +95,9 @@ mod platform {
     use std::path::Path;
     use std::sync::Weak;
 
-    use super::Core;
+    use super::Wake;
 
-    pub(super) fn wake_on_write(_log: &Path, _core: Weak<Core>) -> bool {
+    pub(super) fn wake_on_write(_log: &Path, _writer: Weak<dyn Wake>) -> bool {
         false
     }
 }

@@ -1,4 +1,4 @@
-//! Files and folders that only their owner can read, because they hold prompts, answers and names of people.
+//! Files and folders that only their owner can read: they hold prompts, answers and names of people.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io;
@@ -8,10 +8,10 @@ use std::path::Path;
 /// Mode of a file that only its owner can read and write.
 pub const FILE_MODE: u32 = 0o600;
 
-/// Makes an empty file for SQLite to fill, which gives its log and its index beside it the same mode. An existing file keeps its
-/// content and mode.
+/// Creates an empty file for SQLite to fill; SQLite gives the log and the index beside it the same mode. An existing file keeps
+/// its content and mode.
 ///
-/// The file is closed before it has its name: closing a file drops the locks that another thread of this process has on it.
+/// The file is closed before it gets its name: closing a file drops the locks that another thread of this process has on it.
 pub fn create_file(path: &Path) -> io::Result<()> {
     if path.exists() {
         return Ok(());
@@ -23,7 +23,7 @@ pub fn create_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes a folder, and those above it, that only its owner can read. An existing one stays as it is.
+/// Creates a folder, and those above it, that only its owner can read. An existing one stays as it is.
 pub fn create_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }

@@ -1,30 +1,29 @@
-//! Who holds a lock beside a shared file: whether another process that uses the file lives.
+//! Locks beside a shared file that tell which of the processes using it are alive.
 //!
-//! Each process that wants to be known holds a lock on a small file `SHARED-process-NAME`. The system lets go of the lock when the
-//! process ends, however it ends and whatever it was called, so whoever looks later knows that nobody goes on with what that process
-//! had begun. A lease in the shared file itself would have to be renewed, and would take a machine that slept for a dead one; a process
-//! number may be somebody else's by then, and is another one in a container. Processes that share a file of SQLite have one kernel, and
-//! so one idea of these locks.
+//! Each process that wants to be known holds a lock on a small file `SHARED-process-NAME`. The system releases the lock when
+//! the process ends, however it ends, so whoever finds the file unlocked knows that nobody continues what that process began.
+//! Dropped alternatives: a lease in the shared file has to be renewed and takes a sleeping machine for a dead one; a process
+//! number may be reused, and differs between containers. Processes that share a SQLite file share a kernel, and so its locks.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-pub mod private;
+use crate::private;
 
 /// Between the name of the shared file and that of a process.
 const INFIX: &str = "-process-";
-/// Files of dead processes that one look takes, each an open handle until it is looked after; later looks take the others.
-const REMAINS_MAX: usize = 64;
-/// Tries to have a lock of one's own; only a neighbour that looks for remains at the same moment makes one fail.
+/// Dead processes that one search returns, each with an open file; the next search returns others.
+const DEAD_MAX: usize = 64;
+/// Attempts to take a new lock. One fails only if another process searches for dead ones at the same moment.
 const CLAIMS_MAX: usize = 100;
 /// Notes of one process, in bytes.
 const NOTES_BYTES_MAX: usize = 1024 * 1024;
 
-/// This process, to others that share the file: a lock, held until this is dropped or the process ends. Dropping it takes the file
-/// away.
+/// The lock that shows that this process is alive, held until this is dropped or the process ends. Dropping it removes the
+/// file.
 #[derive(Debug)]
-pub struct Presence {
+pub struct ProcessLock {
     name: String,
     file: File,
     path: PathBuf,
@@ -32,8 +31,8 @@ pub struct Presence {
     stays: bool,
 }
 
-impl Presence {
-    /// Takes a lock under a new name. `None` where locks are not to be had, and beside a file that does not exist.
+impl ProcessLock {
+    /// Takes a lock under a new name. `None` if the file system has no locks, or if the shared file does not exist.
     pub fn claim(shared: &Path) -> Option<Self> {
         if !shared.is_file() {
             return None;
@@ -47,7 +46,7 @@ impl Presence {
                 Err(_) => return None,
             };
             match file.try_lock() {
-                // A neighbour may have taken it for a dead one's before it was locked.
+                // Another process may have removed it as a dead one's before it was locked.
                 Ok(()) if path.exists() => return Some(Self { name, file, path, noted: 0, stays: false }),
                 Ok(()) | Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(_)) => {
@@ -59,32 +58,30 @@ impl Presence {
         None
     }
 
-    /// The name, to be left where others find it.
+    /// The name of this process, for [`is_gone`].
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Leaves a line for whoever finds the remains. It is there when this returns.
+    /// Appends a line for whoever finds this process dead. It is written when this returns.
     pub fn note(&mut self, line: &str) -> io::Result<()> {
         let bytes = format!("{line}\n");
         if line.contains('\n') || self.noted + bytes.len() > NOTES_BYTES_MAX {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "the note has several lines, or is one too many",
-            ));
+            let text = "the note has several lines, or the file is full";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         self.file.write_all(bytes.as_bytes())?;
         self.noted += bytes.len();
         Ok(())
     }
 
-    /// Lets go of the lock and leaves the file with its notes, as a killed process does.
-    pub fn leave_remains(mut self) {
+    /// Releases the lock and leaves the file with its notes, as a killed process does.
+    pub fn abandon(mut self) {
         self.stays = true;
     }
 }
 
-impl Drop for Presence {
+impl Drop for ProcessLock {
     fn drop(&mut self) {
         if !self.stays {
             let _ = std::fs::remove_file(&self.path);
@@ -92,7 +89,7 @@ impl Drop for Presence {
     }
 }
 
-/// Whether who claimed this name is gone, with remains or without. One that is not known for sure to be gone lives.
+/// Whether the process of this name is gone. If that cannot be told for sure, it counts as alive.
 pub fn is_gone(shared: &Path, name: &str) -> bool {
     match File::open(path_of(shared, name)) {
         Ok(file) => file.try_lock().is_ok(),
@@ -100,15 +97,15 @@ pub fn is_gone(shared: &Path, name: &str) -> bool {
     }
 }
 
-/// What a dead process left. Its lock is held meanwhile, so that nobody else looks after it.
+/// What a dead process left behind. Its lock is held meanwhile, so that only one finder handles it.
 #[derive(Debug)]
-pub struct Remains {
+pub struct DeadProcess {
     file: File,
     path: PathBuf,
 }
 
-impl Remains {
-    /// The lines that it noted. One that was cut off by its death is none.
+impl DeadProcess {
+    /// The lines that it noted, without one that its death cut off.
     pub fn notes(&self) -> io::Result<Vec<String>> {
         let mut text = Vec::new();
         (&self.file).take(NOTES_BYTES_MAX as u64).read_to_end(&mut text)?;
@@ -116,29 +113,28 @@ impl Remains {
         Ok(String::from_utf8_lossy(&text[..whole]).lines().map(str::to_owned).collect())
     }
 
-    /// Takes the file away. The lock is held until it is gone, so that nobody can begin to rely on it in between.
+    /// Removes the file. The lock is held until then, so that nobody takes it in between.
     pub fn remove(self) {
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// What dead processes left beside a shared file, up to 64 of them.
-pub fn remains(shared: &Path) -> Vec<Remains> {
+/// Processes that died beside a shared file, up to 64 of them.
+pub fn dead_processes(shared: &Path) -> Vec<DeadProcess> {
     let start = format!("{}{INFIX}", file_name(shared));
-    let folder = shared.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let Ok(entries) = std::fs::read_dir(private::folder_of(shared)) else { return Vec::new() };
     let is_ours = |name: &str| name.strip_prefix(&start).is_some_and(is_name);
     let paths = entries.flatten().filter(|entry| entry.file_name().to_str().is_some_and(is_ours));
     let found = paths.filter_map(|entry| {
         let path = entry.path();
         let file = File::open(&path).ok()?;
-        // The lock is good only if it is that of the file which has this name now: another look may have removed it meanwhile.
-        (file.try_lock().is_ok() && path.exists()).then_some(Remains { file, path })
+        // The lock counts only on the file that has this name now: another search may have removed it meanwhile.
+        (file.try_lock().is_ok() && path.exists()).then_some(DeadProcess { file, path })
     });
-    found.take(REMAINS_MAX).collect()
+    found.take(DEAD_MAX).collect()
 }
 
-/// Whether a claim draws such names; what else lies there is somebody's own.
+/// Whether a claim draws such names; other files are left alone.
 fn is_name(text: &str) -> bool {
     text.len() == 16 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
@@ -175,8 +171,8 @@ mod tests {
             std::fs::read_dir(self.folder.path()).expect("the folder").count() - 1
         }
 
-        fn claim(&self) -> Presence {
-            Presence::claim(&self.shared).expect("a lock")
+        fn claim(&self) -> ProcessLock {
+            ProcessLock::claim(&self.shared).expect("a lock")
         }
     }
 
@@ -188,14 +184,14 @@ mod tests {
         assert_ne!(one.name(), two.name());
         // Also a lock that this process holds itself, by another handle, is held.
         assert!(!is_gone(shared, one.name()) && !is_gone(shared, two.name()));
-        assert!(remains(shared).is_empty());
+        assert!(dead_processes(shared).is_empty());
         let name = one.name().to_owned();
         drop(one);
-        assert!(is_gone(shared, &name), "it went in peace");
+        assert!(is_gone(shared, &name), "it ended in order");
         // One that was killed: its file is there, and nobody holds it.
         std::fs::write(path_of(shared, KILLED), "").expect("written");
         assert!(is_gone(shared, KILLED) && !is_gone(shared, two.name()));
-        remains(shared).into_iter().for_each(Remains::remove);
+        dead_processes(shared).into_iter().for_each(DeadProcess::remove);
         assert!(is_gone(shared, KILLED) && !is_gone(shared, two.name()));
         assert_eq!(place.left(), 1, "its file was removed, that of the living stays");
         drop(two);
@@ -203,36 +199,36 @@ mod tests {
     }
 
     #[test]
-    fn remains_tell_what_was_noted_and_are_one_finder_s() {
+    fn a_dead_process_tells_what_it_noted_to_one_finder() {
         let place = Place::new();
         let mut one = place.claim();
         one.note("a").expect("noted");
         one.note("b c").expect("noted");
         assert!(one.note("two\nlines").is_err());
         one.file.write_all(b"cut off").expect("written");
-        one.leave_remains();
-        let found = remains(&place.shared);
+        one.abandon();
+        let found = dead_processes(&place.shared);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].notes().expect("read"), ["a", "b c"]);
-        assert!(remains(&place.shared).is_empty(), "somebody looks after them");
+        assert!(dead_processes(&place.shared).is_empty(), "another finder has it");
         drop(found);
-        assert_eq!(remains(&place.shared).len(), 1, "who gave up leaves them to others");
-        remains(&place.shared).into_iter().for_each(Remains::remove);
+        assert_eq!(dead_processes(&place.shared).len(), 1, "a finder that gives up leaves it to others");
+        dead_processes(&place.shared).into_iter().for_each(DeadProcess::remove);
         assert_eq!(place.left(), 0);
     }
 
     #[test]
-    fn many_remains_are_taken_a_few_at_a_time() {
+    fn many_dead_processes_are_returned_a_few_at_a_time() {
         let place = Place::new();
-        for number in 0..REMAINS_MAX + 1 {
+        for number in 0..DEAD_MAX + 1 {
             std::fs::write(path_of(&place.shared, &format!("{number:016x}")), "w\n").expect("written");
         }
-        let first = remains(&place.shared);
-        assert_eq!(first.len(), REMAINS_MAX);
-        assert_eq!(remains(&place.shared).len(), 1, "who looks meanwhile takes the rest");
-        first.into_iter().for_each(Remains::remove);
+        let first = dead_processes(&place.shared);
+        assert_eq!(first.len(), DEAD_MAX);
+        assert_eq!(dead_processes(&place.shared).len(), 1, "a search meanwhile returns the rest");
+        first.into_iter().for_each(DeadProcess::remove);
         assert_eq!(place.left(), 1);
-        remains(&place.shared).into_iter().for_each(Remains::remove);
+        dead_processes(&place.shared).into_iter().for_each(DeadProcess::remove);
         assert_eq!(place.left(), 0);
     }
 
@@ -248,16 +244,16 @@ mod tests {
         for name in others {
             std::fs::write(place.folder.path().join(name), "w\n").expect("written");
         }
-        assert!(remains(&place.shared).is_empty());
+        assert!(dead_processes(&place.shared).is_empty());
         assert_eq!(place.left(), others.len());
     }
 
     #[test]
-    fn what_is_no_file_has_no_locks_beside_it() {
+    fn a_file_that_does_not_exist_has_no_locks_beside_it() {
         let place = Place::new();
-        assert!(Presence::claim(&place.folder.path().join(":memory:")).is_none());
-        assert!(Presence::claim(&place.folder.path().join("no/folder.db")).is_none());
-        assert!(remains(&place.folder.path().join("no/folder.db")).is_empty());
+        assert!(ProcessLock::claim(&place.folder.path().join(":memory:")).is_none());
+        assert!(ProcessLock::claim(&place.folder.path().join("no/folder.db")).is_none());
+        assert!(dead_processes(&place.folder.path().join("no/folder.db")).is_empty());
         assert_eq!(place.left(), 0);
     }
 }

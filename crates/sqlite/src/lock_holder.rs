@@ -8,35 +8,32 @@ use std::fmt;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use longhaul_queue::Error;
-
-use super::error::{DbError, is_busy};
+use crate::error::{FileError, FileErrorKind};
 
 /// SQLite locks this byte of the file `-shm` while it writes in WAL mode (`WAL_WRITE_LOCK` behind `UNIX_SHM_BASE`).
 const WRITE_LOCK_BYTE: u64 = 120;
 
-/// The error for a caller, with the process that is in the way if there is one.
-pub(super) fn told(error: DbError, path: Option<&Path>) -> Error {
-    let holder = match &error {
-        DbError::Sql(sql) if is_busy(sql) => path.and_then(Holder::of),
-        DbError::Sql(_) | DbError::Queue(_) | DbError::Caller(_) => None,
-    };
-    match holder {
-        Some(holder) => Error::Unavailable(format!("{holder}; nothing was written, try again")),
-        None => error.into(),
+/// Names the process that is in the way in an error about a busy file, if the system tells which one it is.
+pub(crate) fn name_holder(error: FileError, path: &Path) -> FileError {
+    if error.kind != FileErrorKind::Busy {
+        return error;
+    }
+    match LockHolder::of(path) {
+        Some(holder) => FileError { message: format!("{holder}; nothing was written, try again"), ..error },
+        None => error,
     }
 }
 
 /// A process that holds the write lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Holder {
+struct LockHolder {
     pid: u32,
     /// Its program, as far as the system tells.
     name: Option<String>,
     is_stopped: bool,
 }
 
-impl Holder {
+impl LockHolder {
     /// The holder of the write lock of the database at `path`. `None` if there is none, or if the system does not tell: outside
     /// Linux, or if the process is in another container.
     fn of(path: &Path) -> Option<Self> {
@@ -51,7 +48,7 @@ impl Holder {
     }
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for LockHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { pid, name, is_stopped } = self;
         write!(f, "process {pid}")?;
