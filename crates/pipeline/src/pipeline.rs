@@ -39,7 +39,7 @@ pub trait Pipeline: Send + Sync {
         Standing::of_jobs(self.queue(), &run.id).await
     }
 
-    /// Ends a run early, and says how many units were cancelled at once. What was done is kept.
+    /// Ends a run early, and says how many of its jobs were cancelled at once. What was done is kept.
     async fn cancel(&self, run: &Run) -> Result<u64> {
         Ok(self.queue().cancel_process(run.id.process()).await?)
     }

@@ -307,12 +307,12 @@ mod tests {
             (&patch, "/api/v1/jobs/1", Some(worker.as_str()), Some("scope_missing")),
             (&patch, "/api/v1/jobs/1", Some(writer.as_str()), Some("scope_missing")),
             (&delete, "/api/v1/jobs/1", Some(worker.as_str()), Some("scope_missing")),
-            (&get, "/api/v1/sheets/sheet-1/rows", Some(reader.as_str()), None),
+            (&get, "/api/v1/sheets/sheet-1/blanks", Some(reader.as_str()), None),
             (&post, "/api/v1/sheets", Some(reader.as_str()), Some("scope_missing")),
             (&post, "/api/v1/sheets", Some(writer.as_str()), None),
             (&post, "/api/v1/sheets/estimate", Some(writer.as_str()), None),
-            (&post, "/api/v1/sheets/sheet-1/cancel", Some(writer.as_str()), Some("scope_missing")),
-            (&delete, "/api/v1/sheets/sheet-1", Some(writer.as_str()), Some("scope_missing")),
+            (&post, "/api/v1/runs/sheet-1/cancel", Some(writer.as_str()), Some("scope_missing")),
+            (&delete, "/api/v1/runs/sheet-1", Some(writer.as_str()), Some("scope_missing")),
         ];
         for (method, path, token, expected) in rows {
             let bearer = token.map(|token| format!("Bearer {token}")).unwrap_or_default();

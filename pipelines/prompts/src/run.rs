@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::draft::Unfit;
-use super::{ABOUT, Result};
+use super::{ABOUT, Error, Result};
 
 /// Kind of the job that holds a run's settings.
 pub const KIND: &str = "llm.run";
@@ -193,6 +193,9 @@ impl Run {
 
     /// A run with its settings read.
     pub fn read(run: longhaul_pipeline::Run) -> Result<Self> {
+        if run.job.kind != KIND {
+            return Err(Error::Invalid(format!("{} is not a run of prompts", run.id)));
+        }
         Ok(Self { settings: run.settings.to()?, id: run.id, job: run.job })
     }
 

@@ -69,12 +69,7 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
     };
     tokio::select! {
         stored = submit(&prompts, submission) => stored?,
-        () = interrupts.next() => {
-            if let Some(working) = &mut working {
-                interrupts.drain(app, working).await;
-            }
-            return half_stored(app, &pipeline, &id, working).await;
-        }
+        () = interrupts.next() => return half_stored(app, (&pipeline, &id), working, &mut interrupts).await,
     }
     if args.detach {
         return detached(app, &id);
@@ -90,9 +85,8 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
     match ended? {
         Shown::Ended(status) => {
             let took = Took { time: started.elapsed(), all: !resumed };
-            let code =
-                finish::finish(app, args, (&engine, &pipeline, &found), (&run, &prompts), &status, took)
-                    .await?;
+            let run_with = (&engine, &pipeline, &found);
+            let code = finish::finish(app, args, run_with, (&run, &prompts), &status, took).await?;
             let estimate = estimate_all(app, args, &pipeline, &run, (prompts, pick)).await?;
             if args.out.is_some() || !status.standing.state.is_end() {
                 print_object(app, &status, estimate.as_ref())?;
@@ -188,7 +182,15 @@ async fn stop(working: Option<Working>) -> Result<u64> {
 }
 
 /// Somebody does not want to wait until all requests are stored.
-async fn half_stored(app: &App, pipeline: &Prompts, id: &RunId, working: Option<Working>) -> Result<Code> {
+async fn half_stored(
+    app: &App,
+    (pipeline, id): (&Prompts, &RunId),
+    mut working: Option<Working>,
+    interrupts: &mut Interrupts,
+) -> Result<Code> {
+    if let Some(working) = &mut working {
+        interrupts.drain(app, working).await;
+    }
     let unstored = stop(working).await?;
     let stored = pipeline.queue().process(&id.process()).await?.total();
     print_object(app, &found(pipeline, id).await?.status().await?, None)?;

@@ -20,7 +20,7 @@ pub(super) async fn tell(app: &App, found: &Found) -> Infallible {
     // Without models nothing is spent, and no outage of that file is heard of.
     let (_idle, none) = watch::channel(None);
     let mut store = found.pipeline.queue().outage();
-    let mut spending = found.pipeline.llm().map_or(none, |llm| llm.outage());
+    let mut spending = found.pipeline.llm().map_or(none, longhaul_llm::Llm::outage);
     loop {
         let error = tokio::select! {
             error = begins(&mut store) => format!("{}: {error}", crate::store::source(&app.settings)),

@@ -195,7 +195,7 @@ impl Desk {
     }
 
     pub(crate) async fn status(&self, id: &RunId) -> Status {
-        Status::of(self.found(id).await.status().await.unwrap())
+        Status::of(&self.found(id).await.status().await.unwrap())
     }
 
     /// The run as a person has it.
@@ -334,8 +334,8 @@ pub(crate) struct ChunkStatus {
 }
 
 impl Status {
-    fn of(status: longhaul_pipeline::Status) -> Self {
-        let details = Details::of(&status).unwrap();
+    fn of(status: &longhaul_pipeline::Status) -> Self {
+        let details = Details::of(status).unwrap();
         let (is_over, counts, units) = (status.is_over(), details.counts, status.standing.units);
         Self {
             state: status.standing.state,

@@ -131,6 +131,12 @@ fn foreign_queue(names: &OwnNames) -> Value {
     foreign_name(&format!("({}|{})$|{runs}", batches::QUEUE, webhooks::QUEUE))
 }
 
+/// Processes that jobs can be enqueued to.
+fn foreign_process(names: &OwnNames) -> Value {
+    let (runs, batches) = (names.run_prefixes().join("|"), batches::BATCH_RUN_PREFIX);
+    foreign_name(&format!("(({runs})[0-9a-f]{{12}}|{batches}[0-9a-f]{{32}})$"))
+}
+
 fn of_parameter(path: &str, name_of: &str) -> Value {
     let is_of_jobs = path.starts_with("/api/v1/jobs/{id}") || path.ends_with("/deliveries/{id}/resend");
     match name_of {
@@ -142,7 +148,6 @@ fn of_parameter(path: &str, name_of: &str) -> Value {
             name
         }
         "name" => name(),
-        "after" if path.ends_with("/rows") => json!({ "maximum": i64::MAX }),
         "wait" => {
             let part = "(\\.[0-9]{1,3})?";
             let forms = format!("^[0-9]{{1,5}}{part}ms$|^[0-2]?[0-9]{{1,2}}{part}s?$|^[0-4]{part}m$|^5m$");
@@ -210,15 +215,7 @@ fn fields(names: &OwnNames) -> Vec<(&'static str, &'static str, Value)> {
         ("SheetIn", "categories", json!({ "maxItems": CATEGORIES_MAX })),
         ("NewJob", "kind", foreign_kind(names)),
         ("NewJob", "queue", foreign_queue(names)),
-        (
-            "NewJob",
-            "process_id",
-            foreign_name(&format!(
-                "(({})[0-9a-f]{{12}}|{}[0-9a-f]{{32}})$",
-                names.run_prefixes().join("|"),
-                batches::BATCH_RUN_PREFIX
-            )),
-        ),
+        ("NewJob", "process_id", foreign_process(names)),
     ];
     for schema in ["RunIn", "SheetIn"] {
         fields.extend([(schema, "model", model()), (schema, "fallback_model", model())]);

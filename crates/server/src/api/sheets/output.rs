@@ -72,8 +72,10 @@ pub(in crate::api) async fn sheet_output(
     let sheets = slice(&ctx)?;
     let sheet = find(sheets, &id).await?;
     let Source::File { path, format, .. } = &sheet.settings.source else {
-        let text =
-            format!("the scores of {} are in the Google sheet itself; read them here with /rows", sheet.id);
+        let text = format!(
+            "the scores of {} are in the Google sheet itself; read them here with /api/v1/runs/{}/results",
+            sheet.id, sheet.id
+        );
         return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "no_output", text).into());
     };
     let format = query.format.map_or(*format, Into::into);
