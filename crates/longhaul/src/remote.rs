@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use longhaul_api::page::{Listed, cursor_of};
 use longhaul_queue::events::EventPage;
 use longhaul_queue::job::JobResult;
 use longhaul_queue::store::{
@@ -23,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use forms::{Changed, Listed, cursor_of, seq_of};
+use forms::Changed;
 use http::Api;
 pub(crate) use http::TOKEN_NAME;
 
@@ -85,6 +86,12 @@ async fn listen(api: Arc<Api>, changes: watch::Sender<u64>) {
         changes.send_modify(|number| *number += 1);
         tokio::time::sleep(LISTEN_AGAIN).await;
     }
+}
+
+/// The place that a cursor of the server means.
+fn seq_of(cursor: &str) -> Result<i64> {
+    longhaul_api::page::seq_of(cursor)
+        .ok_or_else(|| Error::Corrupt(format!("{cursor:?} is not a cursor of this version")))
 }
 
 /// A missing thing is `None`.

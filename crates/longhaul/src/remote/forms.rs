@@ -5,15 +5,6 @@ use longhaul_queue::store::{ProcessInfo, QueueInfo, QueueSettings, Schedule};
 use longhaul_queue::{Job, JobDetail, JobId, Json, NewJob, ProcessId, Result, State, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// Some of many.
-#[derive(Debug, Deserialize)]
-pub(super) struct Listed<T> {
-    pub(super) items: Vec<T>,
-    pub(super) next: Option<String>,
-    #[serde(default)]
-    pub(super) partial: bool,
-}
-
 /// Jobs to store.
 #[derive(Debug, Serialize)]
 pub(super) struct Submission<'a> {
@@ -159,16 +150,6 @@ impl From<Process> for ProcessInfo {
         let Process { id, sealed, counts, helpers } = process;
         Self { id, sealed, counts: counts.into(), helpers: helpers.into() }
     }
-}
-
-/// A place in submission order as the API's cursor, and back.
-pub(super) fn cursor_of(seq: i64) -> String {
-    format!("s{seq:x}")
-}
-
-pub(super) fn seq_of(cursor: &str) -> Result<i64> {
-    let seq = cursor.strip_prefix('s').and_then(|digits| i64::from_str_radix(digits, 16).ok());
-    seq.ok_or_else(|| longhaul_queue::Error::Corrupt(format!("{cursor:?} is no cursor of this version")))
 }
 
 /// Where a job stands after a change.

@@ -106,7 +106,7 @@ fn exceptions_name_files_that_use_them() {
 }
 
 /// Which of ours each crate knows. A pipeline names no other, and only the binary names them all.
-const KNOWS: [(&str, &[&str]); 10] = [
+const KNOWS: [(&str, &[&str]); 11] = [
     ("crates/queue", &[]),
     ("crates/sqlite", &[]),
     ("crates/llm", &["sqlite"]),
@@ -116,8 +116,9 @@ const KNOWS: [(&str, &[&str]); 10] = [
     ("crates/pipeline", &["llm", "queue", "sim", "sqlite", "stores"]),
     ("pipelines/prompts", &["llm", "pipeline", "queue"]),
     ("pipelines/sheets", &["llm", "pipeline", "queue", "stores"]),
-    ("crates/server", &["llm", "pipeline", "prompts", "queue", "sheets"]),
-    ("crates/longhaul", &["llm", "pipeline", "prompts", "queue", "server", "sheets", "sim", "stores"]),
+    ("crates/api", &["llm", "pipeline", "queue"]),
+    ("crates/server", &["api", "llm", "pipeline", "prompts", "queue", "sheets"]),
+    ("crates/longhaul", &["api", "llm", "pipeline", "prompts", "queue", "server", "sheets", "sim", "stores"]),
 ];
 
 #[test]
