@@ -21,7 +21,7 @@ mod sheet;
 
 pub use report::{ScopeTotals, Spend, Totals};
 pub use resolve::{Decision, Resolved, UnknownCall, UnknownFilter, Verdict};
-pub use scope::{Scope, day_of};
+pub use scope::{Scope, day_of, is_day};
 pub(crate) use sheet::Sheet;
 
 /// Scopes of one reservation.

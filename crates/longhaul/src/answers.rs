@@ -31,7 +31,7 @@ mod render;
 mod sink;
 
 use self::render::Columns;
-use self::sink::Sink;
+pub(crate) use self::sink::Sink;
 
 /// Ends of names whose forms are not written.
 const FOREIGN: [&str; 7] = ["xls", "xlsm", "xlsb", "ods", "parquet", "gz", "zip"];

@@ -23,8 +23,8 @@ pub(crate) use admin::{
 pub(crate) use enqueue::{EnqueueArgs, JobFlags};
 pub(crate) use jobs::{BulkArgs, EditArgs, JobsCommand, ListArgs, RetryArgs, UnparkArgs, WaitArgs};
 pub(crate) use llm::{
-    BillVerdict, CacheUse, CostsArgs, CostsCommand, Decision, EstimateArgs, KeysCommand, PromptArgs, RunArgs,
-    RunsCommand, SimCommand, SimServeArgs, SpendingArgs, WhichCalls,
+    BillArgs, CacheUse, CostsArgs, CostsCommand, DecisionArgs, EstimateArgs, KeysCommand, PromptArgs,
+    RunArgs, RunsCommand, SimCommand, SimServeArgs, SpendingArgs, WhichCallsArgs,
 };
 pub(crate) use score::ScoreArgs;
 pub(crate) use verify::{

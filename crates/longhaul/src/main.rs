@@ -33,6 +33,7 @@ mod pipelines;
 mod progress;
 mod prompts;
 mod remote;
+mod run_client;
 mod server;
 mod server_space;
 mod sharing;

@@ -1,5 +1,6 @@
 //! Which files a command may write to: never a file that it reads, and no file with other content unless forced. A record in
-//! the store lists the files that a run has written, so that the same command may write them again.
+//! the store lists the files that a run has written, so that the same command may write them again. Without a store, as with
+//! `--server`, none is known.
 
 use std::fs::{self, Metadata};
 use std::os::fd::AsFd;
@@ -79,14 +80,17 @@ pub(crate) fn refuse_same(places: &Places<'_>) -> Result<()> {
 }
 
 /// Refuses to write over a file with content, unless `owner` wrote it and it has not changed since.
-pub(crate) async fn refuse_foreign(engine: &Engine, owner: &str, places: &Places<'_>) -> Result<()> {
+pub(crate) async fn refuse_foreign(engine: Option<&Engine>, owner: &str, places: &Places<'_>) -> Result<()> {
     let existing = places.iter().filter_map(|(option, path)| Some((option, (*path)?)));
     for (option, path) in existing.filter(|(_, path)| !is_stream(path)) {
         // Nothing is lost with an empty file, and mktemp makes one.
         let Some(found) = fs::metadata(path).ok().filter(|found| found.is_file() && found.len() > 0) else {
             continue;
         };
-        let (_, outputs) = remembered(engine).await?;
+        let outputs = match engine {
+            Some(engine) => remembered(engine).await?.1,
+            None => Remembered::default(),
+        };
         let place = place_of(path);
         let why = match outputs.files.iter().find(|file| file.path == place && file.owner == owner) {
             Some(file) if file.is_unchanged(&found) => continue,
@@ -103,7 +107,8 @@ pub(crate) async fn refuse_foreign(engine: &Engine, owner: &str, places: &Places
 
 /// Records that `owner` has written these files. If that fails, the next command needs `--force`, which is not a reason to
 /// fail after the work is done.
-pub(crate) async fn remember(engine: &Engine, owner: &str, places: &Places<'_>) {
+pub(crate) async fn remember(engine: Option<&Engine>, owner: &str, places: &Places<'_>) {
+    let Some(engine) = engine else { return };
     let written = |path: &&Path| !is_stream(path) && fs::metadata(path).is_ok_and(|found| found.is_file());
     let files: Vec<OutputFile> = places
         .iter()

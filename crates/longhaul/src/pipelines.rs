@@ -6,19 +6,18 @@ use std::sync::Arc;
 use anyhow::Result;
 use longhaul_llm::Llm;
 use longhaul_pipeline::pipeline::List;
-use longhaul_pipeline::{About, Found, Listener, Runs, Status, numbered};
-use longhaul_prompts::{Prompts, request};
-use longhaul_queue::store::{Filter, ListRequest};
-use longhaul_queue::{Engine, Queue, State};
+use longhaul_pipeline::{About, Found, Listener, Runs, Status};
+use longhaul_prompts::Prompts;
+use longhaul_queue::{Engine, Queue};
 use longhaul_server::own_names::OwnNames;
 use longhaul_sheets::google::{Google, GoogleOptions, ServiceKey};
-use longhaul_sheets::tables::{Tables, UnitState};
+use longhaul_sheets::tables::Tables;
 use longhaul_sheets::{Places, Sheets};
 use longhaul_stores::sqlite::Db;
-use serde::Serialize;
 
 use crate::app::App;
-use crate::commands::{run, score};
+use crate::commands::run::{self, Access};
+use crate::commands::score;
 use crate::exit::{Code, Failure};
 use crate::progress::Fact;
 
@@ -75,52 +74,13 @@ impl Pipelines {
     pub(crate) async fn write_results(&self, app: &App, found: &Found, place: &Place<'_>) -> Result<Code> {
         let about = found.pipeline.about();
         if *about == longhaul_prompts::ABOUT {
-            run::write_results(app, (&self.engine, &self.prompts), found, place).await
+            run::write_results(app, Access::here(&self.engine), found.run.clone(), place).await
         } else if *about == longhaul_sheets::ABOUT {
             score::export::run(app, (&self.engine, self.sheets()?), found, place).await
         } else {
             Err(Failure::new(Code::Usage, format!("runs of {} write no results", about.name)).into())
         }
     }
-
-    /// The first units of a run that failed.
-    pub(crate) async fn failures(&self, found: &Found, limit: usize) -> Result<Vec<FailedUnit>> {
-        let (about, id) = (found.pipeline.about(), &found.run.id);
-        if *about == longhaul_sheets::ABOUT {
-            let tables = self.sheets()?.tables();
-            let rows = (0, i64::MAX as u64);
-            let sheet = tables.get(id.as_str()).await?.seq;
-            let units = tables.open_units(sheet, UnitState::Failed, rows, None, limit).await?;
-            let failed = units.into_iter().map(|unit| FailedUnit {
-                unit: format!("row {}, block {}", unit.row + 1, unit.block + 1),
-                reason: unit.reason,
-            });
-            return Ok(failed.collect());
-        }
-        let filter = Filter {
-            states: vec![State::Failed],
-            kind: Some(request::KIND.to_owned()),
-            process_id: Some(id.process()),
-            ..Filter::default()
-        };
-        let page = ListRequest { filter, newest_first: false, cursor: None, limit };
-        let failed = found.pipeline.queue().list(page).await?.items.into_iter().map(|job| FailedUnit {
-            // As in the files of answers.
-            unit: format!("index {}", numbered::number(job.id)),
-            reason: job.error.map(|error| error.text),
-        });
-        Ok(failed.collect())
-    }
-}
-
-/// A unit without a result.
-#[derive(Debug, Serialize)]
-pub(crate) struct FailedUnit {
-    /// Where it is in the input.
-    pub(crate) unit: String,
-    /// Why it failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) reason: Option<String>,
 }
 
 /// Where results go.
@@ -135,7 +95,7 @@ pub(crate) struct Place<'a> {
 
 /// Lines of a run that only its pipeline has.
 pub(crate) fn detail_lines(status: &Status) -> Vec<String> {
-    match status.pipeline {
+    match &*status.pipeline {
         name if name == longhaul_prompts::ABOUT.name => run::detail_lines(status),
         name if name == longhaul_sheets::ABOUT.name => score::detail_lines(status),
         _ => Vec::new(),
@@ -144,7 +104,7 @@ pub(crate) fn detail_lines(status: &Status) -> Vec<String> {
 
 /// What only its pipeline tells beside the bar of a run.
 pub(crate) fn facts(status: &Status) -> Vec<Fact> {
-    match status.pipeline {
+    match &*status.pipeline {
         name if name == longhaul_prompts::ABOUT.name => run::facts(status),
         name if name == longhaul_sheets::ABOUT.name => score::facts(status),
         _ => Vec::new(),

@@ -3,6 +3,7 @@
 
 mod forms;
 mod http;
+mod runs;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -24,9 +25,11 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
+use crate::exit::{Code, Failure};
+
 use forms::Changed;
-use http::Api;
-pub(crate) use http::TOKEN_NAME;
+pub(crate) use http::{Api, TOKEN_NAME};
+pub(crate) use runs::{RemoteRuns, write_table};
 
 /// Calls of one request under way at once, where each job takes a call.
 const CALLS_AT_ONCE: usize = 16;
@@ -92,6 +95,14 @@ async fn listen(api: Arc<Api>, changes: watch::Sender<u64>) {
 fn seq_of(cursor: &str) -> Result<i64> {
     longhaul_api::page::seq_of(cursor)
         .ok_or_else(|| Error::Corrupt(format!("{cursor:?} is not a cursor of this version")))
+}
+
+/// What the server refuses is wrong usage, as it is without a server.
+pub(crate) fn refused(error: Error) -> anyhow::Error {
+    match error {
+        Error::Invalid(text) => Failure::new(Code::Usage, text).into(),
+        error => error.into(),
+    }
 }
 
 /// A missing thing is `None`.

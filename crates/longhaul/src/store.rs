@@ -58,10 +58,16 @@ pub(crate) enum Missing {
     Refuse,
 }
 
+/// The server that takes the place of the store, ready to be asked.
+pub(crate) fn remote(settings: &Settings) -> Result<Option<Server>> {
+    let server = server(settings)?.map(|url| Server::new(url, environment(TOKEN_NAME)));
+    Ok(server.transpose()?)
+}
+
 /// Opens the store of `settings` for a caller: the store itself, or the server that takes its place.
 pub(crate) async fn open(settings: &Settings, missing: Missing) -> Result<Arc<dyn Store>> {
-    match server(settings)? {
-        Some(url) => Ok(Arc::new(Server::new(url, environment(TOKEN_NAME))?)),
+    match remote(settings)? {
+        Some(server) => Ok(Arc::new(server)),
         None => Ok(open_here(settings, missing).await?),
     }
 }

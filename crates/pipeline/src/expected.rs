@@ -1,7 +1,7 @@
 //! What is expected of answers before any has come, for all slices that estimate a cost: how many tokens an answer may have by its
 //! schema, and how far an input may be from what its bytes say.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// By how much of it an input may differ from what its bytes say, until some of it was counted.
@@ -18,7 +18,7 @@ const ITEMS: (u64, u64) = (0, 10);
 const DEPTH_MAX: u32 = 12;
 
 /// What the expected length is based on.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Basis {
     /// Answers to some of the same prompts.

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use longhaul_llm::Llm;
-use longhaul_queue::store::Filter;
-use longhaul_queue::{JobContext, Json, Queue, State, Timestamp, Worker};
+use longhaul_queue::store::{Filter, ListRequest};
+use longhaul_queue::{Job, JobContext, Json, Queue, State, Timestamp, Worker};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::Result;
 use crate::run::Run;
 use crate::run::hold::{self, HeldRun, Hold};
-use crate::run::status::{Standing, Status};
+use crate::run::status::{RunState, Standing, Status};
+use crate::{Result, numbered};
 
 /// What Longhaul is used for: one value for each pipeline, held in one list by the binary.
 ///
@@ -57,6 +57,18 @@ pub trait Pipeline: Send + Sync {
         Ok(self.queue().retry_where(filter, false).await?)
     }
 
+    /// Goes on with a run that is started again: whatever held it may be gone, and what has no result is tried once more. Says how many
+    /// units that are.
+    async fn go_on(&self, run: &Run) -> Result<u64> {
+        match self.standing(run).await?.state {
+            RunState::Held => self.resume(run).await.map(|_| 0),
+            RunState::PartlyFailed | RunState::Failed | RunState::Cancelled => {
+                self.retry(run, Retry::Failed).await
+            }
+            RunState::Running | RunState::Paused | RunState::Completed => Ok(0),
+        }
+    }
+
     /// Deletes a run for good, and says how many jobs it had. Refused while it has not ended. Repeatable: what was cut off goes on.
     async fn remove(&self, run: &Run) -> Result<u64> {
         Ok(self.queue().consume_process(&run.id.process()).await?)
@@ -77,6 +89,15 @@ pub trait Pipeline: Send + Sync {
         let page = self.queue().results(&run.id.process(), after, limit).await?;
         let items = page.items.iter().map(Json::of).collect::<longhaul_queue::Result<_>>()?;
         Ok(Results { items, next: page.next })
+    }
+
+    /// The first units of a run that failed, in their order.
+    async fn failures(&self, run: &Run, limit: usize) -> Result<Vec<FailedUnit>> {
+        let states = vec![State::Failed];
+        let filter = Filter { states, process_id: Some(run.id.process()), ..Filter::default() };
+        let page = ListRequest { filter, newest_first: false, cursor: None, limit };
+        let failed = self.queue().list(page).await?.items.into_iter().filter(|job| !job.helper);
+        Ok(failed.map(|job| FailedUnit::of(&job)).collect())
     }
 
     /// What this process does, for `/metrics`.
@@ -133,7 +154,7 @@ pub struct Metric {
 }
 
 /// A part of a run that is shown with it: a provider batch, a chunk, a document.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Part {
     /// Its name: `chunk-0001`.
     pub name: String,
@@ -145,8 +166,26 @@ pub struct Part {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// What only this pipeline knows.
-    #[serde(flatten)]
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub details: Map<String, Value>,
+}
+
+/// A unit of a run without a result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedUnit {
+    /// Where it is in the input.
+    pub unit: String,
+    /// Why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl FailedUnit {
+    /// A unit that is a job: it stands at the job's number.
+    pub fn of(job: &Job) -> Self {
+        let reason = job.error.as_ref().map(|error| error.text.clone());
+        Self { unit: format!("index {}", numbered::number(job.id)), reason }
+    }
 }
 
 /// Results of a run, one JSON object for each unit, in order.

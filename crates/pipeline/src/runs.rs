@@ -103,10 +103,17 @@ impl Runs {
         Ok(self.llm.ledger().abandon_dead(now).await.map_err(longhaul_llm::Error::from).map(drop)?)
     }
 
-    /// Limits what a run may cost; `None` takes the limit away.
-    pub async fn set_cap(&self, run: &RunId, cap: Option<NanoUsd>) -> Result<()> {
-        let set = self.llm.ledger().set_cap(&Scope::run(run.as_str()), cap).await;
-        Ok(set.map_err(longhaul_llm::Error::from).map(drop)?)
+    /// Limits what a run may cost. Without a cap, the one that it has stays; whether calls without a price pass is decided anew with
+    /// each cap.
+    pub async fn set_limits(&self, run: &RunId, cap: Option<NanoUsd>, allow_unpriced: bool) -> Result<()> {
+        let (ledger, scope) = (self.llm.ledger(), Scope::run(run.as_str()));
+        if cap.is_some() {
+            ledger.set_cap(&scope, cap).await.map_err(longhaul_llm::Error::from)?;
+        }
+        if cap.is_some() || allow_unpriced {
+            ledger.allow_unpriced(&scope, allow_unpriced).await.map_err(longhaul_llm::Error::from)?;
+        }
+        Ok(())
     }
 }
 
@@ -125,6 +132,12 @@ impl Found {
     pub async fn resume(&self) -> Result<u64> {
         self.pipeline.queue().resume(self.run.id.as_str()).await?;
         self.pipeline.resume(&self.run).await
+    }
+
+    /// Goes on with it when it is started again, paused or not, and says how many units are tried once more.
+    pub async fn go_on(&self) -> Result<u64> {
+        self.pipeline.queue().resume(self.run.id.as_str()).await?;
+        self.pipeline.go_on(&self.run).await
     }
 
     /// Ends it early.

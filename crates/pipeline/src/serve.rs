@@ -1,7 +1,9 @@
 //! Workers that serve whatever comes: each run and each sheet has a queue of its own, and they come and go.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
+use longhaul_queue::limits::WORKER_SILENT_AFTER;
 use longhaul_queue::{Queue, QueueShare, State, WorkerControl};
 
 /// Least and greatest time between two looks for new queues.
@@ -38,6 +40,14 @@ pub async fn look(queue: &Queue, control: &WorkerControl, served: &Served) {
     let found = found.iter().filter(|queue| wanted(&queue.name) && has_work(&queue.counts));
     let found = found.map(|queue| QueueShare { name: queue.name.clone(), weight: Some(WEIGHT) });
     control.set_queues(served.always.iter().cloned().chain(found).collect());
+}
+
+/// The queues that living workers serve: a run whose queue is not among them does not move.
+pub async fn served(queue: &Queue) -> longhaul_queue::Result<HashSet<String>> {
+    let now = queue.clock().now();
+    let workers = queue.store().workers(now).await?;
+    let living = workers.into_iter().filter(|worker| now.since(worker.seen_at) <= WORKER_SILENT_AFTER);
+    Ok(living.flat_map(|worker| worker.queues).collect())
 }
 
 /// Whether something is left that a worker could move, now or later.

@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
+use longhaul_llm::Llm;
+use longhaul_queue::Queue;
+
 use crate::Result;
+use crate::run::RunId;
 use crate::run::status::{Status, Units};
 use crate::runs::Found;
 
@@ -10,24 +15,71 @@ use crate::runs::Found;
 const LOOK_GAP: Duration = Duration::from_millis(100);
 const LOOK_AT_LEAST: Duration = Duration::from_secs(2);
 
+/// A run that can be followed, in this process or at a server.
+#[async_trait]
+pub trait FollowedRun: Send + Sync {
+    /// Its name.
+    fn id(&self) -> &RunId;
+
+    /// What one of its units is called.
+    fn unit(&self) -> &str;
+
+    /// The queue that its jobs are in.
+    fn queue(&self) -> &Queue;
+
+    /// The models that it asks from this process, if it does.
+    fn llm(&self) -> Option<&Llm>;
+
+    /// Where it stands.
+    async fn status(&self) -> Result<Status>;
+}
+
+#[async_trait]
+impl FollowedRun for Found {
+    fn id(&self) -> &RunId {
+        &self.run.id
+    }
+
+    fn unit(&self) -> &str {
+        self.pipeline.about().unit
+    }
+
+    fn queue(&self) -> &Queue {
+        self.pipeline.queue()
+    }
+
+    fn llm(&self) -> Option<&Llm> {
+        self.pipeline.llm()
+    }
+
+    async fn status(&self) -> Result<Status> {
+        Self::status(self).await
+    }
+}
+
 impl Found {
-    /// Tells of each unit that ended, where units end one by one, and of each look at the run, where they do not; and when
-    /// anything else changed. Whoever shows it to people shows as much of it as they can follow. Answers where the run stands when
-    /// it has ended or cannot go on by itself.
-    pub async fn watch(&self, mut told: impl FnMut(&Status)) -> Result<Status> {
-        let mut changes = self.pipeline.queue().changes();
-        let mut last = None;
-        loop {
-            changes.mark_unchanged();
-            let status = self.status().await?;
-            tell(&mut told, last.replace(status.clone()), &status);
-            if status.is_over() {
-                return Ok(status);
-            }
-            // A hint that comes too often is enough once in a while, and one that does not come is not waited for.
-            tokio::time::sleep(LOOK_GAP).await;
-            let _ = tokio::time::timeout(LOOK_AT_LEAST, changes.changed()).await;
+    /// Tells of each change of the run: [`watch`].
+    pub async fn watch(&self, told: impl FnMut(&Status)) -> Result<Status> {
+        watch(self, told).await
+    }
+}
+
+/// Tells of each unit that ended, where units end one by one, and of each look at the run, where they do not; and when
+/// anything else changed. Whoever shows it to people shows as much of it as they can follow. Answers where the run stands when
+/// it has ended or cannot go on by itself.
+pub async fn watch(run: &dyn FollowedRun, mut told: impl FnMut(&Status)) -> Result<Status> {
+    let mut changes = run.queue().changes();
+    let mut last = None;
+    loop {
+        changes.mark_unchanged();
+        let status = run.status().await?;
+        tell(&mut told, last.replace(status.clone()), &status);
+        if status.is_over() {
+            return Ok(status);
         }
+        // A hint that comes too often is enough once in a while, and one that does not come is not waited for.
+        tokio::time::sleep(LOOK_GAP).await;
+        let _ = tokio::time::timeout(LOOK_AT_LEAST, changes.changed()).await;
     }
 }
 
@@ -71,7 +123,8 @@ mod tests {
         let units = Units { total: 10, done, failed, ..Units::default() };
         Status {
             id: "run".to_owned(),
-            pipeline: "prompts",
+            pipeline: "prompts".into(),
+            unit: "request".into(),
             title: String::new(),
             created_at: Timestamp::from_millis(0),
             ended_at: None,

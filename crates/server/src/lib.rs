@@ -18,7 +18,6 @@
 
 pub mod batches;
 pub mod catalog;
-pub mod costs;
 pub mod guard;
 pub mod mcp;
 pub mod metrics;

@@ -4,8 +4,9 @@
 use longhaul_llm::types::Dialect;
 use longhaul_llm::{Billing, CostRange, Llm, NanoUsd, Route, Usage, tokens};
 use longhaul_queue::Queue;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use super::Result;
 use super::request;
@@ -18,7 +19,7 @@ pub use lengths::Lengths;
 pub use longhaul_pipeline::expected::Basis;
 
 /// What prompts will cost.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Estimate {
     /// The model.
     pub model: String,
@@ -33,18 +34,24 @@ pub struct Estimate {
     /// Output tokens, at most as expected; what `max_tokens` allows may be more.
     pub output_tokens_max: u64,
     /// By what it was told how long answers are.
+    #[schema(value_type = String)]
     pub basis: Basis,
     /// Answers behind that.
     pub measured_calls: u64,
     /// Expected, one by one: the lower end; absent without a price.
+    #[schema(value_type = Option<f64>)]
     pub cost_usd: Option<NanoUsd>,
     /// The upper end.
+    #[schema(value_type = Option<f64>)]
     pub cost_max_usd: Option<NanoUsd>,
     /// Expected in provider batches: the lower end; absent without a price or batches.
+    #[schema(value_type = Option<f64>)]
     pub batch_cost_usd: Option<NanoUsd>,
     /// The upper end.
+    #[schema(value_type = Option<f64>)]
     pub batch_cost_max_usd: Option<NanoUsd>,
     /// The most it can be, one by one.
+    #[schema(value_type = Option<f64>)]
     pub ceiling_usd: Option<NanoUsd>,
     /// Day of the price.
     pub price_as_of: Option<String>,

@@ -232,6 +232,10 @@ impl Pipeline for Prompts {
         manage::remove(self, &run.id).await
     }
 
+    async fn go_on(&self, run: &longhaul_pipeline::Run) -> Result<u64> {
+        manage::go_on(self, &run.id).await
+    }
+
     async fn parts(&self, run: &longhaul_pipeline::Run, first: u64, limit: usize) -> Result<Vec<Part>> {
         let parts = parts::parts(self, &run.id).await?.into_iter();
         Ok(parts.skip(first as usize).take(limit).collect())

@@ -3,7 +3,8 @@
 //! asked the same before, such as a sample, what that one really cost makes it one amount.
 
 use longhaul_llm::{Billing, CostRange, Error as LlmError, NanoUsd, Request, Route, Scope, Usage, tokens};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 pub use longhaul_pipeline::expected::Basis;
 
@@ -38,7 +39,8 @@ const SHEETS_LOOKED_AT: usize = 50;
 const CALLS_MIN: u64 = 3;
 
 /// What a sheet will cost.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = SheetEstimate)]
 pub struct Estimate {
     /// The model.
     pub model: String,
@@ -57,10 +59,13 @@ pub struct Estimate {
     /// Output tokens, at most as expected.
     pub output_tokens_max: u64,
     /// What the expected cost is based on: the shape of answers, or an earlier sheet that was asked the same.
+    #[schema(value_type = String)]
     pub basis: Basis,
     /// Expected: the lower end; absent without a price.
+    #[schema(value_type = Option<f64>)]
     pub cost_usd: Option<NanoUsd>,
     /// The upper end.
+    #[schema(value_type = Option<f64>)]
     pub cost_max_usd: Option<NanoUsd>,
     /// One amount by the count of tokens alone. What later sheets cost is measured by it.
     #[serde(skip)]

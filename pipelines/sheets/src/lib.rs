@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use longhaul_llm::Llm;
 use longhaul_pipeline::pipeline::{About, Listener, Metric, Part, Pipeline, Results, Retry};
-use longhaul_pipeline::{Run, RunId, Standing};
+use longhaul_pipeline::{FailedUnit, Run, RunId, Standing};
 use longhaul_queue::{Queue, Worker};
 use longhaul_stores::sqlite::Db;
 use serde_json::Value;
@@ -60,7 +60,7 @@ use gauges::Gauges;
 use live::LiveSheet;
 use places::{Pages, Sink};
 use settings::GoogleSheet;
-use tables::{Chunk, StoredSheet, Tables};
+use tables::{Chunk, StoredSheet, Tables, UnitState};
 
 /// The names of this pipeline.
 pub const ABOUT: About =
@@ -296,6 +296,17 @@ impl Pipeline for Sheets {
     async fn results(&self, run: &Run, after: i64, limit: usize) -> longhaul_pipeline::Result<Results> {
         let sheet = self.inner.tables.get(run.id.as_str()).await?;
         Ok(manage::results(self, &sheet, after, limit).await?)
+    }
+
+    async fn failures(&self, run: &Run, limit: usize) -> longhaul_pipeline::Result<Vec<FailedUnit>> {
+        let (tables, all) = (&self.inner.tables, (0, i64::MAX as u64));
+        let sheet = tables.get(run.id.as_str()).await?.seq;
+        let units = tables.open_units(sheet, UnitState::Failed, all, None, limit).await?;
+        let failed = units.into_iter().map(|unit| FailedUnit {
+            unit: format!("row {}, block {}", unit.row + 1, unit.block + 1),
+            reason: unit.reason,
+        });
+        Ok(failed.collect())
     }
 
     fn metrics(&self) -> Vec<Metric> {

@@ -1,7 +1,7 @@
 //! Reading the ledger.
 
 use rusqlite::{OptionalExtension, Row};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tracing::debug;
 
 use super::sheet::nanos;
@@ -14,7 +14,7 @@ use crate::types::Usage;
 const ROWS_MAX: i64 = 10_000;
 
 /// What a scope sums up to.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// Requests that were paid for and are booked; each of a batch counts.
     pub calls: u64,

@@ -2,7 +2,7 @@
 //! have cost.
 
 use rusqlite::Row;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::sheet::nanos;
 use super::{Ledger, Scope, Spent, book};
@@ -33,7 +33,7 @@ pub struct UnknownFilter {
 }
 
 /// A call whose end was never seen, or the rest of a batch.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnknownCall {
     /// Its name.
     pub call: String,
@@ -72,7 +72,7 @@ impl Verdict {
 }
 
 /// What a decision changed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resolved {
     /// Requests that are not unknown any more.
     pub calls: u64,
@@ -85,7 +85,7 @@ pub struct Resolved {
 }
 
 /// Something that was decided.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
     /// When, in milliseconds since the epoch.
     pub decided_at: i64,

@@ -73,6 +73,11 @@ pub fn day_of(now_ms: i64) -> String {
     TimeZone::UTC.to_datetime(instant).date().to_string()
 }
 
+/// Whether a text is a day, such as `2026-11-15`.
+pub fn is_day(text: &str) -> bool {
+    text.parse::<Date>().is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use longhaul_llm::NanoUsd;
+use longhaul_llm::cache::CacheMode;
 
 use crate::parse;
 use crate::texts::TextArg;
@@ -153,6 +154,16 @@ pub(crate) enum CacheUse {
     Only,
 }
 
+impl From<CacheUse> for CacheMode {
+    fn from(cache: CacheUse) -> Self {
+        match cache {
+            CacheUse::Auto => Self::Auto,
+            CacheUse::Off => Self::Off,
+            CacheUse::Only => Self::Only,
+        }
+    }
+}
+
 /// Examples of `costs`.
 pub(super) const COSTS_EXAMPLES: &str = "\
 Examples:
@@ -176,16 +187,16 @@ pub(crate) enum CostsCommand {
     Unknown {
         /// Which of them.
         #[command(flatten)]
-        which: WhichCalls,
+        which: WhichCallsArgs,
     },
     /// Records what such calls cost, and releases the rest of what budgets hold for them.
     Resolve {
         /// Which of them.
         #[command(flatten)]
-        which: WhichCalls,
+        which: WhichCallsArgs,
         /// What became of them.
         #[command(flatten)]
-        verdict: BillVerdict,
+        verdict: BillArgs,
     },
     /// Lists what was decided, by whom and when.
     Decisions,
@@ -193,7 +204,7 @@ pub(crate) enum CostsCommand {
 
 /// Which calls; all where nothing is named.
 #[derive(Debug, Args)]
-pub(crate) struct WhichCalls {
+pub(crate) struct WhichCallsArgs {
     /// Only calls of this run or sheet.
     #[arg(long, value_name = "ID")]
     pub(crate) run: Option<String>,
@@ -208,7 +219,7 @@ pub(crate) struct WhichCalls {
 /// What became of calls of unknown end.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
-pub(crate) struct BillVerdict {
+pub(crate) struct BillArgs {
     /// The provider did not bill them.
     #[arg(long)]
     pub(crate) not_billed: bool,
@@ -301,7 +312,7 @@ pub(crate) enum RunsCommand {
         id: String,
         /// What to do.
         #[command(flatten)]
-        decision: Decision,
+        decision: DecisionArgs,
     },
     /// Deletes a run that has ended, with its results; files stay.
     Rm {
@@ -313,7 +324,7 @@ pub(crate) enum RunsCommand {
 /// What to do with a batch whose fate is unknown, or that the provider refuses.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
-pub(crate) struct Decision {
+pub(crate) struct DecisionArgs {
     /// Send it again: it may be paid for twice.
     #[arg(long)]
     pub(crate) resubmit: bool,

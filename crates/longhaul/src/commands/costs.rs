@@ -1,32 +1,111 @@
 //! `costs`: what was spent, by day and model, and resolving calls whose end was never seen.
 
 use anyhow::Result;
-use longhaul_llm::ledger::{Resolved, UnknownCall, UnknownFilter, Verdict};
-use longhaul_llm::{Llm, NanoUsd, Scope};
-use longhaul_server::costs::{Costs, DAYS};
+use longhaul_api::Listed;
+use longhaul_api::bills::{BillVerdict, ResolveCosts, ResolveError, ResolvedCosts, WhichCalls};
+use longhaul_api::costs::{Costs, DAYS};
+use longhaul_llm::ledger::{Decision, UnknownCall, is_day};
+use longhaul_llm::{Llm, NanoUsd};
+use reqwest::Method;
 
+use super::run::named_profile;
 use crate::app::App;
-use crate::args::{BillVerdict, CostsArgs, CostsCommand, WhichCalls};
-use crate::config::{Origin, environment};
+use crate::args::{BillArgs, CostsArgs, CostsCommand, WhichCallsArgs};
+use crate::config::environment;
 use crate::exit::{Code, Failure};
-use crate::models;
 use crate::output::{Cell, Table, counted, grouped};
+use crate::remote::RemoteRuns;
+use crate::{models, store};
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, args: &CostsArgs) -> Result<Code> {
-    let llm = models::Setup::new(app, None)?.llm(app)?;
-    llm.ledger().abandon_dead(app.now().as_millis()).await?;
+    let books = Books::open(app).await?;
     match &args.command {
-        None => report(app, &llm).await,
-        Some(CostsCommand::Unknown { which }) => unknown(app, &llm, which).await,
-        Some(CostsCommand::Resolve { which, verdict }) => resolve(app, &llm, which, verdict).await,
-        Some(CostsCommand::Decisions) => decisions(app, &llm).await,
+        None => report(app, &books).await,
+        Some(CostsCommand::Unknown { which }) => unknown(app, &books, which).await,
+        Some(CostsCommand::Resolve { which, verdict }) => resolve(app, &books, which, verdict).await,
+        Some(CostsCommand::Decisions) => decisions(app, &books).await,
     }
 }
 
-async fn report(app: &App, llm: &Llm) -> Result<Code> {
-    let now = app.now().as_millis();
-    let Costs { items: lines, unknown_calls, unknown_ceiling_usd } = Costs::of(llm, DAYS, now).await?;
+/// The books, here or at a server.
+enum Books {
+    Here(Box<Llm>, i64),
+    Server(RemoteRuns),
+}
+
+impl Books {
+    async fn open(app: &App) -> Result<Self> {
+        if let Some(server) = store::remote(&app.settings)? {
+            return Ok(Self::Server(RemoteRuns::new(server)));
+        }
+        let (llm, now) = (models::Setup::new(app, None)?.llm(app)?, app.now().as_millis());
+        llm.ledger().abandon_dead(now).await?;
+        Ok(Self::Here(Box::new(llm), now))
+    }
+
+    async fn costs(&self) -> Result<Costs> {
+        match self {
+            Self::Here(llm, now) => Ok(Costs::of(llm, DAYS, *now).await?),
+            Self::Server(server) => Ok(server.api().get(&["costs"], &[]).await?),
+        }
+    }
+
+    async fn unknown(&self, which: &WhichCalls) -> Result<Vec<UnknownCall>> {
+        match self {
+            Self::Here(llm, _) => Ok(llm.ledger().unknown(which.filter()).await?),
+            Self::Server(server) => {
+                let WhichCalls { run, profile, model, day } = which;
+                let fields = [("run", run), ("profile", profile), ("model", model), ("day", day)];
+                let query: Vec<(&str, String)> =
+                    fields.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
+                let listed: Listed<UnknownCall> = server.api().get(&["costs", "unknown"], &query).await?;
+                Ok(listed.items)
+            }
+        }
+    }
+
+    async fn resolve(&self, decision: &ResolveCosts) -> Result<ResolvedCosts> {
+        match self {
+            Self::Here(llm, now) => {
+                let user = environment("USER").or_else(|| environment("LOGNAME"));
+                let resolved = decision.carry_out(llm, user.as_deref().unwrap_or("unknown"), *now).await;
+                resolved.map_err(|error| match error {
+                    ResolveError::Nothing => nothing_matched(),
+                    ResolveError::BillTooLow { .. } => {
+                        Failure::new(Code::Usage, format!("--bill: {error}")).hint(BILL_HINT).into()
+                    }
+                    ResolveError::Llm(error) => error.into(),
+                })
+            }
+            Self::Server(server) => {
+                Ok(server.api().send(Method::POST, &["costs", "resolve"], Some(decision)).await?)
+            }
+        }
+    }
+
+    async fn decisions(&self) -> Result<Vec<Decision>> {
+        match self {
+            Self::Here(llm, _) => Ok(llm.ledger().decisions().await?),
+            Self::Server(server) => {
+                let listed: Listed<Decision> = server.api().get(&["costs", "decisions"], &[]).await?;
+                Ok(listed.items)
+            }
+        }
+    }
+}
+
+const BILL_HINT: &str =
+    "check that the bill covers the same days and profiles, and that the price table is right";
+
+fn nothing_matched() -> anyhow::Error {
+    Failure::new(Code::NothingMatched, "no matching call may have been billed")
+        .hint("list them: longhaul costs unknown")
+        .into()
+}
+
+async fn report(app: &App, books: &Books) -> Result<Code> {
+    let Costs { items: lines, unknown_calls, unknown_ceiling_usd } = books.costs().await?;
     app.out.list(&lines, None, || {
         let mut table = Table::new(&["DAY", "PROFILE", "MODEL", "CALLS", "IN", "OUT", "COST"]);
         for line in &lines {
@@ -54,14 +133,16 @@ async fn report(app: &App, llm: &Llm) -> Result<Code> {
         ));
         app.out.hint("list them with longhaul costs unknown, decide with longhaul costs resolve");
     }
-    let today = jiff::Timestamp::from_millisecond(now)?.to_zoned(jiff::tz::TimeZone::UTC).date();
-    let age = llm.prices().age_days(today);
-    app.out.note(format_args!("prices are {} old; days are UTC", counted(age.into(), "day")));
+    if let Books::Here(llm, now) = books {
+        let today = jiff::Timestamp::from_millisecond(*now)?.to_zoned(jiff::tz::TimeZone::UTC).date();
+        let age = llm.prices().age_days(today);
+        app.out.note(format_args!("prices are {} old; days are UTC", counted(age.into(), "day")));
+    }
     Ok(Code::Ok)
 }
 
-async fn unknown(app: &App, llm: &Llm, which: &WhichCalls) -> Result<Code> {
-    let calls = llm.ledger().unknown(filter(app, which)?).await?;
+async fn unknown(app: &App, books: &Books, which: &WhichCallsArgs) -> Result<Code> {
+    let calls = books.unknown(&which_calls(app, which)?).await?;
     app.out.list(&calls, None, || {
         let mut table = Table::new(&["DAY", "PROFILE", "MODEL", "REQUESTS", "AT MOST", "CALL"]);
         for call in &calls {
@@ -83,25 +164,22 @@ async fn unknown(app: &App, llm: &Llm, which: &WhichCalls) -> Result<Code> {
     Ok(Code::Ok)
 }
 
-async fn resolve(app: &App, llm: &Llm, which: &WhichCalls, said: &BillVerdict) -> Result<Code> {
-    let filter = filter(app, which)?;
-    let calls = llm.ledger().unknown(filter.clone()).await?;
-    if calls.is_empty() {
-        return Err(Failure::new(Code::NothingMatched, "no matching call may have been billed")
-            .hint("list them: longhaul costs unknown")
-            .into());
+async fn resolve(app: &App, books: &Books, which: &WhichCallsArgs, said: &BillArgs) -> Result<Code> {
+    let which = which_calls(app, which)?;
+    if books.unknown(&which).await?.is_empty() {
+        return Err(nothing_matched());
     }
-    let now = app.now().as_millis();
-    let resolved = match said {
-        BillVerdict { ask: true, .. } => ask(app, llm, &calls, now).await?,
-        BillVerdict { not_billed: true, .. } => decide(app, llm, filter, Verdict::NotBilled, now).await?,
-        BillVerdict { bill: Some(bill), .. } => {
-            let verdict = Verdict::Billed(Some(rest_of_bill(llm, &filter, *bill, now).await?));
-            decide(app, llm, filter, verdict, now).await?
-        }
-        BillVerdict { .. } => decide(app, llm, filter, Verdict::Billed(None), now).await?,
+    let (verdict, word) = match said {
+        BillArgs { ask: true, .. } => (BillVerdict::Ask, None),
+        BillArgs { not_billed: true, .. } => (BillVerdict::NotBilled, Some("not billed")),
+        BillArgs { .. } => (BillVerdict::Billed, Some("billed")),
     };
-    app.out.one(&resolved, || {
+    if let Some(word) = word {
+        app.confirm(&format!("record calls that may have been billed ({which}) as {word}"))?;
+    }
+    let told = books.resolve(&ResolveCosts::new(which, verdict, said.bill)).await?;
+    let resolved = &told.resolved;
+    app.out.one(&told, || {
         format!(
             "{} decided: {} booked, {} freed",
             counted(resolved.calls, "call"),
@@ -109,107 +187,21 @@ async fn resolve(app: &App, llm: &Llm, which: &WhichCalls, said: &BillVerdict) -
             resolved.ceiling.saturating_sub(resolved.cost).short()
         )
     })?;
+    told.notes.iter().for_each(|note| app.out.note(note));
     Ok(Code::Ok)
 }
 
-async fn decide(
-    app: &App,
-    llm: &Llm,
-    filter: UnknownFilter,
-    verdict: Verdict,
-    now_ms: i64,
-) -> Result<Resolved> {
-    let user = environment("USER").or_else(|| environment("LOGNAME")).unwrap_or_else(|| "unknown".to_owned());
-    let about = words(&filter);
-    app.confirm(&format!(
-        "record calls that may have been billed ({about}) as {}",
-        verdict.as_str().replace('_', " ")
-    ))?;
-    Ok(llm.ledger().resolve(filter, verdict, (&user, &about), now_ms).await?)
-}
-
-/// What the provider's bill leaves for the calls of unknown end, once all that is booked is taken off.
-async fn rest_of_bill(llm: &Llm, which: &UnknownFilter, bill: NanoUsd, now_ms: i64) -> Result<NanoUsd> {
-    let booked: NanoUsd = match &which.scope {
-        Some(scope) => llm.ledger().totals(scope).await?.cost,
-        None => {
-            let is =
-                |wanted: &Option<String>, found: &str| wanted.as_ref().is_none_or(|wanted| wanted == found);
-            let rows = llm.ledger().spend("1970-01-01", &longhaul_llm::ledger::day_of(now_ms)).await?;
-            let rows = rows.iter().filter(|row| {
-                is(&which.day, &row.day) && is(&which.profile, &row.profile) && is(&which.model, &row.model)
-            });
-            rows.map(|row| row.cost).sum()
-        }
-    };
-    if bill < booked {
-        let text = format!("--bill: {bill} is less than the {booked} that is booked for answers");
-        return Err(Failure::new(Code::Usage, text)
-            .hint("check that the bill covers the same days and profiles, and that the price table is right")
-            .into());
-    }
-    Ok(bill.saturating_sub(booked))
-}
-
-/// Batches whose results are still to be had are booked by them.
-async fn ask(app: &App, llm: &Llm, calls: &[UnknownCall], now_ms: i64) -> Result<Resolved> {
-    let mut sum = Resolved::default();
-    for call in calls.iter().filter(|call| call.batch) {
-        match llm.book_by_results(call, now_ms).await {
-            Ok(Some(resolved)) => {
-                sum.calls += resolved.calls;
-                sum.ceiling = sum.ceiling.saturating_add(resolved.ceiling);
-                sum.cost = sum.cost.saturating_add(resolved.cost);
-            }
-            Ok(None) => app.out.note(format_args!("batch {} does not exist at {}", call.call, call.profile)),
-            Err(error) => app.out.warn(format_args!("batch {}: {error}", call.call)),
-        }
-    }
-    let single = calls.iter().filter(|call| !call.batch).count() as u64;
-    if single > 0 {
-        app.out.note(format_args!(
-            "{} were sent one by one, and no provider reports what happened to such a call; check its usage page and use --bill",
-            counted(single, "call")
-        ));
-    }
-    Ok(sum)
-}
-
-fn filter(app: &App, which: &WhichCalls) -> Result<UnknownFilter> {
-    if let Some(day) = &which.day
-        && day.parse::<jiff::civil::Date>().is_err()
-    {
+fn which_calls(app: &App, which: &WhichCallsArgs) -> Result<WhichCalls> {
+    if let Some(day) = which.day.as_ref().filter(|day| !is_day(day)) {
         let text = format!("--day: {day:?} is not a day; write it like 2026-11-15");
         return Err(Failure::new(Code::Usage, text).into());
     }
-    Ok(UnknownFilter {
-        scope: which.run.as_ref().map(Scope::run),
-        profile: profile(app)?,
-        model: which.model.clone(),
-        day: which.day.clone(),
-        call: None,
-    })
+    let WhichCallsArgs { run, model, day } = which;
+    Ok(WhichCalls { run: run.clone(), profile: named_profile(app)?, model: model.clone(), day: day.clone() })
 }
 
-/// The profile that the command names; one of the settings is for asking, not for looking.
-fn profile(app: &App) -> Result<Option<String>> {
-    let named = app.settings.get("llm.profile")?;
-    Ok(matches!(named.origin, Origin::Flag(_)).then(|| named.value.clone()))
-}
-
-fn words(filter: &UnknownFilter) -> String {
-    let UnknownFilter { scope, profile, model, day, .. } = filter;
-    let scope = scope.as_ref().map(Scope::to_string);
-    let parts = [("scope", &scope), ("profile", profile), ("model", model), ("day", day)];
-    let parts: Vec<String> = parts
-        .iter()
-        .filter_map(|(name, value)| value.as_ref().map(|value| format!("{name} {value}")))
-        .collect();
-    if parts.is_empty() { "all".to_owned() } else { parts.join(", ") }
-}
-
-async fn decisions(app: &App, llm: &Llm) -> Result<Code> {
-    let decisions = llm.ledger().decisions().await?;
+async fn decisions(app: &App, books: &Books) -> Result<Code> {
+    let decisions = books.decisions().await?;
     let now = app.now();
     app.out.list(&decisions, None, || {
         let mut table = Table::new(&["DECIDED", "BY", "VERDICT", "ABOUT", "CALLS", "AT MOST", "BOOKED"]);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use longhaul_llm::Route;
-use longhaul_pipeline::{Found, Hold, RunState, Status};
+use longhaul_pipeline::{FollowedRun, Hold, RunState, Status, watch};
 use longhaul_queue::store::{Filter, ListRequest};
 use longhaul_queue::{Job, State, Timestamp, WorkerId};
 
@@ -111,7 +111,11 @@ fn facts(status: &Status, rate: f64) -> Vec<Fact> {
 }
 
 /// Shows a run until it has ended or cannot go on by itself. `worker` is the one of this command, if it has one, with whom it asks.
-pub(crate) async fn show(app: &App, found: &Found, worker: Option<(&WorkerId, Asks<'_>)>) -> Result<Status> {
+pub(crate) async fn show(
+    app: &App,
+    run: &dyn FollowedRun,
+    worker: Option<(&WorkerId, Asks<'_>)>,
+) -> Result<Status> {
     let bar = Bar::new(app, app.progress()?);
     let silence = || {
         let (at, ended) = bar.drawn().moved;
@@ -126,16 +130,16 @@ pub(crate) async fn show(app: &App, found: &Found, worker: Option<(&WorkerId, As
         }
     };
     tokio::select! {
-        status = found.watch(|status| bar.look(status)) => Ok(status?),
-        never = tell_troubles(found, &bar, worker.map(|(worker, _)| worker)) => never,
-        never = store_outage::tell(app, found) => match never {},
+        status = watch::watch(run, |status| bar.look(status)) => Ok(status?),
+        never = tell_troubles(run, &bar, worker.map(|(worker, _)| worker)) => never,
+        never = store_outage::tell(app, run) => match never {},
         never = silent => match never {},
     }
 }
 
 /// Says why units are tried again while none of them ends: a wait without a reason looks like a hang. Ends only with
 /// an error of the store.
-async fn tell_troubles(found: &Found, bar: &Bar<'_>, worker: Option<&WorkerId>) -> Result<Status> {
+async fn tell_troubles(run: &dyn FollowedRun, bar: &Bar<'_>, worker: Option<&WorkerId>) -> Result<Status> {
     let (out, mut told) = (&bar.app.out, None);
     loop {
         tokio::time::sleep(STUCK_AFTER).await;
@@ -146,14 +150,14 @@ async fn tell_troubles(found: &Found, bar: &Bar<'_>, worker: Option<&WorkerId>) 
         // One that runs may have failed before, and wait for its turn at a provider that is overloaded.
         let filter = Filter {
             states: vec![State::Scheduled, State::Ready, State::Running],
-            process_id: Some(found.run.id.process()),
+            process_id: Some(run.id().process()),
             ..Filter::default()
         };
         let waiting = ListRequest { filter, newest_first: false, cursor: None, limit: TROUBLES_LOOKED_AT };
-        let page = found.pipeline.queue().list(waiting).await?;
+        let page = run.queue().list(waiting).await?;
         let error = page.items.iter().find_map(|job| job.error.as_ref());
         let text = match (error, worker.and_then(|worker| free_at(&page.items, worker))) {
-            (Some(error), _) => format!("{}s are tried again: {}", found.pipeline.about().unit, error.text),
+            (Some(error), _) => format!("{}s are tried again: {}", run.unit(), error.text),
             (None, Some(until)) => {
                 let left = (until.as_millis() - bar.app.now().as_millis()).max(0) / 1000 + 1;
                 format!(
@@ -185,7 +189,7 @@ fn free_at(jobs: &[Job], worker: &WorkerId) -> Option<Timestamp> {
 /// command.
 pub(crate) async fn until_the_end(
     app: &App,
-    found: &Found,
+    run: &dyn FollowedRun,
     (mut working, asks): (Option<&mut Working>, Asks<'_>),
     interrupts: &mut Interrupts,
 ) -> Result<Shown> {
@@ -197,7 +201,7 @@ pub(crate) async fn until_the_end(
         }
     };
     tokio::select! {
-        status = show(app, found, worker.as_ref().map(|worker| (worker, asks))) => {
+        status = show(app, run, worker.as_ref().map(|worker| (worker, asks))) => {
             return Ok(Shown::Ended(Box::new(status?)));
         }
         () = unreached => return Ok(Shown::NeverReached),

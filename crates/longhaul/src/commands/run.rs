@@ -1,12 +1,13 @@
 //! `run`: prompts in, answers out, in order. It stores the requests, answers them with a worker of its own, and writes
 //! the answers; interrupted at any point, the same command goes on.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use longhaul_pipeline::{Found, Pipeline as _, RunId, Status};
-use longhaul_prompts::{Details, Estimate, Mode, NewRequest, Prompts, Run, Submission, manage};
+use longhaul_prompts::{Details, Estimate, Mode, NewRequest, Prompts, Run, Submission};
 use longhaul_queue::{Engine, Worker};
 
 use super::follow::{self, Asks, Shown};
@@ -14,41 +15,43 @@ use super::interrupts::{EndAtOnce, Interrupts};
 use super::provider_outage;
 use super::working::{self, Working};
 use crate::app::App;
-use crate::args::RunArgs;
+use crate::args::{PromptArgs, RunArgs};
 use crate::config::concurrency;
 use crate::exit::{Code, Failure};
 use crate::output::{counted, grouped};
 use crate::progress::Fact;
-use crate::prompts::{Pick, PromptFile};
-use crate::{answers, models, outputs};
+use crate::prompts::{Pick, PromptFile, Summary};
+use crate::remote::RemoteRuns;
+use crate::{answers, models, outputs, store};
 
 pub(crate) mod estimate;
 mod finish;
+mod remote;
 mod settings;
 
-pub(crate) use finish::write_results;
+pub(crate) use finish::{Access, write_results};
 use finish::{Took, print_object};
+pub(crate) use remote::{named_profile, not_through_server};
 pub(crate) use settings::shown_model;
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
     let mut interrupts = Interrupts::new()?;
     let reading = EndAtOnce::start(&app.out)?;
-    let places = [("--out", args.out.as_deref()), ("--errors", args.errors.as_deref())];
-    outputs::refuse_inputs(&places, &settings::inputs(&args.prompts), "name another file")?;
-    let prompts = open(app, args)?;
-    let summary = prompts.check()?;
-    answers::check_places(&places)?;
-    let pick = Pick { prompts: summary.prompts, limit: args.prompts.limit, sample: args.sample };
-    let prompts = prompts.picking(pick);
+    outputs::refuse_inputs(&places(args), &settings::inputs(&args.prompts), "name another file")?;
+    let input = Input::read(app, &args.prompts, args.sample)?;
+    answers::check_places(&places(args))?;
+    if let Some(server) = store::remote(&app.settings)? {
+        return remote::run(app, args, RemoteRuns::new(server), input, (reading, interrupts)).await;
+    }
     let models = models::Setup::new(app, args.prompts.base_url.as_deref())?;
     let engine = app.engine_or_new().await?;
     let pipeline = Prompts::new(engine.queue().clone(), models.llm(app)?).with_trace(app.trace.traceparent());
     let sharing = models::open_books(app, &engine, pipeline.llm()).await?;
-    let wanted = settings::of(app, args, &models, &pipeline, (&prompts, &summary, pick)).await?;
+    let wanted = settings::of(app, args, &models, &pipeline, &input).await?;
     let id = wanted.run_id();
     if !args.force {
-        outputs::refuse_foreign(&engine, id.as_str(), &places).await?;
+        outputs::refuse_foreign(Some(&engine), id.as_str(), &places(args)).await?;
     }
     let simulated = pipeline.llm().is_simulated(&wanted.profile, &wanted.model);
     if args.dry_run {
@@ -60,7 +63,7 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
     settings::introduce(app, &submission, args.spending.max_cost, simulated);
     let resumed = submission.is_resumed();
     if resumed {
-        go_on(app, &pipeline, &id).await?;
+        tell_asked_again(app, found(&pipeline, &id).await?.go_on().await?);
     }
     let started = Instant::now();
     let mut working = match args.detach || args.watch {
@@ -68,7 +71,7 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
         false => Some(work(app, args, (&engine, &pipeline), &id)?),
     };
     tokio::select! {
-        stored = submit(&prompts, submission) => stored?,
+        stored = submit(&input.prompts, submission) => stored?,
         () = interrupts.next() => return half_stored(app, (&pipeline, &id), working, &mut interrupts).await,
     }
     if args.detach {
@@ -85,13 +88,7 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
     match ended? {
         Shown::Ended(status) => {
             let took = Took { time: started.elapsed(), all: !resumed };
-            let run_with = (&engine, &pipeline, &found);
-            let code = finish::finish(app, args, run_with, (&run, &prompts), &status, took).await?;
-            let estimate = estimate_all(app, args, &pipeline, &run, (prompts, pick)).await?;
-            if args.out.is_some() || !status.standing.state.is_end() {
-                print_object(app, &status, estimate.as_ref())?;
-            }
-            Ok(code)
+            end(app, args, (&engine, &pipeline, &found), (&run, input), (&status, took)).await
         }
         Shown::NeverReached => {
             let why = found.status().await?.standing.message;
@@ -105,18 +102,60 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
     }
 }
 
+/// The prompts of a run, checked.
+struct Input {
+    prompts: PromptFile,
+    summary: Summary,
+    pick: Pick,
+}
+
+impl Input {
+    /// Reads and checks all of them, before anything is stored or sent.
+    fn read(app: &App, args: &PromptArgs, sample: Option<u64>) -> Result<Self> {
+        let prompts = settings::prompts(args, app.limits()?.value_bytes_max)?;
+        let summary = prompts.check()?;
+        let pick = Pick { prompts: summary.prompts, limit: args.limit, sample };
+        Ok(Self { prompts: prompts.picking(pick), summary, pick })
+    }
+}
+
+/// Where answers go.
+fn places(args: &RunArgs) -> [(&'static str, Option<&Path>); 2] {
+    [("--out", args.out.as_deref()), ("--errors", args.errors.as_deref())]
+}
+
+/// Writes the answers of a run that has ended or cannot go on, and says what it came to.
+async fn end(
+    app: &App,
+    args: &RunArgs,
+    (engine, pipeline, found): (&Engine, &Prompts, &Found),
+    (run, input): (&Run, Input),
+    (status, took): (&Status, Took),
+) -> Result<Code> {
+    let code = finish::finish(app, args, Access::here(engine), (run, &input.prompts), (status, took)).await?;
+    let ended = status.standing.state.is_end();
+    if ended && args.consume {
+        found.remove().await?;
+        outputs::forget(engine, run.id.as_str()).await?;
+        app.out.note(format_args!("{} is consumed", run.id));
+    }
+    let estimate = estimate_all(app, args, pipeline, run, input).await?;
+    if args.out.is_some() || !ended {
+        print_object(app, status, estimate.as_ref())?;
+    }
+    Ok(code)
+}
+
 async fn found(pipeline: &Prompts, id: &RunId) -> Result<Found> {
     let run = longhaul_pipeline::Run::get(pipeline.queue(), id).await?;
     Ok(Found { pipeline: Arc::new(pipeline.clone()), run })
 }
 
-/// Asks again what a run that was there before has no answer for.
-async fn go_on(app: &App, pipeline: &Prompts, id: &RunId) -> Result<()> {
-    let again = manage::go_on(pipeline, id).await?;
+/// What a run that was there before had no answer for.
+pub(crate) fn tell_asked_again(app: &App, again: u64) {
     if again > 0 {
         app.out.note(format_args!("asking again what has no answer: {}", counted(again, "request")));
     }
-    Ok(())
 }
 
 /// After a sample: what all prompts will cost.
@@ -125,7 +164,7 @@ async fn estimate_all(
     args: &RunArgs,
     pipeline: &Prompts,
     run: &Run,
-    (prompts, pick): (PromptFile, Pick),
+    Input { prompts, pick, .. }: Input,
 ) -> Result<Option<Estimate>> {
     if args.sample.is_none() || args.consume {
         return Ok(None);
@@ -145,11 +184,6 @@ fn work(app: &App, args: &RunArgs, (engine, pipeline): (&Engine, &Prompts), id: 
     Ok(Working::start(worker))
 }
 
-fn open(app: &App, args: &RunArgs) -> Result<PromptFile> {
-    let limits = app.limits()?;
-    settings::prompts(&args.prompts, limits.value_bytes_max)
-}
-
 /// Stores the requests. What is stored already is left alone, so this is also how an interrupted submission goes on.
 async fn submit(prompts: &PromptFile, mut submission: Submission) -> Result<()> {
     if submission.is_complete().await? {
@@ -167,7 +201,7 @@ async fn submit(prompts: &PromptFile, mut submission: Submission) -> Result<()> 
     Ok(())
 }
 
-fn detached(app: &App, id: &RunId) -> Result<Code> {
+pub(crate) fn detached(app: &App, id: &RunId) -> Result<Code> {
     app.out.one(&serde_json::json!({ "id": id.as_str() }), || id.to_string())?;
     app.out.hint(format_args!("answer it with longhaul work, follow it with longhaul runs wait {id}"));
     Ok(Code::Ok)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use longhaul_llm::NanoUsd;
-use longhaul_pipeline::{Found, Pipeline as _, Retry, RunId, RunState, Status};
+use longhaul_pipeline::{Found, Pipeline as _, RunId, RunState, Status};
 use longhaul_queue::{Engine, Worker};
 use longhaul_sheets::estimate::{self, Estimate};
 use longhaul_sheets::settings::{Source, Target};
@@ -18,6 +18,7 @@ use super::follow::{self, Asks, Shown};
 use super::interrupts::Interrupts;
 use super::provider_outage::unreached;
 use super::run::estimate::about;
+use super::run::tell_asked_again;
 use super::runs::units_text;
 use super::summary;
 use super::working::{self, Working};
@@ -27,10 +28,12 @@ use crate::exit::{Code, Failure};
 use crate::output::{counted, grouped, plain};
 use crate::pipelines::{self, Pipelines};
 use crate::progress::Fact;
-use crate::store::Missing;
+use crate::remote::RemoteRuns;
+use crate::store::{self, Missing};
 use crate::{answers, models, outputs};
 
 pub(crate) mod export;
+mod remote;
 mod settings;
 
 /// Slots of the worker: chunks that run at once are limited by their queue.
@@ -47,6 +50,9 @@ pub(crate) async fn run(app: &App, args: &ScoreArgs) -> Result<Code> {
         outputs::refuse_inputs(&places, &settings::inputs(args), instead)?;
         answers::check_places(&places)?;
     }
+    if let Some(server) = store::remote(&app.settings)? {
+        return remote::run(app, args, RemoteRuns::new(server)).await;
+    }
     let models = models::Setup::new(app, args.base_url.as_deref())?;
     let (engine, data) = app.engine_with_data(Missing::Create).await?;
     let google = match &data {
@@ -60,14 +66,14 @@ pub(crate) async fn run(app: &App, args: &ScoreArgs) -> Result<Code> {
     let id = wanted.run_id()?;
     let known = sheets.tables().find(id.as_str()).await?;
     if !args.force && known.as_ref().is_none_or(|sheet| sheet.settings.target != wanted.target) {
-        outputs::refuse_foreign(&engine, id.as_str(), &places).await?;
+        outputs::refuse_foreign(Some(&engine), id.as_str(), &places).await?;
     }
     if known.as_ref().is_none_or(|sheet| !sheet.read_whole) {
         let estimate = estimate::estimate(sheets, &wanted).await.map_err(unusable)?;
         (wanted.estimate_usd, wanted.estimate_max_usd) = (estimate.cost_usd, estimate.cost_max_usd);
         wanted.raw_estimate_usd = estimate.raw_cost_usd;
         if args.dry_run {
-            return describe(app, &id, &estimate, max_cost);
+            return describe(app, id.as_str(), &estimate, max_cost);
         }
         introduce(app, &id, &estimate, max_cost);
     } else if args.dry_run {
@@ -131,22 +137,13 @@ async fn make(app: &App, sheets: &Sheets, wanted: SheetSettings) -> Result<()> {
 async fn go_on(app: &App, sheets: &Sheets, id: &RunId, target: &Target) -> Result<()> {
     let sheet = sheets.tables().get(id.as_str()).await?;
     let found = found(sheets, id).await?;
-    let status = found.status().await?;
-    match status.standing.state {
-        RunState::Held | RunState::Paused => {
-            found.resume().await?;
-        }
-        RunState::PartlyFailed | RunState::Failed | RunState::Cancelled => {
-            found.retry(Retry::Failed).await?;
-            app.out.note("asking again what has no answer");
-        }
-        RunState::Running | RunState::Completed => {}
-    }
+    let was_over = found.status().await?.is_over();
+    tell_asked_again(app, found.go_on().await?);
     if let Target::File { path, .. } = target
         && sheet.settings.target != *target
     {
         sheets.tables().set_target(sheet.seq, target).await?;
-        if status.is_over() {
+        if was_over {
             manage::export_all(sheets, id).await?;
         }
         app.out.note(format_args!("its scores now go to {}", path.display()));
@@ -217,7 +214,7 @@ async fn found(sheets: &Sheets, id: &RunId) -> Result<Found> {
     Ok(Found { pipeline: Arc::new(sheets.clone()), run })
 }
 
-/// Says what became of a sheet.
+/// Says what became of a sheet that is open here.
 async fn tell_end(app: &App, sheets: &Sheets, found: &Found, ending: Ending) -> Result<Code> {
     let sheet = sheets.tables().get(found.run.id.as_str()).await?;
     let status = found.status().await?;
@@ -225,19 +222,24 @@ async fn tell_end(app: &App, sheets: &Sheets, found: &Found, ending: Ending) -> 
         Ending::Sample => Some(sample(found, &sheet).await?),
         Ending::Detached | Ending::Whole => None,
     };
-    app.out.one(&Ended { status: &status, sample: rows.as_deref() }, || {
-        let mut lines = vec![format!("{}: {}", status.id, units_text(&status))];
-        lines.extend(summary::spending(&status));
-        lines.extend(detail_lines(&status));
-        lines.extend(file_line(&sheet, &status));
+    tell(app, &status, file_line(&sheet, &status), rows.as_deref())
+}
+
+/// Says what became of a sheet, with the line about its file and the rows of a sample.
+fn tell(app: &App, status: &Status, file: Option<String>, sample: Option<&[SampleRow]>) -> Result<Code> {
+    app.out.one(&Ended { status, sample }, || {
+        let mut lines = vec![format!("{}: {}", status.id, units_text(status))];
+        lines.extend(summary::spending(status));
+        lines.extend(detail_lines(status));
+        lines.extend(file);
         // Why it is held is said on stderr.
         let missing = status.standing.message.iter().filter(|_| status.standing.hold.is_none());
         lines.extend(missing.map(|message| format!("note         {message}")));
-        lines.extend(rows.iter().flatten().map(SampleRow::text));
+        lines.extend(sample.into_iter().flatten().map(SampleRow::text));
         lines.join("\n")
     })?;
-    summary::tell_state(app, &status);
-    Ok(follow::code_of(&status))
+    summary::tell_state(app, status);
+    Ok(follow::code_of(status))
 }
 
 /// The file that was written, if it was.
@@ -308,8 +310,8 @@ struct Ended<'a> {
     sample: Option<&'a [SampleRow]>,
 }
 
-fn describe(app: &App, id: &RunId, estimate: &Estimate, max_cost: Option<NanoUsd>) -> Result<Code> {
-    app.out.one(&json!({ "id": id.as_str(), "estimate": estimate }), || {
+fn describe(app: &App, id: &str, estimate: &Estimate, max_cost: Option<NanoUsd>) -> Result<Code> {
+    app.out.one(&json!({ "id": id, "estimate": estimate }), || {
         let mut text = format!("{id}: {}", words(estimate));
         if let Some(max) = max_cost {
             text += &format!("\nstops before {max}");

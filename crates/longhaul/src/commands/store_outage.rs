@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use longhaul_pipeline::Found;
+use longhaul_pipeline::FollowedRun;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -16,11 +16,11 @@ const AGAIN: Duration = Duration::from_secs(30);
 type Outage = watch::Receiver<Option<String>>;
 
 /// Says that nothing can be stored, and that it can again. The worker stops and goes on by itself.
-pub(super) async fn tell(app: &App, found: &Found) -> Infallible {
+pub(super) async fn tell(app: &App, run: &dyn FollowedRun) -> Infallible {
     // Without models nothing is spent, and no outage of that file is heard of.
     let (_idle, none) = watch::channel(None);
-    let mut store = found.pipeline.queue().outage();
-    let mut spending = found.pipeline.llm().map_or(none, longhaul_llm::Llm::outage);
+    let mut store = run.queue().outage();
+    let mut spending = run.llm().map_or(none, longhaul_llm::Llm::outage);
     loop {
         let error = tokio::select! {
             error = begins(&mut store) => format!("{}: {error}", crate::store::source(&app.settings)),

@@ -4,7 +4,6 @@ use longhaul_pipeline::{Hold, RunState, Status};
 
 use crate::app::App;
 use crate::output::{counted, grouped, short_count};
-use crate::pipelines::ABOUTS;
 
 /// How the ledger says that a cap cannot be kept.
 const NO_PRICE: &str = "has no price";
@@ -22,11 +21,6 @@ pub(crate) fn state_word(status: &Status, served: bool) -> String {
 pub(crate) fn cost(status: &Status) -> String {
     let simulated = if status.standing.simulated { " (simulated)" } else { "" };
     format!("{}{simulated}", status.spent.spent())
-}
-
-/// What one of its units is called.
-pub(crate) fn unit_of(status: &Status) -> &'static str {
-    ABOUTS.iter().find(|about| about.name == status.pipeline).map_or("unit", |about| about.unit)
 }
 
 /// Lines about money and tokens.

@@ -1,10 +1,8 @@
 //! `workers ls`.
 
-use std::collections::HashSet;
-
 use anyhow::Result;
+use longhaul_queue::State;
 use longhaul_queue::store::WorkerInfo;
-use longhaul_queue::{Queue, State};
 
 use crate::app::App;
 use crate::exit::Code;
@@ -15,14 +13,6 @@ pub(super) use longhaul_queue::limits::WORKER_SILENT_AFTER as SILENT_AFTER;
 
 /// Queues or kinds of a worker that are named in the table.
 const NAMES_SHOWN_MAX: usize = 3;
-
-/// The queues that living workers serve.
-pub(super) async fn served(queue: &Queue) -> Result<HashSet<String>> {
-    let now = queue.clock().now();
-    let workers = queue.store().workers(now).await?;
-    let living = workers.into_iter().filter(|worker| now.since(worker.seen_at) <= SILENT_AFTER);
-    Ok(living.flat_map(|worker| worker.queues).collect())
-}
 
 /// Lists workers.
 pub(crate) async fn ls(app: &App) -> Result<Code> {

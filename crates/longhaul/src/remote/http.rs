@@ -5,6 +5,7 @@ use std::time::Duration;
 use longhaul_llm::{HttpClient, plain_client};
 use longhaul_queue::{Error, Result};
 use reqwest::header::{ACCEPT, HeaderValue};
+use reqwest::multipart::{Form, Part};
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -15,11 +16,23 @@ pub(crate) const TOKEN_NAME: &str = "LONGHAUL_TOKEN";
 /// Longest wait for an answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
 
+/// Longest time to hand over a large file, or for the server to read one and store what is in it.
+const WORK_WAIT: Duration = Duration::from_secs(3_600);
+
 /// A server's API.
-pub(super) struct Api {
+pub(crate) struct Api {
     client: HttpClient,
     base: Url,
     token: Option<String>,
+}
+
+/// What uploads are for, in the words of the SDKs.
+const UPLOAD_PURPOSE: &str = "user_data";
+
+/// A file that was uploaded.
+#[derive(Debug, Deserialize)]
+struct Uploaded {
+    id: String,
 }
 
 /// What an API tells of an error.
@@ -27,10 +40,19 @@ pub(super) struct Api {
 struct Problem {
     #[serde(default)]
     detail: String,
+    /// The form of the SDKs, for uploads.
+    #[serde(default)]
+    error: SdkError,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct SdkError {
+    #[serde(default)]
+    message: String,
 }
 
 impl Api {
-    pub(super) fn new(base: Url, token: Option<String>) -> Result<Self> {
+    pub(crate) fn new(base: Url, token: Option<String>) -> Result<Self> {
         if let Some(token) = &token
             && HeaderValue::from_str(token).is_err()
         {
@@ -43,16 +65,16 @@ impl Api {
         Ok(Self { client, base, token })
     }
 
-    pub(super) fn has_token(&self) -> bool {
+    pub(crate) fn has_token(&self) -> bool {
         self.token.is_some()
     }
 
-    pub(super) fn url(&self) -> &str {
+    pub(crate) fn url(&self) -> &str {
         self.base.as_str().trim_end_matches('/')
     }
 
     /// Asks for something.
-    pub(super) async fn get<T: DeserializeOwned>(
+    pub(crate) async fn get<T: DeserializeOwned>(
         &self,
         path: &[&str],
         query: &[(&str, String)],
@@ -61,7 +83,7 @@ impl Api {
     }
 
     /// Changes something, with a body or without.
-    pub(super) async fn send<T: DeserializeOwned>(
+    pub(crate) async fn send<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &[&str],
@@ -78,14 +100,48 @@ impl Api {
         self.answer(request).await
     }
 
+    /// Hands in work that the server reads and stores whole before it answers.
+    pub(crate) async fn hand_in<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        body: &(impl Serialize + Sync),
+    ) -> Result<T> {
+        let body = serde_json::to_vec(body).map_err(Error::invalid)?;
+        let request = self.request(Method::POST, path, &[])?.timeout(WORK_WAIT);
+        self.answer(request.header("content-type", "application/json").body(body)).await
+    }
+
+    /// Uploads a file under a name, and answers the id that work refers to it by.
+    pub(crate) async fn upload(&self, name: &str, file: std::fs::File) -> Result<String> {
+        let cannot = |error: std::io::Error| Error::invalid(format!("{name} cannot be read: {error}"));
+        let bytes = file.metadata().map_err(cannot)?.len();
+        let content = reqwest::Body::from(tokio::fs::File::from_std(file));
+        let part = Part::stream_with_length(content, bytes).file_name(name.to_owned());
+        let form = Form::new().text("purpose", UPLOAD_PURPOSE).part("file", part);
+        let request = self.files(Method::POST, None)?.timeout(WORK_WAIT).multipart(form);
+        Ok(self.answer::<Uploaded>(request).await?.id)
+    }
+
+    /// Deletes an upload that is not needed any more. The server deletes it later if that fails.
+    pub(crate) async fn delete_upload(&self, id: &str) {
+        if let Ok(request) = self.files(Method::DELETE, Some(id)) {
+            drop(self.taken(request).await);
+        }
+    }
+
+    /// The bytes of something large, piece by piece.
+    pub(crate) async fn download(&self, path: &[&str], query: &[(&str, String)]) -> Result<Response> {
+        self.taken(self.request(Method::GET, path, query)?.timeout(WORK_WAIT)).await
+    }
+
     /// The bytes of something.
-    pub(super) async fn bytes(&self, path: &[&str]) -> Result<Vec<u8>> {
+    pub(crate) async fn bytes(&self, path: &[&str]) -> Result<Vec<u8>> {
         let response = self.taken(self.request(Method::GET, path, &[])?).await?;
         Ok(response.bytes().await.map_err(|error| self.unreachable(&error))?.to_vec())
     }
 
     /// What changes, without end.
-    pub(super) async fn events(&self) -> Result<Response> {
+    pub(crate) async fn events(&self) -> Result<Response> {
         let mut request = self.request(Method::GET, &["events"], &[])?.timeout(Duration::MAX).build();
         if let Ok(request) = &mut request {
             request.headers_mut().insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
@@ -95,10 +151,19 @@ impl Api {
     }
 
     fn request(&self, method: Method, path: &[&str], query: &[(&str, String)]) -> Result<RequestBuilder> {
+        self.request_at(method, &[&["api", "v1"], path].concat(), query)
+    }
+
+    /// Uploads have the routes of the SDKs.
+    fn files(&self, method: Method, id: Option<&str>) -> Result<RequestBuilder> {
+        self.request_at(method, &[&["v1", "files"], id.as_slice()].concat(), &[])
+    }
+
+    fn request_at(&self, method: Method, path: &[&str], query: &[(&str, String)]) -> Result<RequestBuilder> {
         let mut url = self.base.clone();
         let mut segments =
             url.path_segments_mut().map_err(|()| Error::invalid(format!("{} has no path", self.base)))?;
-        segments.pop_if_empty().extend(["api", "v1"]).extend(path);
+        segments.pop_if_empty().extend(path);
         drop(segments);
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query.iter().map(|(name, value)| (*name, value.as_str())));
@@ -119,7 +184,7 @@ impl Api {
         serde_json::from_slice(&bytes).map_err(|error| self.strange(&error))
     }
 
-    pub(super) fn strange(&self, error: &serde_json::Error) -> Error {
+    pub(crate) fn strange(&self, error: &serde_json::Error) -> Error {
         Error::Corrupt(format!(
             "{} answers something else than expected: {error}; is it of another version?",
             self.url()
@@ -138,7 +203,8 @@ impl Api {
             return Ok(response);
         }
         let text = response.bytes().await.unwrap_or_default();
-        let told = serde_json::from_slice::<Problem>(&text).unwrap_or_default().detail;
+        let Problem { detail, error } = serde_json::from_slice(&text).unwrap_or_default();
+        let told = if detail.is_empty() { error.message } else { detail };
         let told = if told.is_empty() { format!("{} answers {status}", self.url()) } else { told };
         Err(match status {
             StatusCode::NOT_FOUND => Error::NotFound(told),

@@ -21,6 +21,7 @@ mod place;
 mod poison;
 mod private;
 mod remote;
+mod remote_runs;
 mod results;
 mod score;
 mod served;

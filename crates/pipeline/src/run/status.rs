@@ -1,11 +1,12 @@
 //! Where a run stands: one form for bars, pages, logs, events and webhooks, whatever its pipeline. Read from the store and the
 //! ledger, so every process tells the same.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use longhaul_llm::{CostRange, NanoUsd, Scope, Totals};
 use longhaul_queue::{Queue, State, Timestamp};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::hold::{self, Hold};
 use super::{Run, RunId};
@@ -13,12 +14,14 @@ use crate::Result;
 use crate::pipeline::Pipeline;
 
 /// Where a run stands.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// The run.
     pub id: String,
     /// Its pipeline.
-    pub pipeline: &'static str,
+    pub pipeline: Cow<'static, str>,
+    /// What one of its units is called.
+    pub unit: Cow<'static, str>,
     /// What it is about, for people: mostly the name of a file.
     pub title: String,
     /// When it was started.
@@ -34,7 +37,7 @@ pub struct Status {
 }
 
 /// What a pipeline knows of one of its runs.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Standing {
     /// What it does.
     pub state: RunState,
@@ -64,12 +67,12 @@ pub struct Standing {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eta_seconds: Option<u64>,
     /// What only this pipeline knows.
-    #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
+    #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub details: serde_json::Map<String, serde_json::Value>,
 }
 
 /// A model behind a profile.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelName {
     /// The profile.
     pub profile: String,
@@ -78,7 +81,7 @@ pub struct ModelName {
 }
 
 /// Units of a run by what became of them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Units {
     /// All; 0 while the input is being read and their number is not known.
     pub total: u64,
@@ -100,7 +103,7 @@ impl Units {
 }
 
 /// What a run does. The same words in output, events, documents and metrics.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
     /// Units are being worked on, or can be once a worker runs.
@@ -181,7 +184,8 @@ impl Status {
         }
         Ok(Self {
             id: run.id.as_str().to_owned(),
-            pipeline: pipeline.about().name,
+            pipeline: pipeline.about().name.into(),
+            unit: pipeline.about().unit.into(),
             title: run.job.options.title.clone().unwrap_or_default(),
             created_at: run.job.created_at,
             ended_at: run.job.finished_at.filter(|_| standing.state.is_end()),

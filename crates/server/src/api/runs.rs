@@ -8,14 +8,13 @@ use axum::extract::{Path, State as Shared};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
-use longhaul_llm::NanoUsd;
-use longhaul_pipeline::{Error, Found, Part, Retry, Status};
+use longhaul_api::runs::{Resume, RetryRun, Run, RunDetail};
+use longhaul_pipeline::{Error, Found, Part, Retry, serve};
 use longhaul_queue::Json;
 use longhaul_queue::limits::PAGE_MAX;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::Deserialize;
 use tracing::warn;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::IntoParams;
 
 use super::ApiResult;
 use super::extract::{ApiJson, ApiQuery};
@@ -35,41 +34,6 @@ const RUNS_MAX: usize = 100;
 /// Parts that are shown with a run; `/parts` has the others.
 const PARTS_MAX: usize = 20;
 
-/// A run.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Run)]
-pub(super) struct RunOut {
-    /// `id`, `pipeline`, `title`, `state`, `hold`, `message`, `units` by what became of them, `spent` in dollars, `estimated_usd`,
-    /// `eta_seconds`, times, and `details` that only this pipeline has.
-    #[serde(flatten)]
-    #[schema(value_type = Object)]
-    status: Status,
-    /// What the whole of it will cost if it goes on as so far, in dollars.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<f64>)]
-    projected_usd: Option<NanoUsd>,
-    /// Its settings; only when one run is shown.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
-    settings: Option<Value>,
-    /// Its first parts, such as provider batches or chunks; only when one run is shown.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schema(value_type = Vec<Object>)]
-    parts: Vec<Part>,
-}
-
-impl RunOut {
-    fn brief(status: Status) -> Self {
-        Self { projected_usd: status.projected(), status, settings: None, parts: Vec::new() }
-    }
-
-    async fn whole(found: &Found, status: Status) -> Result<Self, Problem> {
-        let settings = Some(found.pipeline.settings(&found.run).await?);
-        let parts = found.pipeline.parts(&found.run, 0, PARTS_MAX).await?;
-        Ok(Self { settings, parts, ..Self::brief(status) })
-    }
-}
-
 /// The run of this name, if the caller may see it.
 pub(super) async fn find(ctx: &Ctx, caller: &Caller, name: &str) -> Result<Found, Problem> {
     let found = ctx.runs.get(name).await?;
@@ -77,6 +41,11 @@ pub(super) async fn find(ctx: &Ctx, caller: &Caller, name: &str) -> Result<Found
         true => Ok(found),
         false => Err(Error::NoRun(name.to_owned()).into()),
     }
+}
+
+/// Whether a living worker serves a run.
+async fn is_served(ctx: &Ctx, found: &Found) -> Result<bool, Problem> {
+    Ok(serve::served(ctx.queue()).await?.contains(found.run.id.as_str()))
 }
 
 /// Which runs.
@@ -93,18 +62,19 @@ pub(super) struct RunsQuery {
 }
 
 /// Lists runs, newest first.
-#[utoipa::path(get, path = "/api/v1/runs", tag = "runs", params(RunsQuery), responses((status = 200, body = Listed<RunOut>)))]
+#[utoipa::path(get, path = "/api/v1/runs", tag = "runs", params(RunsQuery), responses((status = 200, body = Listed<Run>)))]
 pub(super) async fn list_runs(
     Shared(ctx): Shared<Ctx>,
     Extension(caller): Extension<Caller>,
     ApiQuery(query): ApiQuery<RunsQuery>,
-) -> ApiResult<Answer<Listed<RunOut>>> {
+) -> ApiResult<Answer<Listed<Run>>> {
     let limit = limit(query.limit)?.min(RUNS_MAX);
     let page = ctx.runs.list(query.pipeline.as_deref(), seq_of(query.cursor.as_deref())?, limit).await;
     let page = page.map_err(|error| match error {
         error @ Error::Invalid(_) => Problem::from(error).at("pipeline"),
         error => error.into(),
     })?;
+    let served = serve::served(ctx.queue()).await?;
     let mut items = Vec::with_capacity(page.items.len());
     for job in &page.items {
         if job.process_id.as_ref().is_some_and(|process| access::is_unlisted(&caller, process.as_str())) {
@@ -112,27 +82,31 @@ pub(super) async fn list_runs(
         }
         // One that was removed between two reads is not there any more.
         if let Some(found) = ctx.runs.of_manifest(job).await? {
-            items.push(RunOut::brief(found.status().await?));
+            let status = found.status().await?;
+            let served = served.contains(&status.id);
+            items.push(Run::new(status, served));
         }
     }
     Ok(Answer(Listed { items, next: page.next.map(cursor_of), partial: page.partial }))
 }
 
 /// Shows a run with its settings, money and first parts; with `wait`, once nothing more happens by itself.
-#[utoipa::path(get, path = "/api/v1/runs/{id}", tag = "runs", params(("id" = String, Path), WaitQuery), responses((status = 200, body = RunOut)))]
+#[utoipa::path(get, path = "/api/v1/runs/{id}", tag = "runs", params(("id" = String, Path), WaitQuery), responses((status = 200, body = RunDetail)))]
 pub(super) async fn show_run(
     Shared(ctx): Shared<Ctx>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     ApiQuery(query): ApiQuery<WaitQuery>,
-) -> ApiResult<Answer<RunOut>> {
+) -> ApiResult<Answer<RunDetail>> {
     let mut wait = Wait::new(&ctx, duration("wait", query.wait.as_deref())?);
     ctx.runs.book_abandoned().await?;
     loop {
         let found = find(&ctx, &caller, &id).await?;
         let status = found.status().await?;
         if status.is_over() || !wait.again().await {
-            return Ok(Answer(RunOut::whole(&found, status).await?));
+            let served = is_served(&ctx, &found).await?;
+            let run = Run::new(status, served);
+            return Ok(Answer(RunDetail::of(&found, run, PARTS_MAX).await?));
         }
     }
 }
@@ -199,50 +173,34 @@ pub(super) async fn cancel_run(
 }
 
 /// Stops a run's units from being begun; what is under way goes on.
-#[utoipa::path(post, path = "/api/v1/runs/{id}/pause", tag = "runs", params(("id" = String, Path)), responses((status = 200, body = RunOut)))]
-pub(super) async fn pause_run(Shared(ctx): Shared<Ctx>, Path(id): Path<String>) -> ApiResult<Answer<RunOut>> {
+#[utoipa::path(post, path = "/api/v1/runs/{id}/pause", tag = "runs", params(("id" = String, Path)), responses((status = 200, body = Run)))]
+pub(super) async fn pause_run(Shared(ctx): Shared<Ctx>, Path(id): Path<String>) -> ApiResult<Answer<Run>> {
     let found = ctx.runs.get(&id).await?;
     found.pause().await?;
-    Ok(Answer(RunOut::brief(found.status().await?)))
-}
-
-/// How a run goes on.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct ResumeIn {
-    /// A new limit of its cost.
-    max_cost_usd: Option<f64>,
+    let served = is_served(&ctx, &found).await?;
+    Ok(Answer(Run::new(found.status().await?, served)))
 }
 
 /// Lets a paused or held run go on, and says how many of its jobs were held.
-#[utoipa::path(post, path = "/api/v1/runs/{id}/resume", tag = "runs", params(("id" = String, Path)), request_body = Option<ResumeIn>, responses((status = 200, body = Number)))]
+#[utoipa::path(post, path = "/api/v1/runs/{id}/resume", tag = "runs", params(("id" = String, Path)), request_body = Option<Resume>, responses((status = 200, body = Number)))]
 pub(super) async fn resume_run(
     Shared(ctx): Shared<Ctx>,
     Path(id): Path<String>,
-    ApiJson(how): ApiJson<Option<ResumeIn>>,
+    ApiJson(how): ApiJson<Option<Resume>>,
 ) -> ApiResult<Answer<Number>> {
     let found = ctx.runs.get(&id).await?;
-    if let Some(dollars) = how.unwrap_or_default().max_cost_usd {
-        ctx.runs.set_cap(&found.run.id, Some(amount("max_cost_usd", dollars)?)).await?;
-    }
+    let Resume { max_cost_usd, allow_unpriced } = how.unwrap_or_default();
+    let max_cost = max_cost_usd.map(|dollars| amount("max_cost_usd", dollars)).transpose()?;
+    ctx.runs.set_limits(&found.run.id, max_cost, allow_unpriced).await?;
     Ok(Answer(Number { changed: found.resume().await? }))
 }
 
-/// What is tried again; nothing said means all that failed.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schema(as = RetryRunIn)]
-pub(super) struct RetryIn {
-    /// What failed in one part, counted from 1, and nothing of the others.
-    part: Option<u64>,
-}
-
 /// Tries again what failed, and nothing else, and says how many units that are.
-#[utoipa::path(post, path = "/api/v1/runs/{id}/retry", tag = "runs", params(("id" = String, Path)), request_body = Option<RetryIn>, responses((status = 200, body = Number)))]
+#[utoipa::path(post, path = "/api/v1/runs/{id}/retry", tag = "runs", params(("id" = String, Path)), request_body = Option<RetryRun>, responses((status = 200, body = Number)))]
 pub(super) async fn retry_run(
     Shared(ctx): Shared<Ctx>,
     Path(id): Path<String>,
-    ApiJson(what): ApiJson<Option<RetryIn>>,
+    ApiJson(what): ApiJson<Option<RetryRun>>,
 ) -> ApiResult<Answer<Number>> {
     let which = match what.unwrap_or_default().part {
         None => Retry::Failed,

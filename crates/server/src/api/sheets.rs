@@ -8,11 +8,11 @@ use axum::Extension;
 use axum::Json as Answer;
 use axum::extract::State as Shared;
 use axum::http::StatusCode;
-use longhaul_llm::{NanoUsd, Scope};
+use longhaul_api::sheets::{SheetIn, SubmittedSheet};
+use longhaul_llm::Scope;
+use longhaul_sheets::estimate::{self, Estimate};
 use longhaul_sheets::tables::StoredSheet;
-use longhaul_sheets::{ChunkScheduler, Sheets, estimate};
-use serde::Serialize;
-use utoipa::ToSchema;
+use longhaul_sheets::{ChunkScheduler, Sheets};
 
 use super::ApiResult;
 use super::extract::ApiJson;
@@ -29,7 +29,7 @@ pub(super) mod output;
 mod problems;
 pub(super) mod tables;
 
-use input::{SheetIn, Wanted};
+use input::Wanted;
 
 /// The sheet of this name, with or without the prefix.
 async fn find(sheets: &Sheets, name: &str) -> Result<StoredSheet, Problem> {
@@ -38,39 +38,19 @@ async fn find(sheets: &Sheets, name: &str) -> Result<StoredSheet, Problem> {
     Ok(sheets.tables().get(&name).await?)
 }
 
-/// A sheet that was handed in.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = SubmittedSheet)]
-pub(super) struct SubmittedOut {
-    /// Its name.
-    id: String,
-    /// It was there before: the same table with the same settings is the same sheet.
-    resumed: bool,
-    /// Rows with a text.
-    rows: u64,
-    /// Requests that they take.
-    units: u64,
-    /// Chunks of the work.
-    chunks: u64,
-    /// The columns that are filled.
-    columns: Vec<String>,
-    /// What it is expected to cost, in dollars; absent without a price.
-    #[schema(value_type = Option<f64>)]
-    estimate_usd: Option<NanoUsd>,
-}
-
 /// Hands in a table to be scored. The same call again is the same sheet: nothing is sent or paid for twice, and a call that was cut off goes
 /// on. So no `Idempotency-Key` is needed; one may be sent.
-#[utoipa::path(post, path = "/api/v1/sheets", tag = "sheets", request_body = SheetIn, responses((status = 201, body = SubmittedOut), (status = 200, description = "It was there before", body = SubmittedOut)))]
+#[utoipa::path(post, path = "/api/v1/sheets", tag = "sheets", request_body = SheetIn, responses((status = 201, body = SubmittedSheet), (status = 200, description = "It was there before", body = SubmittedSheet)))]
 pub(super) async fn score_sheet(
     Shared(ctx): Shared<Ctx>,
     Extension(caller): Extension<Caller>,
     _: Keyed,
     ApiJson(asked): ApiJson<SheetIn>,
-) -> ApiResult<(StatusCode, Answer<SubmittedOut>)> {
+) -> ApiResult<(StatusCode, Answer<SubmittedSheet>)> {
     let sheets = sheets(&ctx)?;
     let max_cost = asked.max_cost_usd.map(|dollars| amount("max_cost_usd", dollars)).transpose()?;
     let _turn = ctx.tables.acquire().await.map_err(Problem::unavailable)?;
+    let (allow_unpriced, ask_again) = (asked.allow_unpriced, asked.ask_again);
     let mut wanted = Wanted::new(&ctx, &caller, asked).await?;
     let id = wanted.id()?;
     let known = sheets.tables().find(id.as_str()).await?;
@@ -81,16 +61,19 @@ pub(super) async fn score_sheet(
         wanted.settings.estimate_max_usd = estimate.cost_max_usd;
         wanted.settings.raw_estimate_usd = estimate.raw_cost_usd;
     }
-    if max_cost.is_some() {
-        ctx.runs.set_cap(&id, max_cost).await?;
-    }
+    ctx.runs.set_limits(&id, max_cost, allow_unpriced).await?;
     make(&ctx, sheets, &wanted, known.as_ref()).await?;
+    let asked_again = match known.is_some() && ask_again {
+        true => ctx.runs.get(id.as_str()).await?.go_on().await?,
+        false => 0,
+    };
     let sheet = sheets.tables().get(id.as_str()).await?;
     let totals = sheets.tables().totals(sheet.seq).await?;
     let status = if known.is_some() { StatusCode::OK } else { StatusCode::CREATED };
-    let submitted = SubmittedOut {
+    let submitted = SubmittedSheet {
         id: sheet.id,
         resumed: known.is_some(),
+        asked_again,
         rows: totals.rows,
         units: totals.units,
         chunks: totals.chunk,
@@ -120,75 +103,16 @@ async fn make(
     wanted.kept(ctx, known).await.map(drop)
 }
 
-/// What a sheet would cost.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = SheetEstimate)]
-pub(super) struct EstimateOut {
-    /// The name that the sheet would have.
-    id: String,
-    /// The model.
-    model: String,
-    /// Rows with a text.
-    rows: u64,
-    /// Requests.
-    units: u64,
-    /// Cells that get a value.
-    cells: u64,
-    /// Requests that had all their cells already, and are not paid for.
-    filled: u64,
-    /// Input tokens, estimated from the bytes.
-    input_tokens: u64,
-    /// Output tokens, at least.
-    output_tokens: u64,
-    /// Output tokens, at most as expected.
-    output_tokens_max: u64,
-    /// What the estimate is based on: `schema`, or `sample` after an earlier sheet that was asked the same.
-    #[schema(value_type = String)]
-    basis: estimate::Basis,
-    /// Calls of an earlier sheet that was asked the same, whose cost makes it one amount; 0 for none.
-    measured_calls: u64,
-    /// Expected, in dollars: the lower end; absent without a price.
-    #[schema(value_type = Option<f64>)]
-    cost_usd: Option<NanoUsd>,
-    /// The upper end.
-    #[schema(value_type = Option<f64>)]
-    cost_max_usd: Option<NanoUsd>,
-    /// Day of the price.
-    price_as_of: Option<String>,
-    /// It is self-hosted and costs nothing.
-    free: bool,
-    /// The price is that of a simulator.
-    simulated: bool,
-}
-
 /// Says what scoring a table would cost; sends and stores nothing.
-#[utoipa::path(post, path = "/api/v1/sheets/estimate", tag = "sheets", request_body = SheetIn, responses((status = 200, body = EstimateOut)))]
+#[utoipa::path(post, path = "/api/v1/sheets/estimate", tag = "sheets", request_body = SheetIn, responses((status = 200, body = Estimate)))]
 pub(super) async fn estimate_sheet(
     Shared(ctx): Shared<Ctx>,
     Extension(caller): Extension<Caller>,
     ApiJson(asked): ApiJson<SheetIn>,
-) -> ApiResult<Answer<EstimateOut>> {
+) -> ApiResult<Answer<Estimate>> {
     let sheets = sheets(&ctx)?;
     let _turn = ctx.tables.acquire().await.map_err(Problem::unavailable)?;
     let wanted = Wanted::new(&ctx, &caller, asked).await?;
     let estimate = estimate::estimate(sheets, &wanted.settings).await;
-    let estimate = estimate.map_err(|error| wanted.problem(error))?;
-    Ok(Answer(EstimateOut {
-        id: wanted.id()?.as_str().to_owned(),
-        model: estimate.model,
-        rows: estimate.rows,
-        units: estimate.units,
-        cells: estimate.cells,
-        filled: estimate.filled,
-        input_tokens: estimate.input_tokens,
-        output_tokens: estimate.output_tokens,
-        output_tokens_max: estimate.output_tokens_max,
-        basis: estimate.basis,
-        measured_calls: estimate.measured_calls,
-        cost_usd: estimate.cost_usd,
-        cost_max_usd: estimate.cost_max_usd,
-        price_as_of: estimate.price_as_of,
-        free: estimate.free,
-        simulated: estimate.simulated,
-    }))
+    Ok(Answer(estimate.map_err(|error| wanted.problem(error))?))
 }

@@ -111,9 +111,7 @@ pub(super) async fn submit(ctx: &Ctx, asked: SubmitArguments) -> Result<Value, P
     // All of it is checked before anything is stored.
     wanted.settings.expected = Some(wanted.estimate(ctx).await?.expected(wanted.settings.mode));
     let known = Run::find(ctx.queue(), &id).await?.is_some();
-    if cap.is_some() {
-        ctx.runs.set_cap(&id, cap).await?;
-    }
+    ctx.runs.set_limits(&id, cap, false).await?;
     let mut submission = Submission::begin(&ctx.prompts, wanted.settings).await?;
     let settings = submission.settings().clone();
     if !submission.is_complete().await? {

@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use super::schemas::{DAYS_DEFAULT, DAYS_MAX};
 use super::show;
 use crate::batches::access;
-use crate::costs::{CostLine, Costs};
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 use crate::problem::Problem;
+use longhaul_api::costs::{CostLine, Costs};
 
 /// Queues, workers, and lines of a report that are shown. Every run has a queue of its own, so there may be many.
 const QUEUES_MAX: usize = 50;

@@ -102,7 +102,7 @@ async fn a_batch_at_the_provider_is_not_cancelled_without_its_run() {
     assert_eq!(run["mode"], "batch", "{run}");
     let id = run["id"].as_str().expect("a name");
     let shown = stage.get(&format!("/api/v1/runs/{id}")).await;
-    let batch = shown["parts"][0]["job_id"].as_str().expect("a batch");
+    let batch = shown["parts"][0]["details"]["job_id"].as_str().expect("a batch");
     let (status, problem) = stage.send(Method::POST, &format!("/api/v1/jobs/{batch}/cancel"), None).await;
     assert_eq!((status, &problem["code"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("cancelled_with_run")));
     let (_, action) = stage
@@ -145,6 +145,51 @@ async fn a_run_can_be_made_of_an_uploaded_file() {
         (&json!(4), &json!("input.jsonl"))
     );
     working.drain().await;
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_file_may_hold_requests_as_a_call_does_and_is_asked_again_on_request() {
+    let stage = Stage::new().await;
+    let lines = "\"plain text\"\n{\"prompt\": \"two\"}\n\n{\"custom_id\": \"c\", \"body\": {\"messages\": [{\"role\": \"user\", \"content\": \"three\"}]}}\n";
+    let file = stage.upload(lines.to_owned()).await["id"].clone();
+    let wanted = json!({"input_file": file, "model": "sim-small", "profile": "sim", "name": "mine"});
+    let (_, estimate) = stage.send(Method::POST, "/api/v1/prompts/estimate", Some(wanted.clone())).await;
+    assert_eq!(estimate["requests"], 3, "{estimate}");
+    let (status, run) = stage.send(Method::POST, "/api/v1/prompts", Some(wanted.clone())).await;
+    assert_eq!((status, &run["requests"]), (StatusCode::CREATED, &json!(3)), "{run}");
+    let id = run["id"].as_str().expect("a name").to_owned();
+    let (_, cancelled) = stage.send(Method::POST, &format!("/api/v1/runs/{id}/cancel"), None).await;
+    assert_eq!(cancelled["changed"], 3, "{cancelled}");
+    let (status, again) = stage.send(Method::POST, "/api/v1/prompts", Some(wanted.clone())).await;
+    assert_eq!((status, &again["asked_again"]), (StatusCode::OK, &json!(0)), "not unless it is asked for");
+    let mut wanted = wanted;
+    wanted["ask_again"] = json!(true);
+    let (_, again) = stage.send(Method::POST, "/api/v1/prompts", Some(wanted)).await;
+    assert_eq!((&again["id"], &again["asked_again"]), (&json!(id), &json!(3)));
+    let working = stage.work().await;
+    let shown = ended(&stage, &id).await;
+    assert_eq!((&shown["units"]["done"], &shown["title"]), (&json!(3), &json!("mine")), "{shown}");
+    working.drain().await;
+
+    for (lines, told) in [
+        ("\"a\"\n{\"promt\": \"b\"}\n", "line 2: unknown field"),
+        ("{}\n", "line 1: a request has a body or a prompt"),
+        ("", "no requests"),
+    ] {
+        let file = stage.upload(lines.to_owned()).await["id"].clone();
+        let body = json!({"input_file": file, "model": "sim-small"});
+        let (status, problem) = stage.send(Method::POST, "/api/v1/prompts", Some(body)).await;
+        let field = problem["field"].as_str();
+        assert_eq!((status, field), (StatusCode::UNPROCESSABLE_ENTITY, Some("input_file")), "{problem}");
+        assert!(problem["detail"].as_str().expect("text").contains(told), "{problem}");
+    }
+    let batch =
+        json!({"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {}}).to_string();
+    let file = stage.upload(batch).await["id"].clone();
+    let body = json!({"input_file": file, "model": "sim-small"});
+    let (_, problem) = stage.send(Method::POST, "/api/v1/prompts", Some(body)).await;
+    assert_eq!(problem["field"], "model", "lines of batches name their models: {problem}");
     stage.stop().await;
 }
 
@@ -214,7 +259,7 @@ async fn what_is_wrong_with_a_run_is_told_by_its_field() {
         (json!({"model": "sim-small", "requests": ask, "schema": {"type": 1}}), "schema"),
         (json!({"input_file": "file-none"}), "input_file"),
         (json!({"input_file": "file-none", "requests": ask}), "input_file"),
-        (json!({"input_file": "file-none", "model": "m"}), "model"),
+        (json!({"input_file": "file-none", "model": "m"}), "input_file"),
     ];
     for (body, field) in rows {
         let (status, problem) = stage.send(Method::POST, "/api/v1/prompts", Some(body.clone())).await;

@@ -133,11 +133,11 @@ async fn a_table_is_uploaded_scored_read_and_downloaded() {
     }
     let first = stage.get(&format!("{RUNS}/{id}/parts?limit=1")).await;
     assert_eq!(
-        (&first["items"][0]["name"], &first["items"][0]["first_row"]),
+        (&first["items"][0]["name"], &first["items"][0]["details"]["first_row"]),
         (&json!("chunk-0001"), &json!(2))
     );
     let path = format!("{RUNS}/{id}/parts?limit=1&cursor={}", first["next"].as_str().expect("a cursor"));
-    assert_eq!(stage.get(&path).await["items"][0]["chunk"], 2);
+    assert_eq!(stage.get(&path).await["items"][0]["details"]["chunk"], 2);
     outputs(&stage, &id, &found).await;
     working.drain().await;
     stage.stop().await;

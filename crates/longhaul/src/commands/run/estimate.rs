@@ -6,12 +6,14 @@ use longhaul_prompts::plan::Strategy;
 use longhaul_prompts::{Basis, Draft, Estimate, Mode, Prompts, Run, RunSettings};
 use longhaul_queue::Queue;
 
+use super::Input;
 use crate::app::App;
 use crate::args::EstimateArgs;
 use crate::exit::Code;
-use crate::models;
 use crate::output::grouped;
-use crate::prompts::{Pick, PromptFile};
+use crate::prompts::PromptFile;
+use crate::remote::RemoteRuns;
+use crate::{models, store};
 
 /// Reads all prompts and adds up.
 pub(crate) async fn of(
@@ -40,7 +42,13 @@ pub(super) async fn of_all(
     let settings = &sample.settings;
     let route = pipeline.llm().route(&settings.profile, &settings.model).await?;
     let estimate = of(prompts, Some(pipeline.queue()), pipeline.llm(), (settings, &route)).await?;
-    let Some(cost) = estimate.cost(settings.mode) else { return Ok(estimate) };
+    tell_all(app, &estimate, settings.mode == Mode::Batch);
+    Ok(estimate)
+}
+
+/// Says what all prompts will cost.
+pub(super) fn tell_all(app: &App, estimate: &Estimate, batch: bool) {
+    let Some(cost) = estimate.cost(if batch { Mode::Batch } else { Mode::Sync }) else { return };
     let prompts = match estimate.answered {
         0 => format!("all {} prompts", grouped(estimate.requests)),
         answered => {
@@ -53,7 +61,6 @@ pub(super) async fn of_all(
     };
     let (cost, basis) = (about(cost), estimate.basis_text());
     app.out.note(format_args!("{prompts} cost {cost}, {basis}: repeat the command without --sample"));
-    Ok(estimate)
 }
 
 /// One amount is about right; a range says so itself.
@@ -61,7 +68,8 @@ pub(crate) fn about(cost: CostRange) -> String {
     if cost.is_exact() { format!("about {cost}") } else { cost.to_string() }
 }
 
-fn text(estimate: &Estimate, mode: Mode) -> String {
+/// An estimate for people.
+pub(super) fn text(estimate: &Estimate, batch: bool) -> String {
     let cost = |mode: Mode| estimate.cost(mode).map_or_else(|| "unpriced".to_owned(), about);
     let output = match (estimate.output_tokens, estimate.output_tokens_max) {
         (low, high) if low == high => grouped(low),
@@ -76,7 +84,7 @@ fn text(estimate: &Estimate, mode: Mode) -> String {
     if estimate.answered > 0 {
         lines.push(format!("answered     {} before, which cost nothing", grouped(estimate.answered)));
     }
-    if mode == Mode::Sync {
+    if !batch {
         let most = estimate.ceiling_usd.map_or_else(|| "unpriced".to_owned(), NanoUsd::short);
         lines.push(format!("one by one   {}, at most {most}", cost(Mode::Sync)));
     }
@@ -96,10 +104,13 @@ fn text(estimate: &Estimate, mode: Mode) -> String {
 
 /// Runs `estimate`. Nothing is sent, so no key is needed; what is stored is only looked at.
 pub(crate) async fn run(app: &App, args: &EstimateArgs) -> Result<Code> {
-    let prompts = super::settings::prompts(&args.prompts, app.limits()?.value_bytes_max)?;
-    let summary = prompts.check()?;
-    let pick = Pick { prompts: summary.prompts, limit: args.prompts.limit, sample: None };
-    let prompts = prompts.picking(pick);
+    let input = Input::read(app, &args.prompts, None)?;
+    if let Some(server) = store::remote(&app.settings)? {
+        let server = RemoteRuns::new(server);
+        let estimate = super::remote::estimate(app, args, &server, &input).await?;
+        return tell(app, &estimate, args.batch);
+    }
+    let Input { prompts, summary, pick } = input;
     let mut models = models::Setup::new(app, args.prompts.base_url.as_deref())?;
     let profile = models.for_estimate(app, args.prompts.model.as_deref())?;
     let llm = models.llm_to_read(app)?;
@@ -112,10 +123,15 @@ pub(crate) async fn run(app: &App, args: &EstimateArgs) -> Result<Code> {
     // Without a store there are no samples.
     let queue = app.queue().await.ok();
     let estimate = of(&prompts, queue.as_ref(), &llm, (&settings, &route)).await?;
-    app.out.one(&estimate, || text(&estimate, settings.mode))?;
+    let code = tell(app, &estimate, settings.mode == Mode::Batch)?;
     if let Some(note) = &settings.mode_note {
         app.out.warn(note);
     }
+    Ok(code)
+}
+
+fn tell(app: &App, estimate: &Estimate, batch: bool) -> Result<Code> {
+    app.out.one(estimate, || text(estimate, batch))?;
     if estimate.basis != Basis::Sample && estimate.basis != Basis::None && !estimate.free {
         app.out.hint(
             "for one amount, ask a few of them first: longhaul run FILE --sample 20, with the same options",

@@ -4,18 +4,18 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use longhaul_pipeline::{Found, Status, numbered};
-use longhaul_prompts::{Estimate, Prompts, Run};
-use longhaul_queue::Engine;
+use longhaul_pipeline::{Status, numbered};
+use longhaul_prompts::{Estimate, Run};
 use longhaul_queue::job::JobResult;
 use longhaul_queue::limits::PAGE_MAX;
+use longhaul_queue::{Engine, Queue};
 use serde::{Deserialize, Serialize};
 
 use crate::answers::{self, ErrorInfo, Item, Outcome};
 use crate::app::App;
 use crate::args::RunArgs;
 use crate::commands::follow::code_of;
-use crate::commands::runs::{remove, units_text};
+use crate::commands::runs::units_text;
 use crate::commands::summary;
 use crate::exit::{self, Code, Failure};
 use crate::output::{Format, counted};
@@ -33,6 +33,21 @@ struct Answers<'a> {
     prompts: Option<&'a PromptFile>,
     /// Also over files that are not this run's own.
     force: bool,
+}
+
+/// Where the answers of a run are read: from the store of this process, or through a server.
+#[derive(Clone, Copy)]
+pub(crate) struct Access<'a> {
+    pub(crate) queue: &'a Queue,
+    /// What remembers the files that were written; nothing through a server.
+    pub(crate) engine: Option<&'a Engine>,
+}
+
+impl<'a> Access<'a> {
+    /// To the store of this process.
+    pub(crate) fn here(engine: &'a Engine) -> Self {
+        Self { queue: engine.queue(), engine: Some(engine) }
+    }
 }
 
 /// What was written.
@@ -65,10 +80,9 @@ pub(super) fn print_object(app: &App, status: &Status, estimate: Option<&Estimat
 pub(super) async fn finish(
     app: &App,
     args: &RunArgs,
-    (engine, pipeline, found): (&Engine, &Prompts, &Found),
+    access: Access<'_>,
     (run, prompts): (&Run, &PromptFile),
-    status: &Status,
-    took: Took,
+    (status, took): (&Status, Took),
 ) -> Result<Code> {
     let ended = status.standing.state.is_end();
     let answers = Answers {
@@ -78,7 +92,7 @@ pub(super) async fn finish(
         force: args.force,
     };
     if ended {
-        let written = write_answers(app, (engine, pipeline), run, &answers).await?;
+        let written = write_answers(app, access, run, &answers).await?;
         if written.cut_off > 0 {
             app.out.warn(format_args!(
                 "cut off at max_tokens: {}, marked with stop = length",
@@ -93,21 +107,12 @@ pub(super) async fn finish(
         }
     }
     print_summary(app, status, took);
-    if ended && args.consume {
-        remove(engine, found).await?;
-        app.out.note(format_args!("{} is consumed", run.id));
-    }
     Ok(code_of(status))
 }
 
 /// Writes all answers of a run, in order.
-async fn write_answers(
-    app: &App,
-    (engine, pipeline): (&Engine, &Prompts),
-    run: &Run,
-    answers: &Answers<'_>,
-) -> Result<Written> {
-    let written = try_write_answers(app, (engine, pipeline), run, answers).await;
+async fn write_answers(app: &App, access: Access<'_>, run: &Run, answers: &Answers<'_>) -> Result<Written> {
+    let written = try_write_answers(app, access, run, answers).await;
     written.map_err(|error| {
         if exit::is_closed_pipe(&error) || exit::hint_of(&error).is_some() {
             return error;
@@ -121,7 +126,7 @@ async fn write_answers(
 
 async fn try_write_answers(
     app: &App,
-    (engine, pipeline): (&Engine, &Prompts),
+    Access { queue, engine }: Access<'_>,
     run: &Run,
     answers: &Answers<'_>,
 ) -> Result<Written> {
@@ -134,10 +139,10 @@ async fn try_write_answers(
     let mut written = Written::default();
     let (mut after, mut next_row) = (0, 0);
     loop {
-        let page = pipeline.queue().results(&run.id.process(), after, PAGE_MAX).await?;
+        let page = queue.results(&run.id.process(), after, PAGE_MAX).await?;
         for result in &page.items {
             let index = numbered::number(result.id);
-            let (custom_id, outcome) = outcome_of(pipeline, result).await?;
+            let (custom_id, outcome) = outcome_of(queue, result).await?;
             match &outcome {
                 Outcome::Answer(answer) => written.cut_off += u64::from(answer.stop == CUT_OFF),
                 Outcome::Error(error) => {
@@ -154,7 +159,7 @@ async fn try_write_answers(
                 next_row += 1;
             }
             if rows.is_none() && writer.is_table() {
-                let payload: Asked = pipeline.queue().get(result.id).await?.payload.to()?;
+                let payload: Asked = queue.get(result.id).await?.payload.to()?;
                 prompt = answers::prompt_of(&payload.body);
             }
             writer.write(&Item { index, custom_id, columns, prompt }, &outcome)?;
@@ -210,12 +215,12 @@ fn options(app: &App, run: &Run, answers: &Answers<'_>) -> answers::Options {
 }
 
 /// A result as it is written, with the caller's name for it; what failed has that in its payload only.
-async fn outcome_of(pipeline: &Prompts, result: &JobResult) -> Result<(Option<String>, Outcome)> {
+async fn outcome_of(queue: &Queue, result: &JobResult) -> Result<(Option<String>, Outcome)> {
     if let Some(value) = &result.result {
         let name: Named = value.to()?;
         return Ok((name.custom_id, Outcome::Answer(value.to()?)));
     }
-    let payload: Named = pipeline.queue().get(result.id).await?.payload.to()?;
+    let payload: Named = queue.get(result.id).await?.payload.to()?;
     let text = result.error.as_ref().map_or_else(|| result.state.to_string(), |error| error.text.clone());
     Ok((payload.custom_id, Outcome::Error(ErrorInfo::of_text(&text, result.state.as_str()))))
 }
@@ -257,13 +262,13 @@ fn print_summary(app: &App, status: &Status, took: Took) {
 /// `runs results`: the answers of a run, as they were asked for.
 pub(crate) async fn write_results(
     app: &App,
-    (engine, pipeline): (&Engine, &Prompts),
-    found: &Found,
+    access: Access<'_>,
+    run: longhaul_pipeline::Run,
     place: &Place<'_>,
 ) -> Result<Code> {
-    let run = Run::read(found.run.clone())?;
+    let run = Run::read(run)?;
     let answers = Answers { out: place.out, errors: place.errors, prompts: None, force: place.force };
-    let written = write_answers(app, (engine, pipeline), &run, &answers).await?;
+    let written = write_answers(app, access, &run, &answers).await?;
     tell_lost_columns(app, &run, place.out);
     if let Some(out) = place.out {
         let told = serde_json::json!({ "id": run.id.as_str(), "file": out, "failed": written.failed });

@@ -1,23 +1,24 @@
 //! From the command line to a run's settings.
 
 use anyhow::Result;
-use longhaul_llm::cache::CacheMode;
 use longhaul_llm::types::Dialect;
 use longhaul_llm::{Endpoint, NanoUsd, Route};
 use longhaul_prompts::plan::Strategy;
 use longhaul_prompts::{Defaults, Draft, Prompts, Run, RunSettings, Source, Submission};
+use longhaul_queue::Timestamp;
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::app::App;
-use crate::args::{CacheUse, PromptArgs, RunArgs};
+use crate::args::{PromptArgs, RunArgs};
 use crate::exit::{Code, Failure};
 use crate::output::counted;
-use crate::outputs::Input;
+use crate::outputs;
 use crate::prompts::{Options, Pick, PromptFile, Summary, Template};
 use crate::texts::{self, TextArg};
 use crate::{models, parse};
 
-use super::estimate;
+use super::{Input, estimate};
 
 const SCHEMA_HINT: &str =
     "it must be a JSON Schema, such as {\"type\":\"object\",\"required\":[\"label\"],…}";
@@ -35,10 +36,10 @@ pub(super) fn prompts(args: &PromptArgs, line_bytes_max: usize) -> Result<Prompt
 }
 
 /// The files that a run reads.
-pub(super) fn inputs(args: &PromptArgs) -> Vec<Input> {
+pub(super) fn inputs(args: &PromptArgs) -> Vec<outputs::Input> {
     let texts = [&args.template, &args.system].into_iter().flatten().filter_map(TextArg::file);
     let files = [args.file.as_path()].into_iter().chain(args.schema.as_deref()).chain(texts);
-    files.filter_map(Input::of).collect()
+    files.filter_map(outputs::Input::of).collect()
 }
 
 /// What shapes the answers.
@@ -48,21 +49,19 @@ pub(super) fn shape(
     profile: String,
     (prompts, summary, pick): (&PromptFile, &Summary, Pick),
 ) -> Result<Draft> {
-    let name =
-        args.file.file_name().map_or_else(|| "stdin".to_owned(), |name| name.to_string_lossy().into_owned());
     Ok(Draft {
         model: models.model(&profile, args.model.as_deref(), summary.without_model > 0)?,
         profile,
         endpoint: summary.endpoint,
         defaults: Defaults {
-            system: args.system.as_ref().map(|text| text.read("--system")).transpose()?,
+            system: system(args)?,
             max_tokens: args.max_tokens,
             temperature: args.temperature,
             dimensions: args.dimensions,
         },
-        schema: args.schema.as_deref().map(|path| texts::read_schema(path, SCHEMA_HINT)).transpose()?,
+        schema: schema(args)?,
         source: Source {
-            name,
+            name: name_of(args),
             sha256: digest(prompts, summary, pick),
             content: digest(prompts, summary, Pick::default()),
             requests: pick.count(),
@@ -72,17 +71,37 @@ pub(super) fn shape(
     })
 }
 
+/// What a run is called: its file.
+pub(super) fn name_of(args: &PromptArgs) -> String {
+    args.file.file_name().map_or_else(|| "stdin".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+/// Instructions for prompts without their own.
+pub(super) fn system(args: &PromptArgs) -> Result<Option<String>> {
+    args.system.as_ref().map(|text| text.read("--system")).transpose()
+}
+
+/// What answers must fit.
+pub(super) fn schema(args: &PromptArgs) -> Result<Option<Value>> {
+    args.schema.as_deref().map(|path| texts::read_schema(path, SCHEMA_HINT)).transpose()
+}
+
+/// When a run is to be done.
+pub(super) fn deadline(app: &App, args: &RunArgs) -> Result<Option<Timestamp>> {
+    let by = args.by.as_deref().map(|text| parse::time(text, app.now())).transpose();
+    Ok(by.map_err(|problem| Failure::new(Code::Usage, format!("--by: {problem}")))?)
+}
+
 /// All settings of a run.
 pub(super) async fn of(
     app: &App,
     args: &RunArgs,
     models: &models::Setup,
     pipeline: &Prompts,
-    (prompts, summary, pick): (&PromptFile, &Summary, Pick),
+    Input { prompts, summary, pick }: &Input,
 ) -> Result<RunSettings> {
     let now = app.now();
-    let by = args.by.as_deref().map(|text| parse::time(text, now)).transpose();
-    let by = by.map_err(|problem| Failure::new(Code::Usage, format!("--by: {problem}")))?;
+    let by = deadline(app, args)?;
     let draft = Draft {
         fallback_model: args.fallback_model.clone(),
         strategy: match (args.sync, args.batch, by) {
@@ -92,13 +111,9 @@ pub(super) async fn of(
             _ => app.settings.read("llm.bulk_strategy", parse::strategy)?,
         },
         by,
-        cache: match args.cache {
-            CacheUse::Auto => CacheMode::Auto,
-            CacheUse::Off => CacheMode::Off,
-            CacheUse::Only => CacheMode::Only,
-        },
+        cache: args.cache.into(),
         tags: args.tags.clone(),
-        ..shape(&args.prompts, models, models.chosen()?, (prompts, summary, pick))?
+        ..shape(&args.prompts, models, models.chosen()?, (prompts, summary, *pick))?
     };
     let route = pipeline.llm().route(&draft.profile, &draft.model).await?;
     note_left_out(app, summary, &route);

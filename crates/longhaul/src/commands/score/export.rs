@@ -37,7 +37,7 @@ pub(crate) async fn run(
             outputs::refuse_inputs(&places, &inputs, "name another file")?;
         }
         if !force && sheet.settings.target != target {
-            outputs::refuse_foreign(engine, &sheet.id, &places).await?;
+            outputs::refuse_foreign(Some(engine), &sheet.id, &places).await?;
         }
         answers::check_places(&places)?;
         sheet.settings.target = target;
@@ -49,7 +49,7 @@ pub(crate) async fn run(
     };
     let path = path.clone();
     let exported = manage::export(sheets, &sheet).await?;
-    outputs::remember(engine, &sheet.id, &places).await;
+    outputs::remember(Some(engine), &sheet.id, &places).await;
     app.out.one(&exported, || {
         format!(
             "{}: {}, {} filled",

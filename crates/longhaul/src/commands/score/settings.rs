@@ -3,13 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use longhaul_llm::cache::CacheMode;
 use longhaul_sheets::google::{Google, SheetAddress};
 use longhaul_sheets::settings::{Category, Existing, Format, Mode, ModelName, Source, Target, Work};
 use longhaul_sheets::{Layout, SheetSettings, files};
 use serde::Deserialize;
 
-use crate::args::{CacheUse, ScoreArgs};
+use crate::args::ScoreArgs;
 use crate::exit::{Code, Failure};
 use crate::outputs::Input;
 use crate::texts::TextArg;
@@ -47,9 +46,7 @@ pub(super) async fn of(
 ) -> Result<SheetSettings> {
     let profile = models.chosen()?;
     let model = models.model(&profile, args.model.as_deref(), true)?;
-    let rubric = args.rubric.as_deref().map(read_rubric).transpose()?;
-    let given = args.instructions.as_ref().map(|text| text.read("--instructions")).transpose()?;
-    let instructions = given.or_else(|| rubric.as_ref().and_then(|rubric| rubric.instructions.clone()));
+    let (categories, instructions) = rubric(args)?;
     let source = source(args, google).await?;
     let fallback = args.fallback_model.as_ref().map(|model| ModelName {
         profile: args.fallback_profile.clone().unwrap_or_else(|| profile.clone()),
@@ -63,12 +60,7 @@ pub(super) async fn of(
             _ => Layout::sheet(),
         },
         mode: mode(args)?,
-        categories: rubric
-            .map(|rubric| rubric.category)
-            .unwrap_or_default()
-            .into_iter()
-            .map(category)
-            .collect(),
+        categories,
         instructions,
         range: range(&args.range)?,
         max_tokens: args.max_tokens,
@@ -86,16 +78,20 @@ pub(super) async fn of(
             fill_rounds: args.fill_rounds,
             failed_share_max: args.failed_share,
         },
-        cache: match args.cache {
-            CacheUse::Auto => CacheMode::Auto,
-            CacheUse::Off => CacheMode::Off,
-            CacheUse::Only => CacheMode::Only,
-        },
+        cache: args.cache.into(),
         tags: args.tags.clone(),
         estimate_usd: None,
         estimate_max_usd: None,
         raw_estimate_usd: None,
     })
+}
+
+/// What texts are judged by, and the user's own instructions.
+pub(super) fn rubric(args: &ScoreArgs) -> Result<(Vec<Category>, Option<String>)> {
+    let given = args.instructions.as_ref().map(|text| text.read("--instructions")).transpose()?;
+    let Some(path) = &args.rubric else { return Ok((Vec::new(), given)) };
+    let Rubric { category: categories, instructions } = read_rubric(path)?;
+    Ok((categories.into_iter().map(category).collect(), given.or(instructions)))
 }
 
 /// The files that a sheet is made of.
@@ -111,7 +107,7 @@ fn category(category: RubricCategory) -> Category {
     Category { name, definition, detail }
 }
 
-fn mode(args: &ScoreArgs) -> Result<Mode> {
+pub(super) fn mode(args: &ScoreArgs) -> Result<Mode> {
     Ok(match &args.schema {
         Some(path) => Mode::Free { schema: texts::read_schema(path, SCHEMA_HINT)? },
         None if args.rationale => Mode::Rationale,
@@ -149,11 +145,7 @@ fn target(args: &ScoreArgs, source: &Source) -> Result<Target> {
     }
     match (source, &args.out) {
         (Source::Google(_), None) => Ok(Target::InPlace),
-        (Source::Google(_), Some(_)) => {
-            Err(Failure::new(Code::Usage, "--out: a Google sheet is written in place")
-                .hint("omit --out")
-                .into())
-        }
+        (Source::Google(_), Some(_)) => Err(in_place_only()),
         (Source::File { .. }, Some(out)) => {
             Ok(Target::File { path: std::path::absolute(out)?, format: Format::of_path(out)? })
         }
@@ -161,15 +153,23 @@ fn target(args: &ScoreArgs, source: &Source) -> Result<Target> {
             Ok(Target::File { path: path.clone(), format: *format })
         }
         (Source::File { .. }, None) if args.dry_run => Ok(Target::Kept),
-        (Source::File { .. }, None) => Err(Failure::new(Code::Usage, "where should the scores go?")
-            .hint(
-                "name a file with --out, overwrite the table with --in-place, or look first with --sample 20",
-            )
-            .into()),
+        (Source::File { .. }, None) => Err(no_target()),
     }
 }
 
-fn range(text: &str) -> Result<(f64, f64)> {
+/// That a Google sheet has no other place for its scores.
+pub(super) fn in_place_only() -> anyhow::Error {
+    Failure::new(Code::Usage, "--out: a Google sheet is written in place").hint("omit --out").into()
+}
+
+/// That nobody said where scores go.
+pub(super) fn no_target() -> anyhow::Error {
+    Failure::new(Code::Usage, "where should the scores go?")
+        .hint("name a file with --out, overwrite the table with --in-place, or look first with --sample 20")
+        .into()
+}
+
+pub(super) fn range(text: &str) -> Result<(f64, f64)> {
     let parts = text.split_once("..").and_then(|(low, high)| Some((low.parse().ok()?, high.parse().ok()?)));
     Ok(parts.ok_or_else(|| {
         Failure::new(Code::Usage, format!("--range: {text:?} is no range")).hint("such as 0..1 or -1..1")

@@ -192,7 +192,7 @@ fn a_sheet_is_listed_paused_resumed_and_waited_for_as_any_run() {
     let shown = desk.ok(&["runs", "show", &sheet, "--parts", "1"]).stdout;
     assert!(shown.contains("chunk-0001") && !shown.contains("chunk-0002"), "{shown}");
     assert!(shown.contains("… and more"), "{shown}");
-    let chunk = &status(&desk)["parts"][1];
+    let chunk = &status(&desk)["parts"][1]["details"];
     assert_eq!(
         (&chunk["chunk"], &chunk["first_row"], &chunk["last_row"]),
         (&2.into(), &52.into(), &101.into())

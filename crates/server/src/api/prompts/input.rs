@@ -5,17 +5,13 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use axum::http::StatusCode;
-use longhaul_llm::cache::CacheMode;
+use longhaul_api::prompts::{ModeIn, PromptIn, RequestIn, RunIn};
 use longhaul_llm::{Endpoint, NanoUsd};
 use longhaul_prompts::plan::Strategy;
 use longhaul_prompts::{Defaults, Draft, Estimate, NewRequest, RunSettings, Source};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{self, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
-use utoipa::ToSchema;
 
 use crate::batches::Form;
 use crate::batches::input::Reading;
@@ -30,110 +26,7 @@ const SOURCE: &str = "api";
 /// Faults of a file that are told.
 const FAULTS_TOLD: usize = 5;
 
-/// A run to hand in, or to estimate: `model` and `requests`, or `input_file`.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(in crate::api) struct RunIn {
-    /// The model, as its provider names it or as `PROFILE/MODEL`.
-    #[schema(example = "sim/sim-small")]
-    model: Option<String>,
-    /// The provider profile; default by the model's name. With one, the model may be left out where the profile has its own.
-    profile: Option<String>,
-    /// The prompts, each as a text or as an object.
-    requests: Vec<PromptIn>,
-    /// A file uploaded with `/v1/files`, with a request a line in the form of OpenAI's batches. Its lines name their models.
-    #[schema(example = "file-0198c5a2")]
-    input_file: Option<String>,
-    /// What is asked of the model: `/v1/chat/completions` (default) or `/v1/embeddings`. Lines of a file must ask the same.
-    #[schema(example = "/v1/chat/completions")]
-    endpoint: Option<String>,
-    /// `sync`: one by one; `batch`: in provider batches; `auto`: in batches where there are any. Default is the server's setting
-    /// `llm.bulk_strategy`, which is `sync` unless it was changed, as for `longhaul run`.
-    mode: Option<ModeIn>,
-    /// Nothing is sent that could exceed this total.
-    pub(in crate::api) max_cost_usd: Option<f64>,
-    /// Labels; spending is counted by them too.
-    tags: Vec<String>,
-    /// A name for people.
-    name: Option<String>,
-    /// A system message for requests that have none.
-    system: Option<String>,
-    /// Output tokens for requests that name none.
-    max_tokens: Option<u32>,
-    /// For requests that name none.
-    temperature: Option<f64>,
-    /// Length of vectors, for embeddings that name none.
-    dimensions: Option<u32>,
-    /// JSON Schema of the answers.
-    #[schema(value_type = Option<Object>)]
-    schema: Option<Value>,
-    /// Asked when the first model cannot give a usable answer.
-    fallback_model: Option<String>,
-    /// Whether answers are looked up and kept: `auto` (default), `off` or `only`.
-    #[schema(value_type = String, default = "auto")]
-    cache: CacheMode,
-}
-
-/// How requests are sent.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-enum ModeIn {
-    /// One by one.
-    Sync,
-    /// In provider batches; one by one where there are none.
-    Batch,
-    /// In provider batches where there are any.
-    Auto,
-}
-
-/// A prompt.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(untagged)]
-enum PromptIn {
-    /// A prompt, or a text to embed, and nothing more.
-    Text(String),
-    /// With a name, or as a body.
-    Request(RequestIn),
-}
-
-impl<'de> Deserialize<'de> for PromptIn {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TextOrObject;
-
-        impl<'de> Visitor<'de> for TextOrObject {
-            type Value = PromptIn;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(
-                    "a prompt as a string, or an object with `prompt` or `body` and an optional `custom_id`",
-                )
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<PromptIn, E> {
-                Ok(PromptIn::Text(text.to_owned()))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<PromptIn, A::Error> {
-                RequestIn::deserialize(MapAccessDeserializer::new(map)).map(PromptIn::Request)
-            }
-        }
-
-        deserializer.deserialize_any(TextOrObject)
-    }
-}
-
-/// A request with a name or a body.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct RequestIn {
-    /// The caller's name for it, which comes back with the answer.
-    custom_id: Option<String>,
-    /// OpenAI's form of a chat, or of a call for embeddings.
-    #[schema(value_type = Option<Object>)]
-    body: Option<Map<String, Value>>,
-    /// A prompt, or a text to embed, alone instead of a body.
-    prompt: Option<String>,
-}
+mod lines;
 
 /// A run that can be handed in.
 pub(in crate::api) struct Wanted {
@@ -143,7 +36,10 @@ pub(in crate::api) struct Wanted {
 
 enum Prompts {
     Given(Vec<NewRequest>),
-    File(PathBuf),
+    /// A request a line, as in the call.
+    Lines(PathBuf),
+    /// A line each in the form of OpenAI's batches.
+    BatchLines(PathBuf),
 }
 
 /// Requests one after the other, from wherever they come.
@@ -192,6 +88,7 @@ impl Wanted {
             schema: asked.schema,
             fallback_model: asked.fallback_model,
             strategy: match asked.mode {
+                None if asked.by.is_some() => Strategy::Auto,
                 None => ctx.options.run_strategy,
                 Some(ModeIn::Sync) => Strategy::Sync,
                 Some(ModeIn::Batch) => Strategy::Batch,
@@ -200,7 +97,7 @@ impl Wanted {
             cache: asked.cache,
             tags: asked.tags,
             source: Source { name: asked.name.unwrap_or(source.name), ..source },
-            by: None,
+            by: asked.by,
         };
         let settings = draft.settings(&route, ctx.queue().clock().now());
         let settings = settings
@@ -212,7 +109,8 @@ impl Wanted {
     pub(in crate::api) fn requests(&self, ctx: &Ctx) -> Requests {
         match &self.prompts {
             Prompts::Given(requests) => Requests::Given(requests.clone().into_iter()),
-            Prompts::File(path) => {
+            Prompts::Lines(path) => Requests::File(lines::read_ahead(path.clone(), self.settings.endpoint)),
+            Prompts::BatchLines(path) => {
                 let url = self.settings.endpoint.url();
                 Requests::File(read_ahead(ctx, Form::OpenAi, url, path.clone()))
             }
@@ -238,28 +136,36 @@ impl Wanted {
 
 fn given(ctx: &Ctx, endpoint: Endpoint, asked: &RunIn) -> Result<(Prompts, Chosen, Source), Problem> {
     let chosen = ctx.catalog.choose(asked.profile.as_deref(), asked.model.as_deref().unwrap_or_default())?;
-    let mut requests = Vec::with_capacity(asked.requests.len());
-    let of_text = |text: &str| match endpoint {
+    let requests: Result<Vec<_>, _> = asked
+        .requests
+        .iter()
+        .enumerate()
+        .map(|(index, prompt)| {
+            request(prompt.clone(), endpoint).map_err(|text| wrong(&format!("requests[{index}]"), text))
+        })
+        .collect();
+    let requests = requests?;
+    let source = Source::given(None, SOURCE, &requests);
+    Ok((Prompts::Given(requests), chosen, source))
+}
+
+/// A prompt as runs store it.
+fn request(prompt: PromptIn, endpoint: Endpoint) -> Result<NewRequest, &'static str> {
+    let of_text = |text: String| match endpoint {
         Endpoint::Chat => json!({"messages": [{"role": "user", "content": text}]}),
         Endpoint::Embeddings => json!({"input": text}),
     };
-    for (index, prompt) in asked.requests.iter().enumerate() {
-        let (custom_id, body) = match prompt {
-            PromptIn::Text(text) => (None, of_text(text)),
-            PromptIn::Request(RequestIn { custom_id, body: Some(body), prompt: None }) => {
-                (custom_id.clone(), Value::Object(body.clone()))
-            }
-            PromptIn::Request(RequestIn { custom_id, body: None, prompt: Some(text) }) => {
-                (custom_id.clone(), of_text(text))
-            }
-            PromptIn::Request(_) => {
-                return Err(wrong(&format!("requests[{index}]"), "a request has a body or a prompt"));
-            }
-        };
-        requests.push(NewRequest { custom_id, body, ..NewRequest::default() });
-    }
-    let source = Source::given(None, SOURCE, &requests);
-    Ok((Prompts::Given(requests), chosen, source))
+    let (custom_id, body) = match prompt {
+        PromptIn::Text(text) => (None, of_text(text)),
+        PromptIn::Request(RequestIn { custom_id, body: Some(body), prompt: None }) => {
+            (custom_id, Value::Object(body))
+        }
+        PromptIn::Request(RequestIn { custom_id, body: None, prompt: Some(text) }) => {
+            (custom_id, of_text(text))
+        }
+        PromptIn::Request(_) => return Err("a request has a body or a prompt"),
+    };
+    Ok(NewRequest { custom_id, body, ..NewRequest::default() })
 }
 
 async fn from_file(
@@ -268,15 +174,30 @@ async fn from_file(
     endpoint: Endpoint,
     asked: &RunIn,
 ) -> Result<(Prompts, Chosen, Source), Problem> {
-    if asked.model.is_some() || asked.profile.is_some() {
-        let field = if asked.model.is_some() { "model" } else { "profile" };
-        return Err(wrong(field, "the lines of a file name their models, so the call names none"));
-    }
     let record = ctx.shelf.get(file, ctx.queue().clock().now());
     let Some(record) = record.filter(|record| caller.owns(record.owner.as_deref())) else {
         return Err(wrong("input_file", format!("there is no file {file}: upload it to /v1/files")));
     };
     let path = ctx.shelf.content(&record);
+    let looked_at = path.clone();
+    let form = tokio::task::spawn_blocking(move || lines::form_of(&looked_at)).await;
+    if form.map_err(Problem::internal)?.map_err(Problem::unavailable)? == lines::LineForm::Requests {
+        let chosen =
+            ctx.catalog.choose(asked.profile.as_deref(), asked.model.as_deref().unwrap_or_default())?;
+        let checked = path.clone();
+        let checked = tokio::task::spawn_blocking(move || lines::check(&checked, endpoint)).await;
+        let (requests, sha256) = checked
+            .map_err(Problem::internal)?
+            .map_err(Problem::unavailable)?
+            .map_err(|faults| wrong("input_file", faults))?;
+        let form = lines::FORM.to_owned();
+        let source = Source { name: record.filename, sha256, requests, content: String::new(), form };
+        return Ok((Prompts::Lines(path), chosen, source));
+    }
+    if asked.model.is_some() || asked.profile.is_some() {
+        let field = if asked.model.is_some() { "model" } else { "profile" };
+        return Err(wrong(field, "lines in the form of batches name their models, so the call names none"));
+    }
     let (this, checked) = (ctx.clone(), path.clone());
     let checked = tokio::task::spawn_blocking(move || {
         let reading = Reading { form: Form::OpenAi, endpoint: endpoint.url(), catalog: &this.catalog };
@@ -304,7 +225,7 @@ async fn from_file(
         content: String::new(),
         form: Form::OpenAi.tag().to_owned(),
     };
-    Ok((Prompts::File(path), summary.chosen, source))
+    Ok((Prompts::BatchLines(path), summary.chosen, source))
 }
 
 fn digest_of(path: &Path) -> std::io::Result<String> {

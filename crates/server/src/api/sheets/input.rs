@@ -2,7 +2,7 @@
 //! anything is stored.
 
 use axum::http::StatusCode;
-use longhaul_llm::cache::CacheMode;
+use longhaul_api::sheets::{CategoryIn, ExistingIn, GoogleIn, ModeIn, SheetIn};
 use longhaul_llm::schema;
 use longhaul_pipeline::RunId;
 use longhaul_queue::limits::{TAGS_MAX, check_name};
@@ -12,11 +12,8 @@ use longhaul_sheets::settings::{
 };
 use longhaul_sheets::tables::StoredSheet;
 use longhaul_sheets::{Layout, SheetSettings, files};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use utoipa::ToSchema;
 
-use super::output::FormatIn;
+use super::output::format_of;
 use super::problems;
 use crate::catalog::check_model;
 use crate::ctx::Ctx;
@@ -26,110 +23,11 @@ use crate::shelf::FileRecord;
 
 mod layout;
 
-use layout::{LayoutIn, WorkIn};
+use layout::{layout_of, work_of};
 
 /// Bytes of words of the user's own, and of one category: they go out with every request.
 const INSTRUCTIONS_BYTES_MAX: usize = 100_000;
 const CATEGORY_BYTES_MAX: usize = 20_000;
-
-/// A table to score, or to estimate: `file_id` or `google`, what its texts are judged by, and a `model`.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(in crate::api) struct SheetIn {
-    /// A file uploaded with `/v1/files`. It may be deleted once the sheet is there.
-    #[schema(example = "file-0198c5a2")]
-    file_id: Option<String>,
-    /// How the file is written; by the end of its name by default.
-    format: Option<FormatIn>,
-    /// Which sheet of a workbook; the first by default.
-    sheet: Option<String>,
-    /// A Google sheet instead of a file. Its scores are written to it as they come.
-    google: Option<GoogleIn>,
-    /// Where in the table what stands; by default the fixed layout, with categories in the heads of their columns.
-    layout: Option<LayoutIn>,
-    /// What the texts are judged by, in the layout `columns`.
-    categories: Vec<CategoryIn>,
-    /// `scores` (default), or `rationale` for a score and a sentence on why.
-    mode: Option<ModeIn>,
-    /// JSON Schema of an object that is asked for instead of scores: each of its properties becomes a column.
-    #[schema(value_type = Option<Object>)]
-    schema: Option<Value>,
-    /// Words of the user's own for the model, before ours.
-    instructions: Option<String>,
-    /// The lowest and the highest score; 0 and 1 by default.
-    range: Option<(f64, f64)>,
-    /// The model, as its provider names it or as `PROFILE/MODEL`.
-    #[schema(example = "sim/sim-small")]
-    model: Option<String>,
-    /// The provider profile; default by the model's name.
-    profile: Option<String>,
-    /// Asked when the first gives no usable answer.
-    fallback_model: Option<String>,
-    /// Its provider profile; default by its name.
-    fallback_profile: Option<String>,
-    /// `keep` (default): cells that have a value keep it and are not paid for; `overwrite`: they are scored again.
-    existing: ExistingIn,
-    /// Most tokens of an answer; the default depends on what is asked for.
-    max_tokens: Option<u32>,
-    /// Only this many rows with a text, from the top.
-    limit: Option<u64>,
-    /// Nothing is sent that could exceed this total.
-    pub(in crate::api) max_cost_usd: Option<f64>,
-    /// Whether answers are looked up and kept: `auto` (default), `off` or `only`.
-    #[schema(value_type = String, default = "auto")]
-    cache: CacheMode,
-    /// How the work is cut and repeated.
-    work: WorkIn,
-    /// Labels; spending is counted by them too.
-    tags: Vec<String>,
-}
-
-/// A sheet of a Google spreadsheet. It must be shared with the server's service account.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct GoogleIn {
-    /// Its id, or its address from the browser.
-    spreadsheet: String,
-    /// The title of the sheet.
-    sheet: String,
-}
-
-/// What a text is judged by.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct CategoryIn {
-    /// Its name, and the name of its column.
-    name: String,
-    /// What it means.
-    #[serde(default)]
-    definition: String,
-    /// More of it: examples, what does not count.
-    #[serde(default)]
-    detail: String,
-}
-
-/// What is asked of each text.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-#[schema(as = SheetMode)]
-enum ModeIn {
-    /// A score for each category.
-    Scores,
-    /// A score and a sentence on why.
-    Rationale,
-}
-
-/// What to do with cells that already have a value.
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-#[schema(as = ExistingCells)]
-enum ExistingIn {
-    /// They stay, and are not paid for.
-    #[default]
-    Keep,
-    /// They are scored again.
-    Overwrite,
-}
 
 /// A sheet that can be made.
 pub(super) struct Wanted {
@@ -149,9 +47,9 @@ impl Wanted {
         }
         check_words(&asked)?;
         let mode = mode(&asked)?;
-        let layout = asked.layout.as_ref().map_or_else(Layout::sheet, LayoutIn::layout);
+        let layout = asked.layout.as_ref().map_or_else(Layout::sheet, layout_of);
         check_layout(&layout, &mode, &asked)?;
-        let work = asked.work.work()?;
+        let work = work_of(&asked.work)?;
         let (source, file) = source(ctx, caller, &asked).await?;
         if matches!((&source, &layout), (Source::File { format: Format::Jsonl, .. }, Layout::Sheet { .. })) {
             let text =
@@ -264,7 +162,7 @@ async fn uploaded(
         return Err(unfit("file_id", format!("there is no file {file:?}: upload it to /v1/files")));
     };
     let format = match asked.format {
-        Some(format) => format.into(),
+        Some(format) => format_of(format),
         None => Format::of_path(record.filename.as_ref()).map_err(|_| {
             let name = &record.filename;
             unfit("format", format!("how is {name:?} written? its name does not end in .csv, .tsv, .jsonl or .xlsx, so send format"))

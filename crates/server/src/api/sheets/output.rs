@@ -5,12 +5,13 @@ use axum::extract::{Path, State as Shared};
 use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::StreamExt as _;
+use longhaul_api::sheets::FormatIn;
 use longhaul_sheets::settings::{Format, Source, Target};
 use longhaul_sheets::tables::StoredSheet;
 use longhaul_sheets::{Sheets, manage};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use tokio_util::io::ReaderStream;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::IntoParams;
 
 use super::super::ApiResult;
 use super::super::extract::ApiQuery;
@@ -24,28 +25,12 @@ use crate::shelf::Upload;
 const PIECE_BYTES: usize = 64 * 1024;
 
 /// How a table is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-#[schema(as = TableFormat)]
-pub(in crate::api) enum FormatIn {
-    /// Fields with commas.
-    Csv,
-    /// Fields with tabs.
-    Tsv,
-    /// A JSON object a line.
-    Jsonl,
-    /// A workbook.
-    Xlsx,
-}
-
-impl From<FormatIn> for Format {
-    fn from(format: FormatIn) -> Self {
-        match format {
-            FormatIn::Csv => Self::Csv,
-            FormatIn::Tsv => Self::Tsv,
-            FormatIn::Jsonl => Self::Jsonl,
-            FormatIn::Xlsx => Self::Xlsx,
-        }
+pub(super) fn format_of(format: FormatIn) -> Format {
+    match format {
+        FormatIn::Csv => Format::Csv,
+        FormatIn::Tsv => Format::Tsv,
+        FormatIn::Jsonl => Format::Jsonl,
+        FormatIn::Xlsx => Format::Xlsx,
     }
 }
 
@@ -78,7 +63,7 @@ pub(in crate::api) async fn sheet_output(
         );
         return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "no_output", text).into());
     };
-    let format = query.format.map_or(*format, Into::into);
+    let format = query.format.map_or(*format, format_of);
     let stem = path.file_stem().map_or_else(|| sheet.id.clone(), |stem| stem.to_string_lossy().into_owned());
     let (kind, end) = kind_of(format);
     let name = crate::shelf::safe_name(&format!("{stem}-scored.{end}"));

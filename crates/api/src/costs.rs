@@ -2,7 +2,7 @@
 
 use longhaul_llm::ledger::{Spend, day_of};
 use longhaul_llm::{CostRange, Llm, NanoUsd, Scope};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// Days of a report, unless somebody wants others.
@@ -10,7 +10,7 @@ pub const DAYS: i64 = 31;
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
 /// What was spent, by day and model.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Costs {
     /// The last 31 days, in UTC.
     pub items: Vec<CostLine>,
@@ -22,7 +22,7 @@ pub struct Costs {
 }
 
 /// Spending of a day with a model.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct CostLine {
     /// Such as `2026-11-15`.
     pub day: String,

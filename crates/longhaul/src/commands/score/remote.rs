@@ -1,0 +1,216 @@
+//! `score --server`: the table is uploaded and scored at the server, and downloaded with its scores. Keys, profiles and budgets are the
+//! server's, and it goes on when this command ends.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use longhaul_api::Listed;
+use longhaul_api::sheets::{
+    CategoryIn, ColumnsIn, ExistingIn, GoogleIn, HeadsIn, LayoutIn, ModeIn, SheetIn, SubmittedSheet, WorkIn,
+};
+use longhaul_llm::NanoUsd;
+use longhaul_pipeline::Status;
+use longhaul_sheets::estimate::Estimate;
+use longhaul_sheets::google::{SheetAddress, SheetChoice};
+use longhaul_sheets::settings::{Category, Format, Mode};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{SampleRow, describe, settings, tell};
+use crate::app::App;
+use crate::args::ScoreArgs;
+use crate::commands::follow;
+use crate::commands::interrupts::Interrupts;
+use crate::commands::run::{detached, named_profile, not_through_server, tell_asked_again};
+use crate::exit::{Code, Failure};
+use crate::output::counted;
+use crate::remote::{Api, RemoteRuns, refused, write_table};
+use crate::run_client::{RunClient, RunsClient as _};
+use crate::{outputs, texts};
+
+/// Runs the command.
+pub(super) async fn run(app: &App, args: &ScoreArgs, server: RemoteRuns) -> Result<Code> {
+    let given = [("--base-url", args.base_url.is_some()), ("--google-key", args.google_key.is_some())];
+    if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
+        return Err(not_through_server(option));
+    }
+    let target = target(args)?;
+    if let Some(Target { path, force: false }) = &target {
+        outputs::refuse_foreign(None, "this run", &[("--out", Some(path))]).await?;
+    }
+    let asked = asked(app, args)?;
+    if args.dry_run {
+        let estimate: Estimate = with_upload(server.api(), &["sheets", "estimate"], args, &asked).await?;
+        return describe(app, "the sheet", &estimate, args.spending.max_cost);
+    }
+    let mut interrupts = Interrupts::new()?;
+    let submitted: SubmittedSheet = tokio::select! {
+        submitted = with_upload(server.api(), &["sheets"], args, &asked) => submitted?,
+        () = interrupts.next() => {
+            app.out.note("interrupted while the table was handed in");
+            return Err(Failure::new(Code::Interrupted, "interrupted").hint("go on with the same command").into());
+        }
+    };
+    introduce(app, &submitted, args.spending.max_cost);
+    let run = server.get(&submitted.id).await?;
+    if args.detach {
+        return detached(app, run.id());
+    }
+    let status = tokio::select! {
+        status = follow::show(app, &*run, None) => status?,
+        () = interrupts.next() => {
+            app.out.one(&run.status().await?, String::new)?;
+            app.out.note(format_args!("not followed any more; the server goes on with {}", run.id()));
+            app.out.hint(format_args!("follow it again with the same command, or longhaul runs wait {}", run.id()));
+            return Ok(Code::Interrupted);
+        }
+    };
+    end(app, args, &*run, (&server, &status, target)).await
+}
+
+/// Downloads the table, or shows the rows of a sample.
+async fn end(
+    app: &App,
+    args: &ScoreArgs,
+    run: &dyn RunClient,
+    (server, status, target): (&RemoteRuns, &Status, Option<Target>),
+) -> Result<Code> {
+    if let Some(rows) = args.sample {
+        let query = [("limit", rows.min(1_000).to_string())];
+        let path = ["runs", run.id().as_str(), "results"];
+        let rows: Listed<SampleRow> = server.api().get(&path, &query).await?;
+        let code = tell(app, status, None, Some(&rows.items))?;
+        app.out.hint("answers are kept: score the whole table with --out FILE instead of --sample");
+        return Ok(code);
+    }
+    let mut file = None;
+    if let Some(Target { path, .. }) = target.filter(|_| status.standing.state.is_end()) {
+        write_table(server.api(), run.id(), &path).await?;
+        file = Some(format!("file         {}", path.display()));
+    }
+    tell(app, status, file, None)
+}
+
+/// Where the table goes with its scores.
+struct Target {
+    path: PathBuf,
+    /// Whatever is there may be replaced: so it was asked, or it is the table itself.
+    force: bool,
+}
+
+/// A Google sheet is written by the server, and a sample by nobody.
+fn target(args: &ScoreArgs) -> Result<Option<Target>> {
+    let is_google = SheetAddress::is_meant_by(&args.table);
+    if args.sample.is_some() || args.dry_run || args.detach || (is_google && args.out.is_none()) {
+        return Ok(None);
+    }
+    match &args.out {
+        Some(_) if is_google => Err(settings::in_place_only()),
+        Some(out) => {
+            Format::of_path(out)?;
+            Ok(Some(Target { path: out.clone(), force: args.force }))
+        }
+        None if args.in_place => Ok(Some(Target { path: PathBuf::from(&args.table), force: true })),
+        None => Err(settings::no_target()),
+    }
+}
+
+fn asked(app: &App, args: &ScoreArgs) -> Result<SheetIn> {
+    let (categories, instructions) = settings::rubric(args)?;
+    let category = |Category { name, definition, detail }| CategoryIn { name, definition, detail };
+    let (mode, schema) = match settings::mode(args)? {
+        Mode::Scores => (None, None),
+        Mode::Rationale => (Some(ModeIn::Rationale), None),
+        Mode::Free { schema } => (None, Some(schema)),
+    };
+    Ok(SheetIn {
+        sheet: args.sheet.clone(),
+        google: google(args)?,
+        layout: Some(match (&args.text_column, args.layout) {
+            (Some(text), None) => LayoutIn::Columns(ColumnsIn { text: text.clone() }),
+            _ => LayoutIn::Sheet(HeadsIn::default()),
+        }),
+        categories: categories.into_iter().map(category).collect(),
+        mode,
+        schema,
+        instructions,
+        range: Some(settings::range(&args.range)?),
+        model: args.model.clone(),
+        profile: named_profile(app)?,
+        fallback_model: args.fallback_model.clone(),
+        fallback_profile: args.fallback_profile.clone(),
+        existing: if args.overwrite { ExistingIn::Overwrite } else { ExistingIn::Keep },
+        max_tokens: args.max_tokens,
+        limit: args.sample.or(args.limit),
+        max_cost_usd: args.spending.max_cost.map(NanoUsd::as_dollars),
+        allow_unpriced: args.spending.allow_unpriced,
+        cache: args.cache.into(),
+        work: work(args),
+        ask_again: true,
+        tags: args.tags.clone(),
+        ..SheetIn::default()
+    })
+}
+
+fn work(args: &ScoreArgs) -> WorkIn {
+    WorkIn {
+        chunk_rows: Some(args.chunk_rows),
+        parallel_chunks: Some(args.parallel_chunks),
+        concurrency: Some(args.concurrency),
+        block_categories: Some(args.batch_size),
+        unit_retries: Some(args.unit_retries),
+        chunk_retries: Some(args.chunk_retries),
+        fill_rounds: Some(args.fill_rounds),
+        failed_share_max: Some(args.failed_share),
+    }
+}
+
+/// The server finds a sheet by its title; which one an address of a browser means, only the owner of a key can ask.
+fn google(args: &ScoreArgs) -> Result<Option<GoogleIn>> {
+    if !SheetAddress::is_meant_by(&args.table) {
+        return Ok(None);
+    }
+    let SheetAddress { spreadsheet, sheet } = args.table.parse()?;
+    match sheet {
+        SheetChoice::Title(sheet) => Ok(Some(GoogleIn { spreadsheet, sheet })),
+        SheetChoice::First | SheetChoice::Gid(_) => {
+            Err(Failure::new(Code::Usage, "with --server, a Google sheet is named by its title")
+                .hint(format_args!("write sheets://{spreadsheet}/TITLE"))
+                .into())
+        }
+    }
+}
+
+/// Uploads the table, hands in what refers to it, and deletes the upload: by then the server has its own copy.
+async fn with_upload<T: DeserializeOwned>(
+    api: &Api,
+    path: &[&str],
+    args: &ScoreArgs,
+    asked: &SheetIn,
+) -> Result<T> {
+    if asked.google.is_some() {
+        return api.hand_in(path, asked).await.map_err(refused);
+    }
+    let table = Path::new(&args.table);
+    Format::of_path(table)?;
+    let file = std::fs::File::open(table).map_err(|error| texts::unreadable(&args.table, &error))?;
+    let name = table.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    let file = api.upload(&name, file).await?;
+    let mut body = serde_json::to_value(asked)?;
+    body["file_id"] = Value::from(file.as_str());
+    let answer = api.hand_in(path, &body).await;
+    api.delete_upload(&file).await;
+    answer.map_err(refused)
+}
+
+fn introduce(app: &App, submitted: &SubmittedSheet, max_cost: Option<NanoUsd>) {
+    let SubmittedSheet { id, resumed, rows, units, estimate_usd, .. } = submitted;
+    let verb = if *resumed { "going on with" } else { "handed in" };
+    let cost = estimate_usd.map_or_else(|| "unpriced".to_owned(), |cost| format!("from {}", cost.short()));
+    let (rows, units) = (counted(*rows, "row"), counted(*units, "request"));
+    app.out.note(format_args!("{verb} {id}: {rows}, {units}; {cost}"));
+    if let Some(max) = max_cost {
+        app.out.note(format_args!("stops before {max}"));
+    }
+    tell_asked_again(app, submitted.asked_again);
+}

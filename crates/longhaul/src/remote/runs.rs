@@ -1,0 +1,266 @@
+//! Runs behind a server: every verb is a call of `/api/v1/runs`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use async_trait::async_trait;
+use longhaul_api::Listed;
+use longhaul_api::page::cursor_of;
+use longhaul_api::runs::{Decision, Resolve, Resume, RetryRun, Run, RunDetail};
+use longhaul_llm::Llm;
+use longhaul_pipeline::{Error as RunError, FollowedRun, Part, Retry, RunId, Status};
+use longhaul_queue::limits::PAGE_MAX;
+use longhaul_queue::{Error, Queue};
+use longhaul_sheets::settings::Format;
+use reqwest::Method;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{Api, Server, refused};
+use crate::answers::Sink;
+use crate::app::App;
+use crate::args::SpendingArgs;
+use crate::commands::run::{self, Access};
+use crate::exit::{Code, Failure};
+use crate::outputs;
+use crate::pipelines::Place;
+use crate::run_client::{RunClient, RunsClient, no_run};
+
+/// Runs on one page of the API.
+const RUNS_MAX: usize = 100;
+
+/// The runs of a server.
+pub(crate) struct RemoteRuns {
+    api: Arc<Api>,
+    queue: Queue,
+}
+
+impl RemoteRuns {
+    pub(crate) fn new(server: Server) -> Self {
+        Self { api: Arc::clone(&server.api), queue: Queue::new(Arc::new(server)) }
+    }
+
+    /// The API.
+    pub(crate) fn api(&self) -> &Api {
+        &self.api
+    }
+
+    /// The queue behind it.
+    pub(crate) fn queue(&self) -> &Queue {
+        &self.queue
+    }
+}
+
+#[async_trait]
+impl RunsClient for RemoteRuns {
+    async fn list(&self, pipeline: Option<&str>, limit: usize) -> Result<Listed<Run>> {
+        let mut all = Listed::whole(Vec::new());
+        loop {
+            let wanted = (limit - all.items.len()).min(RUNS_MAX);
+            let mut query = vec![("limit", wanted.to_string())];
+            query.extend(pipeline.map(|name| ("pipeline", name.to_owned())));
+            query.extend(all.next.take().map(|next| ("cursor", next)));
+            let page: Listed<Run> = self.api.get(&["runs"], &query).await?;
+            all.items.extend(page.items);
+            all.next = page.next;
+            if all.next.is_none() || all.items.len() >= limit {
+                return Ok(all);
+            }
+        }
+    }
+
+    async fn get(&self, name: &str) -> Result<Box<dyn RunClient>> {
+        let run: Run = self.api.get(&["runs", name], &[]).await.map_err(|error| match error {
+            Error::NotFound(_) => no_run(name),
+            error => error.into(),
+        })?;
+        Ok(Box::new(RemoteRun {
+            api: Arc::clone(&self.api),
+            queue: self.queue.clone(),
+            id: RunId::named(run.status.id),
+            pipeline: run.status.pipeline.into_owned(),
+            unit: run.status.unit.into_owned(),
+        }))
+    }
+}
+
+/// A run of a server.
+struct RemoteRun {
+    api: Arc<Api>,
+    queue: Queue,
+    id: RunId,
+    pipeline: String,
+    unit: String,
+}
+
+/// Downloads the table of a sheet with its scores, in the form that the file's name says.
+pub(crate) async fn write_table(api: &Api, sheet: &RunId, out: &Path) -> Result<()> {
+    let format = serde_json::to_value(Format::of_path(out)?)?;
+    let query = [("format", format.as_str().unwrap_or_default().to_owned())];
+    let mut table = api.download(&["sheets", sheet.as_str(), "output"], &query).await?;
+    let mut sink = Sink::open(out)?;
+    while let Some(piece) = table.chunk().await.context("reading the table")? {
+        sink.bytes().write_all(&piece).with_context(|| format!("writing {}", out.display()))?;
+    }
+    sink.finish()
+}
+
+/// How many a verb changed.
+#[derive(Deserialize)]
+struct Number {
+    changed: u64,
+}
+
+impl RemoteRun {
+    fn path<'a>(&'a self, verb: &'a [&'a str]) -> Vec<&'a str> {
+        ["runs", self.id.as_str()].iter().chain(verb).copied().collect()
+    }
+
+    async fn verb(&self, verb: &str, body: Option<&(impl Serialize + Sync)>) -> Result<u64> {
+        let answer: Number = self.api.send(Method::POST, &self.path(&[verb]), body).await.map_err(refused)?;
+        Ok(answer.changed)
+    }
+
+    async fn parts(&self, limit: usize) -> Result<Vec<Part>> {
+        let mut parts = Vec::new();
+        let mut next = None;
+        while parts.len() < limit {
+            let wanted = (limit - parts.len()).min(PAGE_MAX);
+            let mut query = vec![("limit", wanted.to_string())];
+            query.extend(next.take().map(|next| ("cursor", next)));
+            let page: Listed<Part> = self.api.get(&self.path(&["parts"]), &query).await?;
+            parts.extend(page.items);
+            match page.next {
+                Some(cursor) => next = Some(cursor),
+                None => break,
+            }
+        }
+        Ok(parts)
+    }
+
+    /// Any pipeline delivers JSON lines.
+    async fn write_lines(&self, app: &App, place: &Place<'_>) -> Result<Code> {
+        let mut sink = Sink::open(place.out.unwrap_or(Path::new("-")))?;
+        let (mut after, mut results) = (0, 0);
+        loop {
+            let query = [("limit", PAGE_MAX.to_string()), ("cursor", cursor_of(after))];
+            let page: Listed<longhaul_queue::Json> = self.api.get(&self.path(&["results"]), &query).await?;
+            results += page.items.len();
+            for item in &page.items {
+                sink.write(&format!("{}\n", item.as_str()))?;
+            }
+            match page.next.as_deref().map(super::seq_of).transpose()? {
+                Some(next) => after = next,
+                None => break,
+            }
+        }
+        sink.finish()?;
+        if let Some(out) = place.out {
+            let told = json!({ "id": self.id.as_str(), "file": out, "results": results });
+            app.out.one(&told, || format!("{}: {results} results", out.display()))?;
+        }
+        Ok(Code::Ok)
+    }
+
+    /// A sheet delivers its table.
+    async fn write_table(&self, app: &App, place: &Place<'_>) -> Result<Code> {
+        let Some(out) = place.out else {
+            return Err(Failure::new(Code::Usage, format!("where should the table of {} go?", self.id))
+                .hint("name a file: longhaul runs results ID --out FILE")
+                .into());
+        };
+        write_table(&self.api, &self.id, out).await?;
+        let told = json!({ "id": self.id.as_str(), "file": out });
+        app.out.one(&told, || format!("the table is in {}", out.display()))?;
+        Ok(Code::Ok)
+    }
+}
+
+#[async_trait]
+impl FollowedRun for RemoteRun {
+    fn id(&self) -> &RunId {
+        &self.id
+    }
+
+    fn unit(&self) -> &str {
+        &self.unit
+    }
+
+    fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    fn llm(&self) -> Option<&Llm> {
+        None
+    }
+
+    async fn status(&self) -> longhaul_pipeline::Result<Status> {
+        let run: Run = self.api.get(&self.path(&[]), &[]).await.map_err(|error| match error {
+            Error::NotFound(_) => RunError::NoRun(self.id.to_string()),
+            error => error.into(),
+        })?;
+        Ok(run.status)
+    }
+}
+
+#[async_trait]
+impl RunClient for RemoteRun {
+    async fn detail(&self, parts: usize) -> Result<RunDetail> {
+        let mut detail: RunDetail = self.api.get(&self.path(&[]), &[]).await?;
+        detail.parts = self.parts(parts).await?;
+        Ok(detail)
+    }
+
+    async fn pause(&self) -> Result<()> {
+        let _: Run = self.api.send(Method::POST, &self.path(&["pause"]), None::<&()>).await?;
+        Ok(())
+    }
+
+    async fn resume(&self, spending: &SpendingArgs) -> Result<u64> {
+        let SpendingArgs { max_cost, allow_unpriced } = *spending;
+        let body = Resume { max_cost_usd: max_cost.map(longhaul_llm::NanoUsd::as_dollars), allow_unpriced };
+        self.verb("resume", Some(&body)).await
+    }
+
+    async fn cancel(&self) -> Result<u64> {
+        self.verb("cancel", None::<&()>).await
+    }
+
+    async fn retry(&self, which: Retry) -> Result<u64> {
+        let part = match which {
+            Retry::Failed => None,
+            Retry::Part(number) => Some(number + 1),
+        };
+        self.verb("retry", Some(&RetryRun { part })).await
+    }
+
+    async fn resolve(&self, decision: Decision) -> Result<u64> {
+        self.verb("resolve", Some(&Resolve { decision })).await
+    }
+
+    async fn remove(&self) -> Result<u64> {
+        let answer: Number = self.api.send(Method::DELETE, &self.path(&[]), None::<&()>).await?;
+        Ok(answer.changed)
+    }
+
+    async fn write_results(&self, app: &App, place: &Place<'_>) -> Result<Code> {
+        if !place.force {
+            let places = [("--out", place.out), ("--errors", place.errors)];
+            outputs::refuse_foreign(None, self.id.as_str(), &places).await?;
+        }
+        if self.pipeline == longhaul_prompts::ABOUT.name {
+            let access = Access { queue: &self.queue, engine: None };
+            let run = longhaul_pipeline::Run::get(&self.queue, &self.id).await?;
+            return run::write_results(app, access, run, place).await;
+        }
+        if place.errors.is_some() {
+            let text = format!("--errors: runs of {} have no file of errors", self.pipeline);
+            return Err(Failure::new(Code::Usage, text).into());
+        }
+        match self.pipeline == longhaul_sheets::ABOUT.name {
+            true => self.write_table(app, place).await,
+            false => self.write_lines(app, place).await,
+        }
+    }
+}
