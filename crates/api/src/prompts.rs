@@ -37,7 +37,7 @@ pub struct RunIn {
     pub by: Option<Timestamp>,
     /// Nothing is sent that could exceed this total.
     pub max_cost_usd: Option<f64>,
-    /// Calls without a price pass under its budgets, uncounted.
+    /// Calls without a price pass under its budgets, uncounted. Needs the scope `admin`.
     pub allow_unpriced: bool,
     /// Where the same run was there before: ask again what has no answer.
     pub ask_again: bool,

@@ -49,7 +49,7 @@ pub struct SheetIn {
     pub limit: Option<u64>,
     /// Nothing is sent that could exceed this total.
     pub max_cost_usd: Option<f64>,
-    /// Calls without a price pass under its budgets, uncounted.
+    /// Calls without a price pass under its budgets, uncounted. Needs the scope `admin`.
     pub allow_unpriced: bool,
     /// Whether answers are looked up and kept: `auto` (default), `off` or `only`.
     #[schema(value_type = String, default = "auto")]

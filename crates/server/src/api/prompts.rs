@@ -28,6 +28,7 @@ pub(super) async fn submit_run(
 ) -> ApiResult<(StatusCode, Answer<Submitted>)> {
     let max_cost = asked.max_cost_usd.map(|dollars| amount("max_cost_usd", dollars)).transpose()?;
     let (allow_unpriced, ask_again) = (asked.allow_unpriced, asked.ask_again);
+    super::runs::check_unpriced(&caller, allow_unpriced)?;
     let mut wanted = Wanted::new(&ctx, &caller, asked).await?;
     let id = wanted.settings.run_id();
     if Run::find(ctx.queue(), &id).await?.is_none() {
@@ -49,7 +50,7 @@ pub(super) async fn submit_run(
         submission.finish().await?;
     }
     let asked_again = match resumed && ask_again {
-        true => ctx.runs.get(id.as_str()).await?.go_on().await?,
+        true => super::runs::ask_again(&ctx, &caller, &id).await?,
         false => 0,
     };
     let status = if resumed { StatusCode::OK } else { StatusCode::CREATED };

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
 use longhaul_api::runs::{Resume, RetryRun, Run, RunDetail};
-use longhaul_pipeline::{Error, Found, Part, Retry, serve};
+use longhaul_pipeline::{Error, Found, Part, Retry, RunId, serve};
 use longhaul_queue::Json;
 use longhaul_queue::limits::PAGE_MAX;
 use serde::Deserialize;
@@ -27,6 +27,7 @@ use crate::batches::access;
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 use crate::problem::Problem;
+use crate::tokens::Scope;
 use crate::wait::{Wait, duration};
 
 /// Runs on one page: each is read with its counts and money.
@@ -46,6 +47,24 @@ pub(super) async fn find(ctx: &Ctx, caller: &Caller, name: &str) -> Result<Found
 /// Whether a living worker serves a run.
 async fn is_served(ctx: &Ctx, found: &Found) -> Result<bool, Problem> {
     Ok(serve::served(ctx.queue()).await?.contains(found.run.id.as_str()))
+}
+
+/// What the caller wants of a run that it hands in. Budgets are an operator's: only one who may change them lets calls without a price pass.
+pub(super) fn check_unpriced(caller: &Caller, allow_unpriced: bool) -> Result<(), Problem> {
+    if allow_unpriced && !caller.may(Scope::Admin) {
+        let text = "allow_unpriced needs a token with the scope admin: it lets calls pass under every budget";
+        return Err(Problem::new(StatusCode::FORBIDDEN, "scope_missing", text).at("allow_unpriced"));
+    }
+    Ok(())
+}
+
+/// Asks again what a run that was handed in again has no answer for. What an operator has paused stays so for others.
+pub(super) async fn ask_again(ctx: &Ctx, caller: &Caller, run: &RunId) -> Result<u64, Problem> {
+    let found = ctx.runs.get(run.as_str()).await?;
+    Ok(match caller.may(Scope::Admin) {
+        true => found.go_on().await?,
+        false => found.pipeline.go_on(&found.run).await?,
+    })
 }
 
 /// Which runs.

@@ -51,6 +51,7 @@ pub(super) async fn score_sheet(
     let max_cost = asked.max_cost_usd.map(|dollars| amount("max_cost_usd", dollars)).transpose()?;
     let _turn = ctx.tables.acquire().await.map_err(Problem::unavailable)?;
     let (allow_unpriced, ask_again) = (asked.allow_unpriced, asked.ask_again);
+    super::runs::check_unpriced(&caller, allow_unpriced)?;
     let mut wanted = Wanted::new(&ctx, &caller, asked).await?;
     let id = wanted.id()?;
     let known = sheets.tables().find(id.as_str()).await?;
@@ -64,7 +65,7 @@ pub(super) async fn score_sheet(
     ctx.runs.set_limits(&id, max_cost, allow_unpriced).await?;
     make(&ctx, sheets, &wanted, known.as_ref()).await?;
     let asked_again = match known.is_some() && ask_again {
-        true => ctx.runs.get(id.as_str()).await?.go_on().await?,
+        true => super::runs::ask_again(&ctx, &caller, &id).await?,
         false => 0,
     };
     let sheet = sheets.tables().get(id.as_str()).await?;
