@@ -69,6 +69,31 @@ async fn a_file_is_seen_used_and_deleted_by_its_owner_or_an_admin_only() {
 }
 
 #[tokio::test]
+async fn handing_in_a_run_again_neither_opens_budgets_nor_what_an_operator_paused() {
+    let stage = guarded().await;
+    let token = |name: &str, scopes: &[Scope]| stage.ctx.tokens.add(name, scopes).expect("a token");
+    let (ann, admin) = (token("ann", &[Scope::Enqueue]), token("admin", &[Scope::Enqueue, Scope::Admin]));
+    let post = |path: &str, body: &Value| with(stage.request(Method::POST, path), body);
+    let mut run = json!({"model": "sim-small", "requests": ["a", "b"], "ask_again": true});
+    let (status, made) = sent(post("/api/v1/prompts", &run), &ann).await;
+    assert_eq!(status, StatusCode::CREATED, "{made}");
+    let path = format!("/api/v1/runs/{}", made["id"].as_str().expect("a name"));
+    let state = async || sent(stage.request(Method::GET, &path), &admin).await.1["state"].clone();
+    assert_eq!(sent(post(&format!("{path}/pause"), &json!(null)), &admin).await.0, StatusCode::OK);
+    assert_eq!(sent(post("/api/v1/prompts", &run), &ann).await.0, StatusCode::OK);
+    assert_eq!(state().await, "paused");
+    assert_eq!(sent(post("/api/v1/prompts", &run), &admin).await.0, StatusCode::OK);
+    assert_eq!(state().await, "running");
+    run["allow_unpriced"] = json!(true);
+    let (status, problem) = sent(post("/api/v1/prompts", &run), &ann).await;
+    assert_eq!((status, &problem["field"]), (StatusCode::FORBIDDEN, &json!("allow_unpriced")), "{problem}");
+    assert_eq!(sent(post("/api/v1/prompts", &run), &admin).await.0, StatusCode::OK);
+    let resolve = json!({"verdict": "not_billed"});
+    assert_eq!(sent(post("/api/v1/costs/resolve", &resolve), &ann).await.0, StatusCode::FORBIDDEN);
+    stage.stop().await;
+}
+
+#[tokio::test]
 async fn a_batch_and_its_answers_belong_to_who_created_it() {
     let stage = guarded().await;
     let token = |name: &str| stage.ctx.tokens.add(name, &[Scope::Enqueue]).expect("a token");
