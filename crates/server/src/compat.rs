@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use crate::ctx::Ctx;
 use crate::problem::Problem;
 
-mod asking;
 mod batches;
+mod call;
 mod chat;
 mod completions;
 mod embeddings;

@@ -15,8 +15,8 @@ use longhaul_queue::{Engine, Queue};
 use longhaul_sheets::Sheets;
 use tokio::sync::{Semaphore, watch};
 
-use crate::api::{Actions, Fleet, Streams};
-use crate::bodies::Bodies;
+use crate::api::{Actions, RemoteWorkers, Streams};
+use crate::body_budget::BodyBudget;
 use crate::catalog::Catalog;
 use crate::compat::models::Listed;
 use crate::compat::test_objects::TestObjects;
@@ -126,7 +126,7 @@ pub struct Inner {
     /// Files whose size is told.
     pub(crate) measured: Vec<PathBuf>,
     /// The room for bodies that are read whole.
-    pub(crate) bodies: Bodies,
+    pub(crate) bodies: BodyBudget,
     /// Open streams of events.
     pub(crate) streams: Arc<Streams>,
     /// One batch is created at a time, so that a repeated creation finds the first.
@@ -140,7 +140,7 @@ pub struct Inner {
     /// Verbs under way for many jobs.
     pub(crate) actions: Actions,
     /// Workers that call.
-    pub(crate) fleet: Fleet,
+    pub(crate) remote_workers: RemoteWorkers,
 }
 
 /// What a server is made of.
@@ -199,7 +199,7 @@ impl Ctx {
             endpoints,
             meters,
             measured,
-            bodies: Bodies::new(options.bodies_bytes_max),
+            bodies: BodyBudget::new(options.bodies_bytes_max),
             options,
             creating: tokio::sync::Mutex::default(),
             tables: Semaphore::new(TABLES_AT_ONCE),
@@ -208,7 +208,7 @@ impl Ctx {
             models: Listed::default(),
             draining,
             actions: Actions::default(),
-            fleet: Fleet::default(),
+            remote_workers: RemoteWorkers::default(),
         }))
     }
 

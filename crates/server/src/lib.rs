@@ -31,19 +31,19 @@ pub mod tokens;
 pub mod webhooks;
 
 mod api;
-mod bodies;
+mod body_budget;
+mod body_timeout;
 mod compat;
 mod ctx;
 mod front;
 mod legible;
 mod ops;
-mod patience;
 mod redact;
 mod router;
 mod sheets;
 mod wait;
 
-pub use bodies::SMALL_BODY_BYTES;
+pub use body_budget::SMALL_BODY_BYTES;
 pub use catalog::Catalog;
 pub use ctx::{Ctx, Parts, ServerOptions};
 pub use problem::Problem;

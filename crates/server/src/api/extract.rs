@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::ApiError;
-use crate::bodies::WholeBody;
+use crate::body_budget::WholeBody;
 use crate::ctx::Ctx;
 use crate::legible;
 use crate::problem::Problem;

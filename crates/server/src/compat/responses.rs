@@ -9,7 +9,7 @@ use longhaul_llm::wire::openai;
 use longhaul_llm::{Answer, Stop};
 use serde_json::{Map, Value, json};
 
-use super::asking::{self, now_s};
+use super::call::{self, now_s};
 use super::chat::{Wants, check_choices};
 use super::{OpenAiError, sse};
 use crate::ctx::Ctx;
@@ -41,18 +41,18 @@ pub(super) fn routes() -> Router<Ctx> {
 }
 
 async fn create(State(ctx): State<Ctx>, request: Request) -> Result<Response, OpenAiError> {
-    let (sender, body) = asking::read(&ctx, request).await?;
+    let (sender, body) = call::read(&ctx, request).await?;
     let body = input::fields_of(body, ctx.options.test_objects)?;
     let request = openai::request_from_json(input::chat_of(&body)?)?;
     check_choices(&request.extra)?;
     let wants = Wants::of(&request);
-    let ask = asking::prepare(&ctx, &sender, request).await?;
+    let ask = call::prepare(&ctx, &sender, request).await?;
     let shape = Shape::new(&sender.name(""), ask.request.model(), now_s(&ctx), &body);
     if !wants.stream {
-        let answer = asking::whole(&ctx, ask).await?;
+        let answer = call::whole(&ctx, ask).await?;
         return Ok(Json(shape.whole(&answer)).into_response());
     }
-    Ok(sse::respond(asking::pieces(&ctx, ask).await?, events::Events::new(shape)))
+    Ok(sse::respond(call::pieces(&ctx, ask).await?, events::Events::new(shape)))
 }
 
 /// The chat that a line of a batch asks for.
