@@ -24,8 +24,6 @@ mod sse;
 mod stored;
 pub(crate) mod test_objects;
 
-pub(crate) use reading::{id_of, name_of};
-
 /// The routes.
 pub(crate) fn routes() -> Router<Ctx> {
     Router::new()

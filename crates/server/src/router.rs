@@ -214,7 +214,7 @@ mod tests {
         let routes: BTreeMap<_, _> =
             routes.into_iter().map(|(path, methods)| (path.replace("{*", "{"), methods)).collect();
         let api: Value =
-            serde_json::from_str(&api::openapi::text(&crate::own_names::tests::names())).expect("JSON");
+            serde_json::from_str(&api::openapi::text(&api::openapi::tests::names())).expect("JSON");
         let described = api["paths"].as_object().expect("paths").iter().map(|(path, item)| {
             (path.clone(), item.as_object().expect("operations").keys().cloned().collect())
         });

@@ -56,16 +56,6 @@ impl Wants {
     }
 }
 
-/// Refuses what would be paid for and not passed on.
-pub(super) fn check_choices(extra: &serde_json::Map<String, Value>) -> Result<(), Problem> {
-    for name in ["n", "best_of"] {
-        if extra.get(name).and_then(Value::as_u64).is_some_and(|count| count > 1) {
-            return Err(Problem::invalid("one answer a request: send it several times for more").at(name));
-        }
-    }
-    Ok(())
-}
-
 /// A chat completion in chunks.
 struct Chunks {
     id: String,

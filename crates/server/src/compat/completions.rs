@@ -5,12 +5,12 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 use longhaul_llm::sse::SseEvent;
-use longhaul_llm::wire::openai;
+use longhaul_llm::wire::openai::{self, check_choices};
 use longhaul_llm::{Answer, Stop};
 use serde_json::{Value, json};
 
 use super::call::{self, now_s};
-use super::chat::{Wants, check_choices};
+use super::chat::Wants;
 use super::sse::{self, Teller};
 use super::{Dialect, OpenAiError};
 use crate::ctx::Ctx;

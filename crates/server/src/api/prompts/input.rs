@@ -6,8 +6,11 @@ use std::path::{Path, PathBuf};
 
 use axum::http::StatusCode;
 use longhaul_llm::cache::CacheMode;
+use longhaul_llm::catalog::{Chosen, check_model};
 use longhaul_llm::{Endpoint, NanoUsd};
 use longhaul_prompts::plan::Strategy;
+use longhaul_prompts::sdk_batches::Form;
+use longhaul_prompts::sdk_batches::input::{Reading, read_ahead};
 use longhaul_prompts::{Defaults, Draft, Estimate, NewRequest, RunSettings, Source};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
@@ -17,10 +20,6 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 use utoipa::ToSchema;
 
-use crate::batches::Form;
-use crate::batches::input::Reading;
-use crate::batches::read_ahead;
-use crate::catalog::{Chosen, check_model};
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 use crate::problem::Problem;
@@ -214,7 +213,7 @@ impl Wanted {
             Prompts::Given(requests) => Requests::Given(requests.clone().into_iter()),
             Prompts::File(path) => {
                 let url = self.settings.endpoint.url();
-                Requests::File(read_ahead(ctx, Form::OpenAi, url, path.clone()))
+                Requests::File(read_ahead(&ctx.catalog, Form::OpenAi, url, path.clone()))
             }
         }
     }
@@ -272,11 +271,11 @@ async fn from_file(
         let field = if asked.model.is_some() { "model" } else { "profile" };
         return Err(wrong(field, "the lines of a file name their models, so the call names none"));
     }
-    let record = ctx.shelf.get(file, ctx.queue().clock().now());
+    let record = ctx.uploads.get(file, ctx.queue().clock().now());
     let Some(record) = record.filter(|record| caller.owns(record.owner.as_deref())) else {
         return Err(wrong("input_file", format!("there is no file {file}: upload it to /v1/files")));
     };
-    let path = ctx.shelf.content(&record);
+    let path = ctx.uploads.content(&record);
     let (this, checked) = (ctx.clone(), path.clone());
     let checked = tokio::task::spawn_blocking(move || {
         let reading = Reading { form: Form::OpenAi, endpoint: endpoint.url(), catalog: &this.catalog };
