@@ -136,6 +136,19 @@ fn crates_depend_in_one_direction() {
     assert_eq!(folders.into_iter().flatten().count(), KNOWS.len(), "every crate is in the list");
 }
 
+/// A worker needs no HTTP: its handlers are registered without the server. Settings may be called after it.
+#[test]
+fn workers_are_built_without_the_server() {
+    for name in ["commands/work.rs", "commands/working.rs", "backend.rs"] {
+        let text = read(&root().join("crates/longhaul/src").join(name));
+        let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let words = code.flat_map(|line| line.split(|c: char| !c.is_alphanumeric() && !"_\".".contains(c)));
+        let words = words.filter_map(|word| word.split('.').next());
+        let named: Vec<&str> = words.filter(|word| ["longhaul_server", "server"].contains(word)).collect();
+        assert!(named.is_empty(), "{name} names {named:?}");
+    }
+}
+
 #[test]
 fn links_in_documents_lead_somewhere() {
     let mut broken = Vec::new();
