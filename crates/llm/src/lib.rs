@@ -4,6 +4,7 @@
 
 pub mod anthropic;
 pub mod cache;
+pub mod catalog;
 pub mod client;
 pub mod clock;
 pub mod error;
@@ -30,6 +31,7 @@ pub mod trace;
 pub mod types;
 pub mod wire;
 
+pub use catalog::Catalog;
 pub use client::{Answered, Ask, Call, Llm, LlmOptions, ProfileSetup, Room};
 pub use error::{Class, Error, Result};
 pub use file::LlmFile;

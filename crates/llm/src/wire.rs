@@ -11,6 +11,7 @@ mod fields;
 pub mod gemini;
 pub mod openai;
 mod rate;
+pub mod responses;
 mod shapes;
 mod translate;
 
@@ -21,6 +22,23 @@ pub use translate::{plain, translated};
 use crate::error::Result;
 use crate::sse::SseEvent;
 use crate::types::Delta;
+
+/// What a request asks for that cannot be had here.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct FieldError {
+    /// The field; `None` where it is the whole request.
+    pub field: Option<String>,
+    /// What is wrong, and what to do about it.
+    pub text: String,
+}
+
+impl FieldError {
+    /// An error of a field.
+    pub fn at(field: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { field: Some(field.into()), text: text.into() }
+    }
+}
 
 /// Puts an answer together from the events of a stream.
 pub trait StreamReader: Send {

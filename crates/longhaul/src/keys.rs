@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use longhaul_llm::profile::Secret;
-use longhaul_server::private_file;
+use longhaul_pipeline::private_file;
 
 use crate::exit::{Code, Failure};
 

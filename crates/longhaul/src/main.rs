@@ -15,6 +15,7 @@ use crate::telemetry::Telemetry;
 mod answers;
 mod app;
 mod args;
+mod backend;
 mod builtin;
 mod commands;
 mod config;

@@ -7,16 +7,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use longhaul_llm::cache::{Cache, CacheOptions};
+use longhaul_llm::catalog::CatalogProfile;
 use longhaul_llm::clock::SystemWallClock;
 use longhaul_llm::file::LlmFile;
 use longhaul_llm::price::{Prices, provider_of};
 use longhaul_llm::profile::{Profile, ProviderKind, Secret};
-use longhaul_llm::{Llm, LlmOptions, ProfileSetup, Provider, Scope};
+use longhaul_llm::{Catalog, Llm, LlmOptions, ProfileSetup, Provider, Scope};
 use longhaul_queue::Engine;
 use longhaul_sim::{SimCore, SimProvider};
-
-use longhaul_server::Catalog;
-use longhaul_server::catalog::CatalogProfile;
 
 use crate::app::App;
 use crate::args::SpendingArgs;

@@ -115,6 +115,8 @@ pub struct About {
     pub prefix: &'static str,
     /// Its kinds begin so, and nobody else's do: `llm.`.
     pub kind_prefix: &'static str,
+    /// Queues of its jobs that belong to no run; most pipelines have none.
+    pub queues: &'static [&'static str],
     /// The kind of the job that holds the settings of a run and ends it.
     pub manifest: &'static str,
     /// What one of its units is called: `request`.

@@ -9,15 +9,16 @@ use std::fmt;
 pub mod hold;
 pub mod status;
 
-use crate::numbered;
 use crate::pipeline::About;
-use crate::{Error, Result};
+use crate::{Error, Result, job_name, numbered};
 
 /// Tag of all manifests, by which runs are listed.
 pub const TAG: &str = "run";
 
 /// Bytes of the digest in a run's name.
 const DIGEST_BYTES: usize = 6;
+/// Stands before the digits in the name of a run that a job stands for.
+const JOB_MARK: char = 'b';
 /// The number of the manifest among the jobs of a run; a pipeline gives its own jobs lower ones.
 const MANIFEST: u64 = (1 << 48) - 1;
 
@@ -37,13 +38,28 @@ impl RunId {
         Self(name.into())
     }
 
+    /// The run that a job stands for, and that is named after it.
+    pub fn of_job(about: &About, id: JobId) -> Self {
+        Self(job_name::name_of(id, &Self::job_prefix(about)))
+    }
+
+    /// The job that stands for a run of this name.
+    pub fn job_behind(about: &About, name: &str) -> Option<JobId> {
+        job_name::id_of(name, &Self::job_prefix(about))
+    }
+
+    /// How the names of runs begin that a job stands for.
+    pub fn job_prefix(about: &About) -> String {
+        format!("{}{JOB_MARK}", about.prefix)
+    }
+
     /// Whether a name has the form of those of a pipeline's runs.
-    pub fn is_derived(about: &About, name: &str) -> bool {
+    pub fn is_own(about: &About, name: &str) -> bool {
         let is_digest = |rest: &str| {
             rest.len() == 2 * DIGEST_BYTES
                 && rest.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
         };
-        name.strip_prefix(about.prefix).is_some_and(is_digest)
+        name.strip_prefix(about.prefix).is_some_and(is_digest) || Self::job_behind(about, name).is_some()
     }
 
     /// The name.

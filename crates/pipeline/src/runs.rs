@@ -6,6 +6,7 @@ use longhaul_llm::{Llm, NanoUsd, Scope};
 use longhaul_queue::store::{Filter, ListRequest, Page};
 use longhaul_queue::{Job, Queue};
 
+use crate::own_names::OwnNames;
 use crate::pipeline::{List, Pipeline, Retry};
 use crate::run::status::Status;
 use crate::run::{Run, RunId, TAG};
@@ -37,6 +38,11 @@ impl Runs {
     /// The pipelines.
     pub fn pipelines(&self) -> &List {
         &self.pipelines
+    }
+
+    /// The names of a program with these pipelines.
+    pub fn own_names(&self) -> OwnNames {
+        OwnNames::new(self.pipelines.iter().map(|pipeline| pipeline.about()).collect())
     }
 
     /// The queue.

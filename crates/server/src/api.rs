@@ -19,7 +19,6 @@ mod counts;
 #[expect(unused_qualifications, reason = "written by the macro that describes parameters")]
 mod events;
 mod extract;
-mod fleet;
 mod idempotency;
 mod job_in;
 mod job_out;
@@ -31,6 +30,7 @@ mod page;
 mod processes;
 mod prompts;
 mod queues;
+mod remote_workers;
 #[expect(unused_qualifications, reason = "written by the macro that describes parameters")]
 mod runs;
 mod schedules;
@@ -42,7 +42,7 @@ mod workers;
 
 pub(crate) use actions::Actions;
 pub(crate) use events::Streams;
-pub(crate) use fleet::Fleet;
+pub(crate) use remote_workers::RemoteWorkers;
 
 /// The routes.
 pub(crate) fn routes() -> Router<Ctx> {

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use crate::ctx::Ctx;
 use crate::problem::Problem;
 
-mod asking;
 mod batches;
+mod call;
 mod chat;
 mod completions;
 mod embeddings;
@@ -23,8 +23,6 @@ pub(crate) mod responses;
 mod sse;
 mod stored;
 pub(crate) mod test_objects;
-
-pub(crate) use reading::{id_of, name_of};
 
 /// The routes.
 pub(crate) fn routes() -> Router<Ctx> {

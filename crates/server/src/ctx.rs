@@ -7,24 +7,21 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use longhaul_llm::Llm;
-use longhaul_pipeline::Runs;
-use longhaul_prompts::Prompts;
+use longhaul_llm::{Catalog, Llm};
+use longhaul_pipeline::webhooks::Endpoints;
+use longhaul_pipeline::{OwnNames, Runs, Uploads};
 use longhaul_prompts::plan::Strategy;
+use longhaul_prompts::{Prompts, SdkBatches};
 use longhaul_queue::{Engine, Queue};
 use longhaul_sheets::Sheets;
 use tokio::sync::{Semaphore, watch};
 
-use crate::api::{Actions, Fleet, Streams};
-use crate::bodies::Bodies;
-use crate::catalog::Catalog;
+use crate::api::{Actions, RemoteWorkers, Streams};
+use crate::body_budget::BodyBudget;
 use crate::compat::models::Listed;
 use crate::compat::test_objects::TestObjects;
 use crate::metrics::Meters;
-use crate::own_names::OwnNames;
-use crate::shelf::Shelf;
 use crate::tokens::Tokens;
-use crate::webhooks::Endpoints;
 
 /// Tables of sheets that are read or written at once: a workbook is held in memory.
 const TABLES_AT_ONCE: usize = 2;
@@ -52,8 +49,6 @@ pub struct ServerOptions {
     pub bodies_bytes_max: usize,
     /// Largest uploaded file.
     pub upload_bytes_max: u64,
-    /// How batches of the compatible APIs are sent.
-    pub batch_strategy: Strategy,
     /// How runs are sent that do not say so.
     pub run_strategy: Strategy,
     /// Tools of `/mcp` may change things where no token is needed; elsewhere the token's scopes decide.
@@ -77,7 +72,6 @@ impl Default for ServerOptions {
             json_bytes_max: 32_000_000,
             bodies_bytes_max: 256_000_000,
             upload_bytes_max: 512_000_000,
-            batch_strategy: Strategy::Auto,
             run_strategy: Strategy::Sync,
             mcp_allow_write: false,
             encrypted: false,
@@ -112,7 +106,9 @@ pub struct Inner {
     /// What names of models mean.
     pub catalog: Catalog,
     /// Uploaded files.
-    pub shelf: Shelf,
+    pub uploads: Uploads,
+    /// Batches of SDKs.
+    pub batches: SdkBatches,
     /// Who may come in.
     pub tokens: Tokens,
     /// How it behaves.
@@ -126,11 +122,9 @@ pub struct Inner {
     /// Files whose size is told.
     pub(crate) measured: Vec<PathBuf>,
     /// The room for bodies that are read whole.
-    pub(crate) bodies: Bodies,
+    pub(crate) bodies: BodyBudget,
     /// Open streams of events.
     pub(crate) streams: Arc<Streams>,
-    /// One batch is created at a time, so that a repeated creation finds the first.
-    pub(crate) creating: tokio::sync::Mutex<()>,
     /// Turns of those who read or write whole tables.
     pub(crate) tables: Semaphore,
     /// Objects under fixed names.
@@ -140,7 +134,7 @@ pub struct Inner {
     /// Verbs under way for many jobs.
     pub(crate) actions: Actions,
     /// Workers that call.
-    pub(crate) fleet: Fleet,
+    pub(crate) remote_workers: RemoteWorkers,
 }
 
 /// What a server is made of.
@@ -156,7 +150,9 @@ pub struct Parts {
     /// What names of models mean.
     pub catalog: Catalog,
     /// Uploaded files.
-    pub shelf: Shelf,
+    pub uploads: Uploads,
+    /// Batches of SDKs.
+    pub batches: SdkBatches,
     /// Who may come in.
     pub tokens: Tokens,
     /// Who is told of what.
@@ -178,37 +174,37 @@ impl Ctx {
             prompts,
             sheets,
             catalog,
-            shelf,
+            uploads,
+            batches,
             tokens,
             endpoints,
             meters,
             measured,
             options,
         } = parts;
-        let abouts = runs.pipelines().iter().map(|pipeline| pipeline.about()).collect();
         let draining = watch::Sender::new(false);
         Self(Arc::new(Inner {
             engine,
-            names: OwnNames::new(abouts),
+            names: runs.own_names(),
             runs,
             prompts,
             sheets,
             catalog,
-            shelf,
+            uploads,
+            batches,
             tokens,
             endpoints,
             meters,
             measured,
-            bodies: Bodies::new(options.bodies_bytes_max),
+            bodies: BodyBudget::new(options.bodies_bytes_max),
             options,
-            creating: tokio::sync::Mutex::default(),
             tables: Semaphore::new(TABLES_AT_ONCE),
             streams: Arc::default(),
             test_objects: OnceLock::new(),
             models: Listed::default(),
             draining,
             actions: Actions::default(),
-            fleet: Fleet::default(),
+            remote_workers: RemoteWorkers::default(),
         }))
     }
 

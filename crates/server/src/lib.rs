@@ -11,47 +11,40 @@
 //! writes in its own form.
 //!
 //! **Decisions.**
-//! - The server keeps no state of its own beside uploaded files ([`shelf`]) and tokens. A table that is scored is kept there by a second
-//!   name for as long as its sheet, since the output is made of it: the upload may go or expire meanwhile. A batch is a job, its requests are a run,
-//!   and both are found in the store by whoever opens it.
-//! - Nothing here runs work. Workers do, in this process or in others; [`batches::register`] gives them what a batch needs.
+//! - The server keeps no state of its own beside tokens. A table that is scored is kept among the uploads by a second name for as long as
+//!   its sheet, since the output is made of it: the upload may go or expire meanwhile. A batch of an SDK is a job, its requests are a
+//!   run, and both are found in the store by whoever opens it.
+//! - Nothing here runs work, and no handler of a job needs anything of this crate. Workers run them, in this process or in others.
 
-pub mod batches;
-pub mod catalog;
+use longhaul_pipeline::OwnNames;
+
 pub mod guard;
 pub mod mcp;
 pub mod metrics;
-pub mod own_names;
-pub mod private_file;
 pub mod problem;
 pub mod serve;
-pub mod shelf;
 pub mod tokens;
-pub mod webhooks;
 
 mod api;
-mod bodies;
+mod batches;
+mod body_budget;
+mod body_timeout;
 mod compat;
 mod ctx;
 mod front;
-mod legible;
 mod ops;
-mod patience;
 mod redact;
 mod router;
 mod sheets;
 mod wait;
 
-pub use bodies::SMALL_BODY_BYTES;
-pub use catalog::Catalog;
+pub use body_budget::SMALL_BODY_BYTES;
 pub use ctx::{Ctx, Parts, ServerOptions};
 pub use problem::Problem;
 pub use serve::{CONNECTION_BUFFER_BYTES_MAX, Server};
-pub use shelf::Shelf;
 pub use tokens::{Scope, Tokens};
-pub use webhooks::Endpoints;
 
 /// The description of `/api/v1` for programs: OpenAPI 3.1 as JSON.
-pub fn openapi(names: &own_names::OwnNames) -> String {
+pub fn openapi(names: &OwnNames) -> String {
     api::openapi::text(names)
 }

@@ -13,6 +13,7 @@ use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use longhaul_pipeline::pipeline::Metric;
+use longhaul_pipeline::{OwnNames, webhooks};
 use longhaul_prompts::batch;
 use longhaul_queue::limits::WORKER_SILENT_AFTER;
 use longhaul_queue::store::{Count, Filter, ListRequest};
@@ -20,9 +21,7 @@ use longhaul_queue::{State as JobState, Timestamp};
 
 use crate::api::ApiError;
 use crate::ctx::Ctx;
-use crate::own_names::OwnNames;
 use crate::problem::Problem;
-use crate::webhooks;
 
 mod meters;
 mod store;

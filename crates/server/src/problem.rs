@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use longhaul_llm::Class;
+use longhaul_llm::catalog::NameError;
+use longhaul_llm::wire::FieldError;
 use longhaul_pipeline::Error as RunError;
+use longhaul_pipeline::uploads::UploadError;
 use longhaul_prompts::draft::Unfit;
 use longhaul_queue::Error as QueueError;
 use longhaul_sheets::places::SinkError;
@@ -118,6 +121,35 @@ impl From<QueueError> for Problem {
             // What this server may do with its store is none of the client's business to mend.
             QueueError::Denied(text) | QueueError::Corrupt(text) => Self::internal(text),
         }
+    }
+}
+
+impl From<UploadError> for Problem {
+    fn from(error: UploadError) -> Self {
+        match error {
+            UploadError::TooLarge(_) => {
+                Self::new(StatusCode::PAYLOAD_TOO_LARGE, "file_too_large", error).at("file")
+            }
+            UploadError::Broken(_) => Self::invalid(error).at("file"),
+            UploadError::Disk(_) => Self::unavailable(error),
+        }
+    }
+}
+
+impl From<NameError> for Problem {
+    fn from(error: NameError) -> Self {
+        let status = match error {
+            NameError::Invalid { .. } => StatusCode::BAD_REQUEST,
+            NameError::NoModel(_) => StatusCode::NOT_FOUND,
+            NameError::NoProfile(_) => StatusCode::UNPROCESSABLE_ENTITY,
+        };
+        Self::new(status, error.code(), &error).at(error.field())
+    }
+}
+
+impl From<FieldError> for Problem {
+    fn from(error: FieldError) -> Self {
+        Self { field: error.field, ..Self::invalid(error.text) }
     }
 }
 

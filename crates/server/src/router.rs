@@ -12,9 +12,9 @@ use axum::response::Response;
 use longhaul_queue::TraceContext;
 use tracing::{Instrument as _, Span, info, info_span};
 
+use crate::body_timeout::BodyTimeout;
 use crate::compat::{Dialect, Refused};
 use crate::ctx::Ctx;
-use crate::patience::Patient;
 use crate::problem::Problem;
 use crate::{api, compat, front, guard, mcp, metrics, ops};
 
@@ -66,7 +66,7 @@ async fn pass(State(ctx): State<Ctx>, mut request: Request, next: Next) -> Respo
             let span = span_of(caller.trace, &asked);
             request.extensions_mut().insert(caller);
             request.extensions_mut().insert(id);
-            let request = request.map(|body| Body::new(Patient::new(body, ctx.options.body_wait)));
+            let request = request.map(|body| Body::new(BodyTimeout::new(body, ctx.options.body_wait)));
             (name, in_form(&asked, next.run(request).instrument(span).await).await)
         }
         Err(problem) => (None, guard::refusal(asked.dialect, &problem)),
@@ -214,7 +214,7 @@ mod tests {
         let routes: BTreeMap<_, _> =
             routes.into_iter().map(|(path, methods)| (path.replace("{*", "{"), methods)).collect();
         let api: Value =
-            serde_json::from_str(&api::openapi::text(&crate::own_names::tests::names())).expect("JSON");
+            serde_json::from_str(&api::openapi::text(&api::openapi::tests::names())).expect("JSON");
         let described = api["paths"].as_object().expect("paths").iter().map(|(path, item)| {
             (path.clone(), item.as_object().expect("operations").keys().cloned().collect())
         });

@@ -54,7 +54,7 @@ impl Server {
         let cleaned = ctx.clone();
         let pruning = tokio::spawn(async move {
             let clock = Arc::clone(cleaned.queue().clock());
-            tokio::join!(cleaned.shelf.keep_pruned(&*clock), crate::sheets::keep_swept(&cleaned));
+            tokio::join!(cleaned.uploads.keep_pruned(&*clock), crate::sheets::keep_swept(&cleaned));
         });
         let task = tokio::spawn(accept(listener, ctx, tls.map(TlsAcceptor::from)));
         Ok(Self { address, ctx_draining, task, pruning })

@@ -37,9 +37,9 @@ pub(crate) async fn keep_swept(ctx: &Ctx) {
 
 async fn sweep(ctx: &Ctx, sheets: &Sheets) -> Result<u64, Problem> {
     let mut removed = 0;
-    for sheet in ctx.shelf.sheets_with_tables().await.map_err(Problem::unavailable)? {
+    for sheet in ctx.uploads.runs_with_tables().await.map_err(Problem::unavailable)? {
         if sheets.tables().find(&sheet).await?.is_none() {
-            ctx.shelf.remove_table(&sheet).await.map_err(Problem::unavailable)?;
+            ctx.uploads.remove_table(&sheet).await.map_err(Problem::unavailable)?;
             removed += 1;
         }
     }

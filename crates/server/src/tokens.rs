@@ -5,12 +5,11 @@ use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use ring::rand::{SecureRandom as _, SystemRandom};
+use longhaul_pipeline::private_file::PrivateFile;
+use longhaul_pipeline::secrets::random;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq as _;
-
-use crate::private_file::PrivateFile;
 
 /// Tokens begin so, which lets scanners find one that leaked.
 pub const TOKEN_PREFIX: &str = "lh_";
@@ -131,14 +130,6 @@ impl Tokens {
             found
         })
     }
-}
-
-/// Bytes that nobody can guess.
-pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    let none = |_| io::Error::other("the system gives no random numbers");
-    SystemRandom::new().fill(&mut bytes).map_err(none)?;
-    Ok(bytes)
 }
 
 fn digest(text: &str) -> String {

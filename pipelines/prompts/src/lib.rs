@@ -41,6 +41,7 @@ pub mod process;
 pub mod request;
 mod results;
 pub mod run;
+pub mod sdk_batches;
 mod standing;
 pub mod submit;
 
@@ -49,12 +50,19 @@ pub use estimate::{Basis, Estimate};
 use gate::Openings;
 pub use longhaul_pipeline::{Error, Result, RunId};
 pub use run::{Expected, Mode, Run, RunSettings, Source};
+pub use sdk_batches::SdkBatches;
 pub use standing::{AtProvider, Details};
 pub use submit::{NewRequest, Submission};
 
 /// The names of this pipeline.
-pub const ABOUT: About =
-    About { name: "prompts", prefix: "run-", kind_prefix: "llm.", manifest: run::KIND, unit: "request" };
+pub const ABOUT: About = About {
+    name: "prompts",
+    prefix: "run-",
+    kind_prefix: "llm.",
+    queues: &[sdk_batches::QUEUE],
+    manifest: run::KIND,
+    unit: "request",
+};
 
 /// The pipeline: what its handlers share. Cheap to clone.
 #[derive(Clone)]

@@ -63,8 +63,14 @@ use settings::GoogleSheet;
 use tables::{Chunk, StoredSheet, Tables, UnitState};
 
 /// The names of this pipeline.
-pub const ABOUT: About =
-    About { name: "sheets", prefix: "sheet-", kind_prefix: "score.", manifest: finish::KIND, unit: "unit" };
+pub const ABOUT: About = About {
+    name: "sheets",
+    prefix: "sheet-",
+    kind_prefix: "score.",
+    queues: &[],
+    manifest: finish::KIND,
+    unit: "unit",
+};
 
 /// What is missing where no account was named.
 const NO_KEY: &str = "no key for Google Sheets is set: name the key file of a service account in google.key_file, or with --google-key";

@@ -18,5 +18,5 @@ pub use embed::{
     vector_to_json, vectors_to_json,
 };
 pub use error::{error_from, error_to_json};
-pub use request::{LimitName, request_from_json, request_to_json};
+pub use request::{LimitName, check_choices, request_from_json, request_to_json};
 pub use stream::{EventOptions, OpenAiStream, answer_to_events};

@@ -15,7 +15,7 @@ use crate::server;
 pub(crate) async fn run(app: &App, args: &McpArgs) -> Result<Code> {
     // A client starts its servers with itself, in a new folder too, and asks them for hours: the store is made.
     let engine = app.engine_or_new().await?;
-    let ctx = server::context(app, (&engine, None), ServerOptions::default()).await?;
+    let (_, ctx) = server::open(app, (&engine, None), ServerOptions::default()).await?;
     let access = if args.allow_write { Access::WRITE } else { Access::READ };
     match mcp::serve(ctx, access, tokio::io::stdin(), tokio::io::stdout()).await {
         // A client that went away without a word is gone all the same.

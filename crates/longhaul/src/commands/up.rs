@@ -9,11 +9,13 @@ use longhaul_server::{Ctx, Server, ServerOptions};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::work::{self, Runs};
+use super::work;
 use crate::app::App;
 use crate::args::{UpArgs, WorkArgs};
+use crate::backend::Backend;
 use crate::config::{address, tls_files};
 use crate::exit::{Code, Failure};
+use crate::pipelines::Pipelines;
 use crate::{builtin, models, server, store};
 
 /// Runs the command until it is asked to end.
@@ -24,7 +26,7 @@ pub(crate) async fn run(app: &App, args: &UpArgs) -> Result<Code> {
     let options =
         ServerOptions { test_objects: args.seed_test_objects, encrypted, ..ServerOptions::default() };
     let (engine, data) = app.engine_for_long().await?;
-    let ctx = server::context(app, (&engine, data), options.for_address(address.ip())).await?;
+    let (backend, ctx) = server::open(app, (&engine, data), options.for_address(address.ip())).await?;
     let (mut interrupts, mut terms) = work::signals()?;
     let server = Server::bind(ctx.clone(), address, tls).await.map_err(|error| {
         Failure::new(Code::Failure, format!("cannot listen on {address}: {error}"))
@@ -32,7 +34,7 @@ pub(crate) async fn run(app: &App, args: &UpArgs) -> Result<Code> {
     })?;
     introduce(app, &ctx, server.address(), encrypted, args)?;
     let shutdown = Shutdown::new();
-    let mut working = std::pin::pin!(work(app, &ctx, args, shutdown.clone()));
+    let mut working = std::pin::pin!(work(app, &backend, args, shutdown.clone()));
     let report = tokio::select! {
         report = &mut working => Some(report?),
         _ = interrupts.recv() => None,
@@ -73,21 +75,27 @@ async fn stop(
 }
 
 /// Runs jobs, or only keeps time for workers elsewhere.
-async fn work(app: &App, ctx: &Ctx, args: &UpArgs, shutdown: Shutdown) -> Result<Option<WorkerReport>> {
+async fn work(
+    app: &App,
+    backend: &Backend,
+    args: &UpArgs,
+    shutdown: Shutdown,
+) -> Result<Option<WorkerReport>> {
+    let Pipelines { engine, runs, .. } = &backend.pipelines;
     if args.no_workers {
-        let sharing = models::open_books(app, ctx.engine(), ctx.llm()).await?;
-        let maintenance = Maintenance::spawn(ctx.engine(), MaintenanceOptions::default());
+        let sharing = models::open_books(app, engine, runs.llm()).await?;
+        let maintenance = Maintenance::spawn(engine, MaintenanceOptions::default());
         shutdown.requested().await;
         maintenance.stop().await;
         sharing.end().await;
         return Ok(None);
     }
     let options = work::options(app, &WorkArgs::default())?;
-    let mut worker = Worker::new(ctx.engine().clone(), options.clone());
+    let mut worker = Worker::new(engine.clone(), options.clone());
     builtin::register(&mut worker);
-    let runs = Runs::serve(app, ctx, &mut worker, &options).await?;
+    let serving = backend.serve(app, &mut worker, &options).await?;
     let report = worker.run(shutdown).await;
-    runs.stop().await;
+    serving.stop().await;
     Ok(Some(report?))
 }
 

@@ -3,25 +3,21 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use longhaul_llm::Llm;
-use longhaul_pipeline::serve::{self, Served};
 use longhaul_queue::{
     Engine, Error, KindOptions, Queue, QueueShare, Shutdown, State, Worker, WorkerOptions, WorkerReport,
 };
-use longhaul_server::{Ctx, ServerOptions, batches, webhooks};
 use longhaul_stores::sqlite::Db;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::task::JoinHandle;
 
 use crate::app::App;
 use crate::args::WorkArgs;
+use crate::backend::{Backend, Serving};
 use crate::config::{Origin, concurrency, lease, list};
 use crate::exec::{Exec, ExecOptions, Spawner};
 use crate::exit::{Code, Failure};
 use crate::output::counted;
 use crate::pipelines::{ABOUTS, own_names};
-use crate::sharing::Sharing;
-use crate::{builtin, config, models, parse, server, store};
+use crate::{builtin, config, models, parse, store};
 
 /// Jobs of a dead worker that run at once where no command is run.
 const SUSPECTS_MAX: usize = 64;
@@ -42,7 +38,7 @@ pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
     if let Some(instrument) = args.instrument {
         builtin::register_instrument(&mut worker, instrument);
     }
-    let runs = serve_runs(app, args, (&engine, data), &mut worker, &options).await?;
+    let serving = serve_runs(app, args, (&engine, data), &mut worker, &options).await?;
     // Before the introduction: a supervisor that reads it may ask the worker to end.
     let (mut interrupts, mut terms) = signals()?;
     introduce(app, &engine, &worker, &options, args)?;
@@ -65,8 +61,8 @@ pub(crate) async fn run(app: &App, args: &WorkArgs) -> Result<Code> {
         }
     };
     spawner.finish().await;
-    if let Some(runs) = runs {
-        runs.stop().await;
+    if let Some(serving) = serving {
+        serving.stop().await;
     }
     let report = report.map_err(|error| name_kinds(error, args))?;
     summarise(app, &report)?;
@@ -92,57 +88,22 @@ fn name_kinds(error: Error, args: &WorkArgs) -> anyhow::Error {
         .into()
 }
 
-/// What a worker for runs has beside its handlers.
-pub(crate) struct Runs {
-    llm: Llm,
-    serving: JoinHandle<()>,
-    sharing: Sharing,
-}
-
-impl Runs {
-    /// Registers every pipeline, batches and webhooks, and serves the queues of all of them.
-    pub(crate) async fn serve(
-        app: &App,
-        ctx: &Ctx,
-        worker: &mut Worker,
-        options: &WorkerOptions,
-    ) -> Result<Self> {
-        for pipeline in ctx.runs.pipelines() {
-            pipeline.register(worker);
-        }
-        batches::register(ctx, worker);
-        webhooks::register(ctx, worker);
-        let sharing = models::open_books(app, ctx.engine(), ctx.llm()).await?;
-        let mut always = options.queues.clone();
-        always.extend([batches::QUEUE, webhooks::QUEUE].map(QueueShare::from));
-        let served = Served { always, prefixes: ctx.names.run_prefixes() };
-        serve::look(ctx.queue(), &worker.control(), &served).await;
-        let serving = tokio::spawn(serve::all(ctx.queue().clone(), worker.control(), served));
-        Ok(Self { llm: ctx.llm().clone(), serving, sharing })
-    }
-
-    pub(crate) async fn stop(self) {
-        self.serving.abort();
-        self.llm.save_learnt().await;
-        self.sharing.end().await;
-    }
-}
-
-/// Registers what answers prompts, unless this worker runs a command for every job, or other kinds only.
+/// Registers what serves runs, batches and webhooks, unless this worker runs a command for every job, or other kinds only.
 async fn serve_runs(
     app: &App,
     args: &WorkArgs,
     store: (&Engine, Option<Db>),
     worker: &mut Worker,
     options: &WorkerOptions,
-) -> Result<Option<Runs>> {
+) -> Result<Option<Serving>> {
     let wanted = args.kinds.is_empty()
         || args.kinds.iter().any(|kind| ABOUTS.iter().any(|about| kind.starts_with(about.kind_prefix)));
     if args.exec.is_some() || !wanted {
         return Ok(None);
     }
-    let ctx = server::context(app, store, ServerOptions::default()).await?;
-    Ok(Some(Runs::serve(app, &ctx, worker, options).await?))
+    let models = models::Setup::new(app, None)?;
+    let backend = Backend::open(app, store, &models, models.catalog()).await?;
+    Ok(Some(backend.serve(app, worker, options).await?))
 }
 
 /// A drain ends although jobs wait that this worker cannot move.

@@ -4,14 +4,14 @@
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
+use longhaul_pipeline::json_check;
 use longhaul_queue::JobId;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::ApiError;
-use crate::bodies::WholeBody;
+use crate::body_budget::WholeBody;
 use crate::ctx::Ctx;
-use crate::legible;
 use crate::problem::Problem;
 
 /// A JSON body. No body at all reads as `null`, so that an optional one may be left out.
@@ -66,7 +66,7 @@ impl Body {
             Problem::new(StatusCode::BAD_REQUEST, "invalid_json", format!("after the body: {error}"))
         })?;
         // Payloads were skipped so far.
-        legible::check(text).map_err(|error| {
+        json_check::check(text).map_err(|error| {
             let text = format!("the body is JSON that not everybody can read: {error}");
             Problem::new(StatusCode::BAD_REQUEST, "invalid_json", text)
         })?;
@@ -84,7 +84,7 @@ impl Body {
             return None;
         }
         let value = serde_json::from_slice(&self.0).ok()?;
-        legible::check(&self.0).ok()?;
+        json_check::check(&self.0).ok()?;
         Some(value)
     }
 

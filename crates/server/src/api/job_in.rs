@@ -9,8 +9,8 @@ use longhaul_queue::{JobId, Json, NewJob, RetryPolicy, Timestamp, TraceContext};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::own_names::OwnNames;
 use crate::problem::Problem;
+use longhaul_pipeline::OwnNames;
 
 /// A job to store.
 #[derive(Debug, Deserialize, ToSchema)]

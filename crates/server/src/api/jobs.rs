@@ -6,6 +6,7 @@ use axum::Extension;
 use axum::Json as Answer;
 use axum::extract::{Path, State as Shared};
 use axum::http::StatusCode;
+use longhaul_pipeline::webhooks;
 use longhaul_queue::store::{Enqueued, Filter, InsertOutcome, ListRequest};
 use longhaul_queue::{Job, JobId, NewJob, ProcessId, State, Timestamp};
 use serde::Deserialize;
@@ -24,7 +25,6 @@ use crate::problem::Problem;
 use crate::redact;
 use crate::tokens::Scope;
 use crate::wait::{Wait, duration};
-use crate::webhooks;
 
 /// Which jobs, in what order.
 #[derive(Debug, Default, Deserialize, IntoParams)]

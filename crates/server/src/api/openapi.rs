@@ -4,13 +4,13 @@
 use axum::extract::State as Shared;
 use axum::http::header;
 use axum::response::IntoResponse;
+use longhaul_pipeline::OwnNames;
 use serde::Serialize;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::{ContentBuilder, OpenApi, RefOr, ResponseBuilder};
 use utoipa::{OpenApi as _, ToSchema};
 
 use crate::ctx::Ctx;
-use crate::own_names::OwnNames;
 
 mod bounds;
 mod compatible;
@@ -98,11 +98,18 @@ pub(super) async fn show(Shared(ctx): Shared<Ctx>) -> impl IntoResponse {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use super::*;
+
+    /// Those of a program with every pipeline.
+    pub(crate) fn names() -> OwnNames {
+        OwnNames::new(vec![&longhaul_prompts::ABOUT, &longhaul_sheets::ABOUT])
+    }
+
     #[test]
     fn every_bound_is_of_a_field_that_there_is() {
         let (_, api) = crate::api::described().split_for_parts();
         let api = serde_json::to_value(&api).expect("JSON");
-        assert_eq!(super::bounds::stale(&api, &crate::own_names::tests::names()), Vec::<String>::new());
+        assert_eq!(bounds::stale(&api, &names()), Vec::<String>::new());
     }
 }

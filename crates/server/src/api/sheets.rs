@@ -95,7 +95,7 @@ async fn make(
     let settings = wanted.kept(ctx, known).await?;
     let made = ChunkScheduler::make(sheets, settings).await;
     if made.is_err() && sheets.tables().find(id.as_str()).await?.is_none() {
-        ctx.shelf.remove_table(id.as_str()).await.map_err(Problem::unavailable)?;
+        ctx.uploads.remove_table(id.as_str()).await.map_err(Problem::unavailable)?;
         let forgotten = ctx.llm().ledger().forget(&Scope::run(id.as_str())).await;
         forgotten.map_err(longhaul_llm::Error::from)?;
     }

@@ -7,6 +7,9 @@ use axum::Json as Answer;
 use axum::extract::{Path, State as Shared};
 use axum::http::StatusCode;
 use longhaul_pipeline::addresses;
+use longhaul_pipeline::webhooks::{
+    self, Delivery, Endpoint, Endpoints, KIND, NAME_BYTES_MAX, Wish, message_id, new_job, tag_of,
+};
 use longhaul_queue::job::Run;
 use longhaul_queue::limits::check_name;
 use longhaul_queue::redact::{self, REDACTED};
@@ -22,9 +25,6 @@ use super::extract::{ApiJson, ApiQuery, job_id};
 use super::page::{Listed, PageQuery, cursor_of, limit, seq_of};
 use crate::ctx::Ctx;
 use crate::problem::Problem;
-use crate::webhooks::{
-    self, Delivery, Endpoint, Endpoints, KIND, NAME_BYTES_MAX, Wish, message_id, new_job, tag_of,
-};
 
 /// For a name to be looked up when a webhook is kept.
 const LOOKUP_WAIT: Duration = Duration::from_secs(5);

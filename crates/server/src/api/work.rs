@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 use super::ApiResult;
 use super::extract::ApiJson;
-use super::fleet::Hello;
+use super::remote_workers::Hello;
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 use crate::problem::Problem;
@@ -84,7 +84,7 @@ pub(super) async fn claim_work(
         limit,
     };
     let jobs = wait_for_jobs(&ctx, &hello, lease_for, wait).await?;
-    ctx.fleet.holds(&worker, i64::try_from(jobs.len()).unwrap_or(i64::MAX));
+    ctx.remote_workers.holds(&worker, i64::try_from(jobs.len()).unwrap_or(i64::MAX));
     let jobs = jobs.into_iter().map(ClaimedOut::from).collect();
     Ok(Answer(Claims { worker: worker.as_str().to_owned(), jobs }))
 }
@@ -97,7 +97,7 @@ async fn wait_for_jobs(
 ) -> Result<Vec<Claimed>, Problem> {
     let mut wait = Wait::new(ctx, wait);
     loop {
-        ctx.fleet.claims(ctx, hello).await;
+        ctx.remote_workers.claims(ctx, hello).await;
         if *ctx.draining.borrow() {
             return Ok(Vec::new());
         }
@@ -180,7 +180,7 @@ async fn renew(
     let replies = ctx.engine().store().extend(ExtendRequest { leases, lease_for, now }).await?;
     let held = replies.iter().filter(|reply| matches!(reply, Renewal::Extended { .. })).count();
     if let Some(worker) = worker {
-        ctx.fleet.renews(ctx, &worker, held).await;
+        ctx.remote_workers.renews(ctx, &worker, held).await;
     }
     Ok(replies)
 }

@@ -3,19 +3,18 @@
 
 use std::collections::{HashMap, HashSet};
 
+use longhaul_pipeline::RunId;
+use longhaul_pipeline::job_name::DIGITS;
+use longhaul_prompts::ABOUT;
+use longhaul_prompts::sdk_batches::{BatchPayload, KIND, QUEUE, WAKE_KIND};
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::store::{NameForm, refusals};
 use longhaul_queue::{JobDetail, JobId, NewJob};
 
-use super::{BATCH_RUN_PREFIX, BatchPayload, KIND, QUEUE, life};
-use crate::compat::id_of;
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 use crate::problem::Problem;
 use crate::tokens::Scope;
-
-/// Bytes of the name of a batch's run: the digits of an id after the prefix.
-const RUN_BYTES: usize = BATCH_RUN_PREFIX.len() + 32;
 
 /// The queues that lists and events leave out for a caller: those of batches, unless it may see everything or asks for the run of a
 /// batch of its own. Whose a job is stands in the batch, not in the job's row, so a list cannot tell its own from others'.
@@ -31,8 +30,11 @@ pub(crate) async fn hidden_queues(
     if asks_for_its_own || caller.may(Scope::Admin) {
         return Ok(Vec::new());
     }
-    let form = |prefix: &str, bytes: usize| NameForm { prefix: prefix.to_owned(), bytes };
-    Ok(vec![form(QUEUE, QUEUE.len()), form(BATCH_RUN_PREFIX, RUN_BYTES)])
+    let runs = RunId::job_prefix(&ABOUT);
+    Ok(vec![
+        NameForm { prefix: QUEUE.to_owned(), bytes: QUEUE.len() },
+        NameForm { bytes: runs.len() + DIGITS, prefix: runs },
+    ])
 }
 
 /// Whether lists of runs and processes leave one out for a caller, by the same rule.
@@ -104,7 +106,7 @@ pub(crate) async fn check_process(ctx: &Ctx, caller: &Caller, process: &str) -> 
 pub(crate) async fn may_see_job(ctx: &Ctx, caller: &Caller, detail: &JobDetail) -> Result<bool, Problem> {
     let batch = match detail.job.kind.as_str() {
         KIND => return Ok(caller.owns(detail.payload.to::<BatchPayload>()?.owner.as_deref())),
-        life::WAKE_KIND => Some(detail.payload.to()?),
+        WAKE_KIND => Some(detail.payload.to()?),
         _ => batch_of_run(&detail.job.queue),
     };
     may_see(ctx, caller, batch).await
@@ -132,5 +134,5 @@ pub(crate) fn is_run(process: &str) -> bool {
 
 /// The batch whose run is called so.
 fn batch_of_run(run: &str) -> Option<JobId> {
-    id_of(run, BATCH_RUN_PREFIX)
+    RunId::job_behind(&ABOUT, run)
 }

@@ -6,14 +6,16 @@ use axum::http::HeaderMap;
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use longhaul_llm::wire::{BatchCounts, BatchObject, openai};
+use longhaul_pipeline::job_name::{id_of, name_of};
+use longhaul_prompts::sdk_batches::{Batch, BatchPayload, Form, Newer};
 use longhaul_queue::{JobId, Timestamp};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::files::{answers_name, errors_name};
-use super::reading::{id_of, list_page, name_of, new_batch, page_size, window};
+use super::reading::{list_page, new_batch, page_size, window};
 use super::{OpenAiError, test_objects};
-use crate::batches::{self, Batch, BatchPayload, Form, Newer};
+use crate::batches;
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 use crate::problem::Problem;
@@ -58,7 +60,7 @@ async fn create(
     check_metadata(new.metadata.as_ref())?;
     let now = ctx.queue().clock().now();
     let input_file = test_objects::real_name(&ctx, &new.input_file_id).into_owned();
-    let file = ctx.shelf.get(&input_file, now);
+    let file = ctx.uploads.get(&input_file, now);
     if !file.is_some_and(|file| caller.owns(file.owner.as_deref())) {
         let text = format!("Cannot find file {}: upload it with purpose batch first", new.input_file_id);
         return Err(Problem::invalid(text).at("input_file_id").into());
@@ -145,7 +147,7 @@ fn find(ctx: &Ctx, name: &str) -> Result<JobId, Problem> {
 
 async fn batch_json(ctx: &Ctx, batch: &Batch) -> Result<Value, Problem> {
     let seconds = |at: Timestamp| at.as_millis() / 1_000;
-    let has_results = batch.kept.total.is_some() && batches::has_results(ctx, batch).await?;
+    let has_results = batch.kept.total.is_some() && ctx.batches.has_results(batch).await?;
     let ended = batch.state.is_terminal() && has_results;
     let Batch { counts, kept, payload, .. } = batch;
     let failed = counts.failed + counts.not_run;

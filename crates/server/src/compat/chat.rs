@@ -9,7 +9,7 @@ use longhaul_llm::wire::openai::{self, EventOptions};
 use longhaul_llm::{Answer, ChatRequest, Stop, Usage};
 use serde_json::{Value, json};
 
-use super::asking::{self, now_s};
+use super::call::{self, now_s};
 use super::sse::{self, Teller};
 use super::{Dialect, OpenAiError};
 use crate::ctx::Ctx;
@@ -21,20 +21,20 @@ pub(super) fn routes() -> Router<Ctx> {
 }
 
 async fn create(State(ctx): State<Ctx>, request: Request) -> Result<Response, OpenAiError> {
-    let (sender, body) = asking::read(&ctx, request).await?;
+    let (sender, body) = call::read(&ctx, request).await?;
     let request = openai::request_from_json(body)?;
     let wants = Wants::of(&request);
-    let ask = asking::prepare(&ctx, &sender, request).await?;
+    let ask = call::prepare(&ctx, &sender, request).await?;
     let (id, created_s) = (sender.name("chatcmpl-"), now_s(&ctx));
     if !wants.stream {
-        let mut answer = asking::whole(&ctx, ask).await?;
+        let mut answer = call::whole(&ctx, ask).await?;
         if answer.id.is_empty() {
             answer.id = id;
         }
         return Ok(Json(openai::answer_to_json(&answer, created_s)).into_response());
     }
     let model = ask.request.model().to_owned();
-    let pieces = asking::pieces(&ctx, ask).await?;
+    let pieces = call::pieces(&ctx, ask).await?;
     let options = EventOptions { created_s, include_usage: wants.usage };
     Ok(sse::respond(pieces, Chunks { id, model, options }))
 }
@@ -54,16 +54,6 @@ impl Wants {
             usage: options.is_some_and(|options| options["include_usage"] == true),
         }
     }
-}
-
-/// Refuses what would be paid for and not passed on.
-pub(super) fn check_choices(extra: &serde_json::Map<String, Value>) -> Result<(), Problem> {
-    for name in ["n", "best_of"] {
-        if extra.get(name).and_then(Value::as_u64).is_some_and(|count| count > 1) {
-            return Err(Problem::invalid("one answer a request: send it several times for more").at(name));
-        }
-    }
-    Ok(())
 }
 
 /// A chat completion in chunks.

@@ -5,12 +5,12 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 use longhaul_llm::sse::SseEvent;
-use longhaul_llm::wire::openai;
+use longhaul_llm::wire::openai::{self, check_choices};
 use longhaul_llm::{Answer, Stop};
 use serde_json::{Value, json};
 
-use super::asking::{self, now_s};
-use super::chat::{Wants, check_choices};
+use super::call::{self, now_s};
+use super::chat::Wants;
 use super::sse::{self, Teller};
 use super::{Dialect, OpenAiError};
 use crate::ctx::Ctx;
@@ -25,7 +25,7 @@ pub(super) fn routes() -> Router<Ctx> {
 }
 
 async fn create(State(ctx): State<Ctx>, request: Request) -> Result<Response, OpenAiError> {
-    let (sender, mut body) = asking::read(&ctx, request).await?;
+    let (sender, mut body) = call::read(&ctx, request).await?;
     let prompt = prompt_of(&body)?;
     if let Some(fields) = body.as_object_mut() {
         check_choices(fields)?;
@@ -35,7 +35,7 @@ async fn create(State(ctx): State<Ctx>, request: Request) -> Result<Response, Op
     }
     let request = openai::request_from_json(body)?;
     let wants = Wants::of(&request);
-    let ask = asking::prepare(&ctx, &sender, request).await?;
+    let ask = call::prepare(&ctx, &sender, request).await?;
     let texts = Texts {
         id: sender.name("cmpl-"),
         model: ask.request.model().to_owned(),
@@ -43,10 +43,10 @@ async fn create(State(ctx): State<Ctx>, request: Request) -> Result<Response, Op
         wants_usage: wants.usage,
     };
     if !wants.stream {
-        let answer = asking::whole(&ctx, ask).await?;
+        let answer = call::whole(&ctx, ask).await?;
         return Ok(Json(texts.whole(&answer)).into_response());
     }
-    Ok(sse::respond(asking::pieces(&ctx, ask).await?, texts))
+    Ok(sse::respond(call::pieces(&ctx, ask).await?, texts))
 }
 
 /// One text. Several, or numbers of tokens, would need an answer each, or a tokenizer.

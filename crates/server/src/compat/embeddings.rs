@@ -7,7 +7,7 @@ use longhaul_llm::wire::openai;
 use serde_json::Value;
 
 use super::OpenAiError;
-use super::asking;
+use super::call;
 use crate::ctx::Ctx;
 
 /// The routes.
@@ -16,9 +16,9 @@ pub(super) fn routes() -> Router<Ctx> {
 }
 
 async fn create(State(ctx): State<Ctx>, request: Request) -> Result<Json<Value>, OpenAiError> {
-    let (sender, body) = asking::read(&ctx, request).await?;
+    let (sender, body) = call::read(&ctx, request).await?;
     let (request, form) = openai::embed_request_from_json(body)?;
-    let ask = asking::prepare(&ctx, &sender, request).await?;
-    let answer = asking::whole(&ctx, ask).await?;
+    let ask = call::prepare(&ctx, &sender, request).await?;
+    let answer = call::whole(&ctx, ask).await?;
     Ok(Json(openai::vectors_to_json(&answer.model, &answer.vectors, &answer.usage, form)))
 }

@@ -6,19 +6,21 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Extension, Json, Router};
+use longhaul_pipeline::job_name::{id_of, name_of};
+use longhaul_pipeline::uploads::{FILE_PREFIX, FileRecord, NewFile, Upload};
+use longhaul_prompts::sdk_batches::output::Which;
+use longhaul_prompts::sdk_batches::{Batch, Form, Newer};
 use longhaul_queue::{JobId, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::io::ReaderStream;
 
-use super::reading::{id_of, list_page, name_of, page_size, text_stream};
+use super::reading::{list_page, page_size, text_stream};
 use super::{OpenAiError, test_objects};
-use crate::batches::output::{self, Which};
-use crate::batches::{self, Batch, Form, Newer};
+use crate::batches;
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 use crate::problem::Problem;
-use crate::shelf::{FILE_PREFIX, FileRecord, NewFile, ShelfError, Upload};
 
 /// Ends of the names of what a batch answered.
 const ANSWERS: &str = "-out";
@@ -65,7 +67,7 @@ async fn upload(
         match field.name().unwrap_or_default() {
             "file" => {
                 new.filename = field.file_name().unwrap_or("upload.jsonl").to_owned();
-                received = Some(ctx.shelf.receive(ctx.options.upload_bytes_max, now, field).await?);
+                received = Some(ctx.uploads.receive(ctx.options.upload_bytes_max, now, field).await?);
             }
             "purpose" => new.purpose = text(field, "purpose").await?,
             "expires_after[seconds]" => expires_after = Some(seconds(&text(field, "expires_after").await?)?),
@@ -81,7 +83,7 @@ async fn upload(
             .into());
     }
     new.expires_at = expires_after.map(|seconds| now + std::time::Duration::from_secs(seconds));
-    Ok(Json(file_json(&ctx.shelf.keep(upload, new).await?)))
+    Ok(Json(file_json(&ctx.uploads.keep(upload, new).await?)))
 }
 
 async fn text(mut field: Field<'_>, name: &str) -> Result<String, Problem> {
@@ -112,18 +114,6 @@ fn broken(error: axum::extract::multipart::MultipartError) -> Problem {
     Problem { status, ..Problem::invalid(format!("the form cannot be read: {}", error.body_text())) }
 }
 
-impl From<ShelfError> for Problem {
-    fn from(error: ShelfError) -> Self {
-        match error {
-            ShelfError::TooLarge(_) => {
-                Self::new(StatusCode::PAYLOAD_TOO_LARGE, "file_too_large", error).at("file")
-            }
-            ShelfError::Broken(_) => Self::invalid(error).at("file"),
-            ShelfError::Disk(_) => Self::unavailable(error),
-        }
-    }
-}
-
 #[derive(Debug, Deserialize)]
 struct ListQuery {
     after: Option<String>,
@@ -142,7 +132,7 @@ async fn list(
     if query.purpose.as_deref() == Some(OUTPUT_PURPOSE) {
         return Ok(Json(list_outputs(&ctx, &caller, query.after.as_deref(), limit).await?));
     }
-    let mut files = ctx.shelf.list(ctx.queue().clock().now());
+    let mut files = ctx.uploads.list(ctx.queue().clock().now());
     if query.order.as_deref() != Some("asc") {
         files.reverse();
     }
@@ -190,7 +180,7 @@ async fn content(
 ) -> Result<Response, OpenAiError> {
     match find(&ctx, &caller, &id).await? {
         Found::Upload(file) => {
-            let opened = tokio::fs::File::open(ctx.shelf.content(&file)).await;
+            let opened = tokio::fs::File::open(ctx.uploads.content(&file)).await;
             // Deleted by somebody since it was found.
             let opened = opened.map_err(|error| match error.kind() {
                 std::io::ErrorKind::NotFound => missing(&file.id),
@@ -203,9 +193,7 @@ async fn content(
             ];
             Ok((headers, body).into_response())
         }
-        Found::Output(batch, which) => {
-            Ok(text_stream("application/jsonl", output::lines(ctx, *batch, which)))
-        }
+        Found::Output(batch, which) => Ok(text_stream("application/jsonl", ctx.batches.lines(*batch, which))),
     }
 }
 
@@ -219,8 +207,8 @@ async fn delete(
         return Ok(deleted);
     }
     match find(&ctx, &caller, &id).await? {
-        Found::Upload(file) => drop(ctx.shelf.delete(&file.id).await.map_err(Problem::unavailable)?),
-        Found::Output(batch, _) => batches::delete_results(&ctx, &batch).await?,
+        Found::Upload(file) => drop(ctx.uploads.delete(&file.id).await.map_err(Problem::unavailable)?),
+        Found::Output(batch, _) => ctx.batches.delete_results(&batch).await?,
     }
     Ok(deleted)
 }
@@ -235,12 +223,12 @@ async fn find(ctx: &Ctx, caller: &Caller, name: &str) -> Result<Found, Problem> 
     let name = test_objects::real_name(ctx, name);
     if let Some((id, which)) = output_of(&name) {
         let batch = batches::get(ctx, caller, id, Form::OpenAi).await.map_err(|_| missing(&name))?;
-        if !batches::has_results(ctx, &batch).await? {
+        if !ctx.batches.has_results(&batch).await? {
             return Err(missing(&name));
         }
         return Ok(Found::Output(Box::new(batch), which));
     }
-    let file = ctx.shelf.get(&name, ctx.queue().clock().now());
+    let file = ctx.uploads.get(&name, ctx.queue().clock().now());
     let file = file.filter(|file| caller.owns(file.owner.as_deref()));
     file.map(Found::Upload).ok_or_else(|| missing(&name))
 }

@@ -13,22 +13,24 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use longhaul_llm::wire::{BatchCounts, BatchObject, anthropic};
+use longhaul_pipeline::job_name::{id_of, name_of};
+use longhaul_pipeline::private_file;
+use longhaul_pipeline::uploads::NewFile;
+use longhaul_prompts::sdk_batches::input::{LINE_BYTES_MAX, Reading};
+use longhaul_prompts::sdk_batches::output::Which;
+use longhaul_prompts::sdk_batches::{Batch, BatchPayload, Form, Newer};
 use longhaul_queue::{JobId, Timestamp};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::reading::{id_of, name_of, new_batch, page_size, text_stream};
+use super::reading::{new_batch, page_size, text_stream};
 use super::{AnthropicError, test_objects};
-use crate::batches::input::{LINE_BYTES_MAX, Reading};
-use crate::batches::output::{self, Which};
-use crate::batches::{self, Batch, BatchPayload, Form, Newer};
+use crate::batches;
 use crate::ctx::Ctx;
 use crate::guard::Caller;
-use crate::private_file;
 use crate::problem::Problem;
-use crate::shelf::NewFile;
 
 /// Largest body.
 pub(super) const BODY_BYTES_MAX: u64 = 256_000_000;
@@ -52,8 +54,8 @@ async fn create(
     body: Body,
 ) -> Result<Json<Value>, AnthropicError> {
     let now = ctx.queue().clock().now();
-    let received = ctx.shelf.receive(BODY_BYTES_MAX, now, body.into_data_stream()).await?;
-    let mut lines = ctx.shelf.new_upload(now);
+    let received = ctx.uploads.receive(BODY_BYTES_MAX, now, body.into_data_stream()).await?;
+    let mut lines = ctx.uploads.new_upload(now);
     let (this, from, to) = (ctx.clone(), received.path.clone(), lines.path.clone());
     let checked = tokio::task::spawn_blocking(move || take_apart(&this, &from, &to));
     lines.bytes = checked.await.map_err(Problem::internal)??;
@@ -63,7 +65,7 @@ async fn create(
         expires_at: None,
         owner: caller.name.clone(),
     };
-    let input_file = ctx.shelf.keep(lines, new).await?.id;
+    let input_file = ctx.uploads.keep(lines, new).await?.id;
     let payload = BatchPayload {
         form: Form::Anthropic,
         endpoint: "/v1/messages".to_owned(),
@@ -77,7 +79,7 @@ async fn create(
     let created = batches::create(&ctx, new_batch(payload, &caller, &headers)).await;
     // The same call may have created it before, with a file of its own.
     if created.as_ref().is_ok_and(|batch| batch.payload.input_file != input_file) || created.is_err() {
-        ctx.shelf.delete(&input_file).await.map_err(Problem::unavailable)?;
+        ctx.uploads.delete(&input_file).await.map_err(Problem::unavailable)?;
     }
     Ok(Json(batch_json(&created?)))
 }
@@ -239,7 +241,7 @@ async fn delete(
 ) -> Result<Json<Value>, AnthropicError> {
     if !test_objects::is_one(&ctx, &id) {
         let batch = batches::get(&ctx, &caller, find(&ctx, &id)?, Form::Anthropic).await?;
-        batches::delete(&ctx, &batch).await?;
+        ctx.batches.delete(&batch).await?;
     }
     Ok(Json(json!({"id": id, "type": "message_batch_deleted"})))
 }
@@ -251,7 +253,7 @@ async fn results(
     Path(id): Path<String>,
 ) -> Result<Response, AnthropicError> {
     let batch = batches::get(&ctx, &caller, find(&ctx, &id)?, Form::Anthropic).await?;
-    if !batches::has_results(&ctx, &batch).await? && batch.counts.total > 0 {
+    if !ctx.batches.has_results(&batch).await? && batch.counts.total > 0 {
         return Err(Problem::new(
             StatusCode::NOT_FOUND,
             "not_found",
@@ -259,7 +261,7 @@ async fn results(
         )
         .into());
     }
-    Ok(text_stream("application/x-jsonl", output::lines(ctx, batch, Which::All)))
+    Ok(text_stream("application/x-jsonl", ctx.batches.lines(batch, Which::All)))
 }
 
 fn find(ctx: &Ctx, name: &str) -> Result<JobId, Problem> {

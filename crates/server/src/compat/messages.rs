@@ -9,7 +9,7 @@ use longhaul_llm::wire::anthropic;
 use longhaul_llm::{Answer, tokens};
 use serde_json::{Value, json};
 
-use super::asking;
+use super::call;
 use super::chat::Wants;
 use super::sse::{self, Teller};
 use super::{AnthropicError, Dialect};
@@ -22,26 +22,26 @@ pub(super) fn routes() -> Router<Ctx> {
 }
 
 async fn create(State(ctx): State<Ctx>, request: Request) -> Result<Response, AnthropicError> {
-    let (sender, body) = asking::read(&ctx, request).await?;
+    let (sender, body) = call::read(&ctx, request).await?;
     let request = anthropic::request_from_json(body)?;
     let wants = Wants::of(&request);
-    let ask = asking::prepare(&ctx, &sender, request).await?;
+    let ask = call::prepare(&ctx, &sender, request).await?;
     let id = sender.name("msg_");
     if !wants.stream {
-        let mut answer = asking::whole(&ctx, ask).await?;
+        let mut answer = call::whole(&ctx, ask).await?;
         if answer.id.is_empty() {
             answer.id = id;
         }
         return Ok(Json(anthropic::answer_to_json(&answer)).into_response());
     }
     let (model, input_tokens) = (ask.request.model().to_owned(), tokens::estimate(&ask.request, 1.0));
-    let pieces = asking::pieces(&ctx, ask).await?;
+    let pieces = call::pieces(&ctx, ask).await?;
     Ok(sse::respond(pieces, Events { id, model, input_tokens, blocks: 0, is_open: false }))
 }
 
 /// An estimate: not every provider can be asked, and asking would count against its limits.
 async fn count_tokens(State(ctx): State<Ctx>, request: Request) -> Result<Json<Value>, AnthropicError> {
-    let (_, mut body) = asking::read(&ctx, request).await?;
+    let (_, mut body) = call::read(&ctx, request).await?;
     if let Some(fields) = body.as_object_mut() {
         // This call alone has no limit of output, and the codec insists on one.
         fields.entry("max_tokens").or_insert(json!(1));

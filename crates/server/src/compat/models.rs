@@ -9,6 +9,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use futures_util::future::join_all;
+use longhaul_llm::catalog::CatalogProfile;
 use longhaul_llm::provider::ModelInfo;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -17,7 +18,6 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use super::Dialect;
-use crate::catalog::CatalogProfile;
 use crate::ctx::Ctx;
 use crate::problem::Problem;
 

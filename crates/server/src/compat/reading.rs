@@ -1,4 +1,4 @@
-//! Reading what clients send: names of objects, windows, pages of lists.
+//! Reading what clients send: windows, pages of lists.
 
 use std::time::Duration;
 
@@ -7,27 +7,14 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
-use longhaul_queue::JobId;
+use longhaul_prompts::sdk_batches::{BatchPayload, NewBatch};
 use serde_json::Value;
 
-use crate::batches::{BatchPayload, NewBatch};
 use crate::guard::Caller;
 use crate::problem::Problem;
 
 /// Longest window of a batch.
 const WINDOW_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
-
-/// The job that a name such as `batch_0198…` means.
-pub(crate) fn id_of(name: &str, prefix: &str) -> Option<JobId> {
-    let digits = name.strip_prefix(prefix)?;
-    let plain = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if plain { digits.parse().ok() } else { None }
-}
-
-/// The name of a job with a prefix.
-pub(crate) fn name_of(id: JobId, prefix: &str) -> String {
-    format!("{prefix}{}", id.to_string().replace('-', ""))
-}
 
 /// A window such as `24h`, `90m` or `7d`.
 pub(crate) fn window(text: &str) -> Result<Duration, Problem> {
@@ -76,7 +63,7 @@ pub(crate) fn page_size(asked: Option<i64>, default: usize, max: usize) -> usize
 /// A body of text that is made as it is sent.
 pub(crate) fn text_stream(
     kind: &'static str,
-    pieces: impl Stream<Item = Result<String, Problem>> + Send + 'static,
+    pieces: impl Stream<Item = longhaul_pipeline::Result<String>> + Send + 'static,
 ) -> Response {
     // An error in the middle can only break the body off, which the client notices.
     let body = Body::from_stream(pieces.map(|piece| piece.map(Bytes::from)));
@@ -100,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_and_names() {
+    fn windows_are_whole_times_within_a_bound() {
         let hour = Duration::from_secs(3_600);
         for (text, expected) in
             [("24h", Some(24 * hour)), ("90m", Some(hour * 3 / 2)), ("7d", Some(24 * 7 * hour))]
@@ -109,11 +96,6 @@ mod tests {
         }
         for text in ["", "h", "0h", "24", "-1h", "1y", "999999999999999999d", "31d", "1.5h", "２４h"] {
             assert_eq!(window(text).expect_err(text).field.as_deref(), Some("completion_window"));
-        }
-        let id = JobId::from_bytes([7; 16]);
-        assert_eq!(id_of(&name_of(id, "batch_"), "batch_"), Some(id));
-        for wrong in ["", "batch_", "batch_x", "file-07070707070707070707070707070707", &id.to_string()] {
-            assert_eq!(id_of(wrong, "batch_"), None, "{wrong}");
         }
     }
 }

@@ -13,7 +13,7 @@ use longhaul_llm::sse::SseEvent;
 use longhaul_llm::types::Delta;
 use longhaul_llm::{Answer, Class, Error};
 
-use super::asking::{Pieces, problem_of};
+use super::call::{Pieces, problem_of};
 use crate::problem::Problem;
 
 /// The longest silence on a stream: proxies close what says nothing for a minute.

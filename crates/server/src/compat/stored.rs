@@ -7,13 +7,14 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use longhaul_llm::wire::openai;
+use longhaul_llm::wire::responses::Shape;
 use longhaul_llm::{Answer, Stop, Usage};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
 use super::reading::list_page;
-use super::responses::{self, Shape};
+use super::responses;
 use super::{OpenAiError, sse};
 use crate::ctx::Ctx;
 use crate::problem::Problem;

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use bytes::Bytes;
+use longhaul_pipeline::job_name::name_of;
+use longhaul_pipeline::uploads::NewFile;
+use longhaul_prompts::sdk_batches::{BatchPayload, Form, NewBatch};
 
-use super::reading::name_of;
-use crate::batches::{self, BatchPayload, Form, NewBatch};
+use crate::batches;
 use crate::ctx::Ctx;
 use crate::problem::Problem;
-use crate::shelf::NewFile;
 
 /// The real names behind the fixed ones.
 #[derive(Debug)]
@@ -41,10 +42,10 @@ pub(crate) async fn seed(ctx: &Ctx) -> Result<(), Problem> {
         let now = ctx.queue().clock().now();
         let content =
             futures_util::stream::iter([Ok::<_, std::io::Error>(Bytes::from_static(line.as_bytes()))]);
-        let upload = ctx.shelf.receive(u64::MAX, now, content).await?;
+        let upload = ctx.uploads.receive(u64::MAX, now, content).await?;
         let new =
             NewFile { filename: "test.jsonl".to_owned(), purpose: "batch".to_owned(), ..NewFile::default() };
-        let input_file = ctx.shelf.keep(upload, new).await?.id;
+        let input_file = ctx.uploads.keep(upload, new).await?.id;
         let payload = BatchPayload {
             form,
             endpoint: endpoint.to_owned(),

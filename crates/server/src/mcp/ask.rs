@@ -166,7 +166,7 @@ impl Wanted {
             defaults: Defaults { system, max_tokens, temperature, dimensions: None },
             schema: asked.schema,
             strategy: match asked.mode {
-                None => ctx.options.batch_strategy,
+                None => ctx.batches.strategy(),
                 Some(ModeName::Auto) => Strategy::Auto,
                 Some(ModeName::Sync) => Strategy::Sync,
                 Some(ModeName::Batch) => Strategy::Batch,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longhaul_pipeline::Retry;
-use longhaul_prompts::manage;
+use longhaul_prompts::{manage, sdk_batches};
 use longhaul_queue::job::Unique;
 use longhaul_queue::limits::WORKER_SILENT_AFTER;
 use longhaul_queue::store::{CancelReply, Filter};
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::target::Target;
-use crate::batches::{self, BatchPayload};
+use crate::batches;
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 use crate::problem::Problem;
@@ -123,9 +123,9 @@ pub(super) async fn cancel(ctx: &Ctx, caller: &Caller, asked: CancelArguments) -
 async fn cancel_one(ctx: &Ctx, caller: &Caller, detail: JobDetail) -> Result<Value, Problem> {
     let job = &detail.job;
     refuse_batch(job)?;
-    if job.kind == batches::KIND {
+    if job.kind == sdk_batches::KIND {
         // It stands for a run, and has to end that first.
-        let form = detail.payload.to::<BatchPayload>()?.form;
+        let form = detail.payload.to::<sdk_batches::BatchPayload>()?.form;
         let batch = batches::cancel(ctx, caller, job.id, form).await?;
         return Ok(json!({ "id": job.id, "change": batch.state }));
     }

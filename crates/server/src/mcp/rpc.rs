@@ -1,5 +1,6 @@
 //! JSON-RPC 2.0 and the revisions of the protocol. Knows messages, versions and errors; knows no transport and no tool.
 
+use longhaul_pipeline::json_check;
 use serde_json::{Map, Value, json};
 
 use super::Access;
@@ -99,7 +100,7 @@ pub(super) fn is_modern(version: &str) -> bool {
 
 /// Reads one message.
 pub(super) fn parse(text: &[u8]) -> Result<Message, RpcError> {
-    let value: Value = crate::legible::check(text)
+    let value: Value = json_check::check(text)
         .and_then(|()| serde_json::from_slice(text))
         .map_err(|error| RpcError::malformed(RpcError::PARSE, format!("not JSON: {error}")))?;
     let invalid = |text: &str| RpcError::malformed(RpcError::INVALID_REQUEST, text);

@@ -1,8 +1,8 @@
 //! What stands behind a batch of an SDK (its job, its run, the run's jobs and answers) is as private as the batch.
 
+use longhaul_prompts::sdk_batches::run_of;
 use longhaul_queue::JobId;
 use longhaul_server::Scope;
-use longhaul_server::batches::run_of;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 

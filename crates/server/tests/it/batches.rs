@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_prompts::plan::Strategy;
 use longhaul_queue::{Clock, ManualClock, SystemClock};
 use longhaul_server::ServerOptions;
 use longhaul_sim::SimOptions;
@@ -13,11 +12,6 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::stage::{Setup, Stage, json_of};
-
-/// One by one: the simulator's batches take their time.
-fn sync() -> ServerOptions {
-    ServerOptions { batch_strategy: Strategy::Sync, ..ServerOptions::default() }
-}
 
 fn line(number: usize) -> String {
     let body =
@@ -68,7 +62,7 @@ fn ids(lines: &[Value]) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn a_batch_of_openai_is_uploaded_run_and_read() {
-    let stage = Stage::with(sync(), SimOptions::default()).await;
+    let stage = Stage::of(Setup::sync()).await;
     let worker = stage.work().await;
     let file = stage.upload(lines(50)).await;
     assert_eq!(
@@ -105,7 +99,7 @@ async fn a_batch_of_openai_is_uploaded_run_and_read() {
 
 #[tokio::test]
 async fn wrong_lines_are_named_and_nothing_is_run() {
-    let stage = Stage::with(sync(), SimOptions::default()).await;
+    let stage = Stage::of(Setup::sync()).await;
     let worker = stage.work().await;
     let rows = [
         ("no json".to_owned(), "invalid_json_line", None),
@@ -135,7 +129,7 @@ async fn wrong_lines_are_named_and_nothing_is_run() {
 
 #[tokio::test]
 async fn a_creation_that_is_sent_again_makes_no_second_batch() {
-    let stage = Stage::with(sync(), SimOptions::default()).await;
+    let stage = Stage::of(Setup::sync()).await;
     let file = stage.upload(lines(1)).await;
     let first = create(&stage, &file, &[("x-stainless-retry-count", "0")]).await;
     let again = create(&stage, &file, &[("x-stainless-retry-count", "1")]).await;
@@ -166,7 +160,7 @@ async fn a_creation_that_is_sent_again_makes_no_second_batch() {
 async fn a_cancelled_batch_keeps_what_was_answered() {
     let slow = SimOptions { slots: Some(1), ..SimOptions::default() };
     let slow = SimOptions { latency: longhaul_sim::Latency { base_ms: 20, ..slow.latency }, ..slow };
-    let stage = Stage::with(sync(), slow).await;
+    let stage = Stage::of(Setup { sim: slow, ..Setup::sync() }).await;
     let worker = stage.work().await;
     let file = stage.upload(lines(200)).await;
     let batch = create(&stage, &file, &[]).await;
@@ -193,7 +187,7 @@ async fn a_cancelled_batch_keeps_what_was_answered() {
 
 #[tokio::test]
 async fn a_batch_of_anthropic_comes_in_the_body_and_is_read_as_a_stream() {
-    let stage = Stage::with(sync(), SimOptions::default()).await;
+    let stage = Stage::of(Setup::sync()).await;
     let worker = stage.work().await;
     let request = |number: usize| {
         let params = json!({"model": "sim-small", "max_tokens": 50, "messages": [{"role": "user", "content": format!("Say\n{number}")}]});
@@ -219,7 +213,7 @@ async fn a_batch_of_anthropic_comes_in_the_body_and_is_read_as_a_stream() {
     assert_eq!(json_of(deleted).await["type"], "message_batch_deleted");
     let gone = stage.request(Method::GET, &path).send().await.expect("an answer");
     assert_eq!(gone.status(), StatusCode::NOT_FOUND);
-    assert!(stage.ctx.shelf.list(stage.ctx.queue().clock().now()).is_empty(), "its input is gone too");
+    assert!(stage.ctx.uploads.list(stage.ctx.queue().clock().now()).is_empty(), "its input is gone too");
     worker.drain().await;
 }
 
@@ -244,13 +238,13 @@ async fn wrong_bodies_of_anthropic_are_refused_and_leave_nothing() {
         assert_eq!(error["error"]["type"], "invalid_request_error");
         assert!(error["error"]["message"].as_str().is_some_and(|text| text.contains(named)), "{error}");
     }
-    assert!(stage.ctx.shelf.list(stage.ctx.queue().clock().now()).is_empty());
+    assert!(stage.ctx.uploads.list(stage.ctx.queue().clock().now()).is_empty());
 }
 
 #[tokio::test]
 async fn fixed_names_are_answered_on_request() {
-    let options = ServerOptions { test_objects: true, ..sync() };
-    let stage = Stage::with(options, SimOptions::default()).await;
+    let options = ServerOptions { test_objects: true, ..ServerOptions::default() };
+    let stage = Stage::of(Setup { options, ..Setup::sync() }).await;
     assert_eq!(stage.get("/v1/batches/batch_id").await["object"], "batch");
     assert_eq!(stage.get("/v1/files/file_id").await["object"], "file");
     assert_eq!(stage.get("/v1/messages/batches/message_batch_id").await["type"], "message_batch");
@@ -262,7 +256,7 @@ async fn fixed_names_are_answered_on_request() {
 
 #[tokio::test]
 async fn responses_and_embeddings_are_answered_in_batches_too() {
-    let stage = Stage::with(sync(), SimOptions::default()).await;
+    let stage = Stage::of(Setup::sync()).await;
     let worker = stage.work().await;
     let rows = [
         (
@@ -317,7 +311,7 @@ async fn an_expired_upload_leaves_no_bytes_behind() {
 #[tokio::test]
 async fn the_end_of_a_batch_reads_its_answers_once() {
     let sim = SimOptions { context_tokens: Some(1_000), ..SimOptions::default() };
-    let stage = Stage::with(sync(), sim).await;
+    let stage = Stage::of(Setup { sim, ..Setup::sync() }).await;
     let worker = stage.work().await;
     let long = line(7).replace("Say", &"word ".repeat(5_000));
     let file = stage.upload(format!("{}{long}", lines(3))).await;

@@ -10,9 +10,6 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::post as route;
 use longhaul_llm::profile::{Profile, ProviderKind};
 use longhaul_llm::{Scope, Secret};
-use longhaul_prompts::plan::Strategy;
-use longhaul_server::ServerOptions;
-use longhaul_sim::SimOptions;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -126,9 +123,7 @@ async fn staged() -> (Stage, Asked) {
         ..Profile::new(name, kind)
     };
     let others = vec![profile("up", ProviderKind::OpenAi), profile("claude", ProviderKind::Anthropic)];
-    let options = ServerOptions { batch_strategy: Strategy::Sync, ..ServerOptions::default() };
-    let sim = SimOptions::default();
-    (Stage::of(Setup { options, sim, others, ..Setup::default() }).await, asked)
+    (Stage::of(Setup { others, ..Setup::sync() }).await, asked)
 }
 
 fn chat(model: &str) -> Value {

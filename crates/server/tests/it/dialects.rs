@@ -8,8 +8,6 @@ use axum::extract::{Path, State};
 use axum::routing::post as route;
 use longhaul_llm::Secret;
 use longhaul_llm::profile::{Profile, ProviderKind};
-use longhaul_prompts::plan::Strategy;
-use longhaul_server::ServerOptions;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -63,8 +61,7 @@ async fn staged() -> (Stage, Asked) {
         profile("claude", ProviderKind::Anthropic),
         profile("gem", ProviderKind::Gemini),
     ];
-    let options = ServerOptions { batch_strategy: Strategy::Sync, ..ServerOptions::default() };
-    (Stage::of(Setup { options, others, ..Setup::default() }).await, asked)
+    (Stage::of(Setup { others, ..Setup::sync() }).await, asked)
 }
 
 fn schema() -> Value {

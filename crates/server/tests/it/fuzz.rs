@@ -6,16 +6,14 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use futures_util::StreamExt as _;
-use longhaul_prompts::plan::Strategy;
 use longhaul_queue::State;
 use longhaul_queue::store::{Filter, ListRequest};
 use longhaul_server::ServerOptions;
-use longhaul_sim::SimOptions;
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::raw::{self, Answer};
-use crate::stage::Stage;
+use crate::stage::{Setup, Stage};
 
 mod corpus;
 mod mutate;
@@ -58,7 +56,6 @@ fn assert_no_panic(seed: u64) {
 
 fn options() -> ServerOptions {
     ServerOptions {
-        batch_strategy: Strategy::Sync,
         // Some requests promise more than they send.
         body_wait: Duration::from_millis(200),
         mcp_allow_write: true,
@@ -75,7 +72,7 @@ async fn spoiled_requests_are_refused_in_the_form_of_their_family() {
 
 async fn requests(seed: u64) {
     count_panics();
-    let stage = Stage::with(options(), SimOptions::default()).await;
+    let stage = Stage::of(Setup { options: options(), ..Setup::sync() }).await;
     let things = corpus::things(&stage).await;
     let cases = corpus::cases(&things);
     let mut rng = Rng::with_seed(seed);
@@ -95,7 +92,7 @@ async fn requests(seed: u64) {
 /// What spoiled requests have found.
 #[tokio::test]
 async fn what_was_found_is_refused() {
-    let stage = Stage::with(options(), SimOptions::default()).await;
+    let stage = Stage::of(Setup { options: options(), ..Setup::sync() }).await;
     let host = stage.address();
     let deep = "[".repeat(10_000) + &"]".repeat(10_000);
     let json = "content-type: application/json";
@@ -222,7 +219,7 @@ async fn spoiled_files_end_as_batches_that_name_their_lines() {
 async fn files(seed: u64) {
     count_panics();
     let mut rng = Rng::with_seed(seed);
-    let stage = Stage::with(options(), SimOptions::default()).await;
+    let stage = Stage::of(Setup { options: options(), ..Setup::sync() }).await;
     let worker = stage.work().await;
     let mut made = Vec::new();
     for _ in 0..FILES {

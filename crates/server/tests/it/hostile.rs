@@ -55,7 +55,7 @@ async fn kept(stage: &Stage) -> Value {
         "jobs": format!("{:?}", store.get(ids).await.expect("jobs")),
         "queues": format!("{:?}", store.queues().await.expect("queues")),
         "schedules": format!("{:?}", store.schedules().await.expect("schedules")),
-        "files": format!("{:?}", stage.ctx.shelf.list(stage.ctx.queue().clock().now())),
+        "files": format!("{:?}", stage.ctx.uploads.list(stage.ctx.queue().clock().now())),
         "webhooks": stage.ctx.endpoints.list().len(),
         "tokens": stage.ctx.tokens.list().expect("readable").len(),
         "calls": stage.core.stats().calls,

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use longhaul_pipeline::webhooks;
 use longhaul_queue::{Json, NewJob};
-use longhaul_server::{ServerOptions, webhooks};
+use longhaul_server::ServerOptions;
 use longhaul_sim::SimOptions;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};

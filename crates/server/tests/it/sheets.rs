@@ -178,8 +178,9 @@ async fn outputs(stage: &Stage, id: &str, rows: &[Value]) {
             }
         }
     }
-    let left =
-        std::fs::read_dir(stage.files()).expect("the shelf").map(|entry| entry.expect("a file").file_name());
+    let left = std::fs::read_dir(stage.files())
+        .expect("the uploads")
+        .map(|entry| entry.expect("a file").file_name());
     assert_eq!(left.collect::<Vec<_>>(), ["tables"], "outputs are gone once they were read");
 }
 

@@ -5,23 +5,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_llm::cache::{Cache, CacheOptions};
+use longhaul_llm::catalog::CatalogProfile;
 use longhaul_llm::clock::SystemWallClock;
 use longhaul_llm::file::LlmFile;
 use longhaul_llm::price::Prices;
 use longhaul_llm::profile::{Profile, ProviderKind};
 use longhaul_llm::rate::RouteLimits;
-use longhaul_llm::{Llm, LlmOptions, ProfileSetup, Provider};
+use longhaul_llm::{Catalog, Llm, LlmOptions, ProfileSetup, Provider};
 use longhaul_pipeline::pipeline::List;
 use longhaul_pipeline::serve::{self, Served};
-use longhaul_pipeline::{Pipeline, Runs};
-use longhaul_prompts::Prompts;
+use longhaul_pipeline::webhooks::{self, Endpoints};
+use longhaul_pipeline::{OwnNames, Pipeline, Runs, Uploads};
+use longhaul_prompts::plan::Strategy;
+use longhaul_prompts::{Prompts, SdkBatches, sdk_batches};
 use longhaul_queue::{Clock, Engine, QueueShare, Shutdown, SystemClock, Worker, WorkerOptions};
-use longhaul_server::catalog::CatalogProfile;
 use longhaul_server::metrics::{MeteredStore, Meters};
-use longhaul_server::own_names::OwnNames;
-use longhaul_server::{
-    Catalog, Ctx, Endpoints, Parts, Server, ServerOptions, Shelf, Tokens, batches, webhooks,
-};
+use longhaul_server::{Ctx, Parts, Server, ServerOptions, Tokens};
 use longhaul_sheets::Sheets;
 use longhaul_sim::{SimCore, SimOptions, SimProvider};
 use longhaul_stores::sqlite::{SqliteOptions, SqliteStore};
@@ -48,6 +47,15 @@ pub(crate) struct Setup {
     pub(crate) clock: Arc<dyn Clock>,
     /// Whether there is a place for sheets.
     pub(crate) sheets: bool,
+    /// How batches of SDKs are sent.
+    pub(crate) strategy: Strategy,
+}
+
+impl Setup {
+    /// Batches go one by one: the simulator's own take their time.
+    pub(crate) fn sync() -> Self {
+        Self { strategy: Strategy::Sync, ..Self::default() }
+    }
 }
 
 impl Default for Setup {
@@ -58,6 +66,7 @@ impl Default for Setup {
             others: Vec::new(),
             clock: Arc::new(SystemClock),
             sheets: true,
+            strategy: Strategy::Auto,
         }
     }
 }
@@ -80,7 +89,7 @@ impl Stage {
 
     /// With all of its own.
     pub(crate) async fn of(setup: Setup) -> Self {
-        let Setup { options, sim, others, clock, sheets } = setup;
+        let Setup { options, sim, others, clock, sheets, strategy } = setup;
         let folder = tempfile::tempdir().expect("a folder");
         let store =
             SqliteStore::open(&folder.path().join("jobs.db"), SqliteOptions::default()).expect("a store");
@@ -93,7 +102,7 @@ impl Stage {
         let models = llm(&core, folder.path(), &others);
         let endpoints = Endpoints::open(folder.path().join("webhooks.json")).expect("webhooks");
         let endpoints = Arc::new(endpoints);
-        let listener = webhooks::run_news(Arc::clone(&endpoints));
+        let listener = webhooks::listener(Arc::clone(&endpoints));
         let prompts = Prompts::new(queue.clone(), models.clone()).with_listener(Arc::clone(&listener));
         let parts = longhaul_sheets::Parts { listener, ..longhaul_sheets::Parts::default() };
         let scored = Sheets::open(queue.clone(), models.clone(), data, parts).await.expect("tables");
@@ -111,7 +120,14 @@ impl Stage {
             slashes: !profile.is_at_the_service(),
         });
         let catalog = Catalog { profiles: profiles.collect(), default_profile: Some("sim".to_owned()) };
-        let shelf = Shelf::open(folder.path().join("files")).expect("a shelf");
+        let uploads = Uploads::open(folder.path().join("files")).expect("uploads");
+        let batches = SdkBatches::new(sdk_batches::Parts {
+            prompts: prompts.clone(),
+            uploads: uploads.clone(),
+            catalog: catalog.clone(),
+            endpoints: Arc::clone(&endpoints),
+            strategy,
+        });
         let tokens = Tokens::open(folder.path().join("tokens.json")).expect("tokens");
         let ctx = Ctx::new(Parts {
             engine,
@@ -119,7 +135,8 @@ impl Stage {
             prompts,
             sheets,
             catalog,
-            shelf,
+            uploads,
+            batches,
             tokens,
             endpoints,
             meters,
@@ -209,14 +226,14 @@ impl Stage {
     /// A worker that answers prompts and batches, in this process.
     pub(crate) async fn work(&self) -> Working {
         let queues: Vec<QueueShare> =
-            ["default", batches::QUEUE, webhooks::QUEUE].map(QueueShare::from).into();
+            ["default", sdk_batches::QUEUE, webhooks::QUEUE].map(QueueShare::from).into();
         let options = WorkerOptions { queues: queues.clone(), concurrency: 64, ..WorkerOptions::default() };
         let mut worker = Worker::new(self.ctx.engine().clone(), options);
         for pipeline in self.ctx.runs.pipelines() {
             pipeline.register(&mut worker);
         }
-        batches::register(&self.ctx, &mut worker);
-        webhooks::register(&self.ctx, &mut worker);
+        self.ctx.batches.register(&mut worker);
+        webhooks::register(&self.ctx.endpoints, self.ctx.queue().clock(), &mut worker);
         let served = Served { always: queues, prefixes: self.ctx.names.run_prefixes() };
         let serving = tokio::spawn(serve::all(self.ctx.queue().clone(), worker.control(), served));
         let shutdown = Shutdown::new();

@@ -8,15 +8,12 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
-use longhaul_prompts::plan::Strategy;
-use longhaul_server::ServerOptions;
-use longhaul_server::webhooks::Wish;
-use longhaul_sim::SimOptions;
+use longhaul_pipeline::webhooks::Wish;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::stage::Stage;
+use crate::stage::{Setup, Stage};
 
 /// Someone who is told, and answers as planned.
 struct Listener {
@@ -61,8 +58,7 @@ async fn put(stage: &Stage, url: &str, allow_private: bool) -> Value {
 
 #[tokio::test]
 async fn the_end_of_a_batch_is_told_signed_and_told_again_until_it_is_heard() {
-    let options = ServerOptions { batch_strategy: Strategy::Sync, ..ServerOptions::default() };
-    let stage = Stage::with(options, SimOptions::default()).await;
+    let stage = Stage::of(Setup::sync()).await;
     let mut listener = Listener::new(&[500, 200]).await;
     let made = put(&stage, &listener.url(), true).await;
     assert!(made["secret"].as_str().is_some_and(|secret| secret.starts_with("whsec_")), "{made}");

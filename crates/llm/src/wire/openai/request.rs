@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::error::Result;
 use crate::types::{ChatRequest, Dialect, Message, OutputSchema, Part, Role, Tool, ToolCall, ToolChoice};
+use crate::wire::FieldError;
 use crate::wire::fields::{Fields, unknown, wrong};
 use crate::wire::shapes::{merge, only_text};
 use crate::wire::translate::translated;
@@ -83,6 +84,16 @@ pub fn request_from_json(value: Value) -> Result<ChatRequest> {
         dialect: Dialect::OpenAi,
         extra: fields.rest(),
     })
+}
+
+/// Refuses what would be paid for and not passed on.
+pub fn check_choices(fields: &Map<String, Value>) -> std::result::Result<(), FieldError> {
+    for name in ["n", "best_of"] {
+        if fields.get(name).and_then(Value::as_u64).is_some_and(|count| count > 1) {
+            return Err(FieldError::at(name, "one answer a request: send it several times for more"));
+        }
+    }
+    Ok(())
 }
 
 fn message_to_json(message: &Message) -> Value {

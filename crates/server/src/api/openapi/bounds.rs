@@ -1,14 +1,13 @@
 //! Bounds and forms that the handlers check by hand, told to programs: whoever makes requests from the description alone, a
 //! generated client or a fuzzer, makes none that is refused for its form.
 
+use longhaul_llm::catalog;
+use longhaul_pipeline::{OwnNames, webhooks};
 use longhaul_queue::limits::{
     CLAIM_MAX, INSERT_MAX, LOG_LINES_MAX, NAME_BYTES_MAX, PAGE_MAX, PARENTS_MAX, SEARCH_BYTES_MAX, TAGS_MAX,
 };
 use longhaul_sheets::settings::CATEGORIES_MAX;
 use serde_json::{Map, Value, json};
-
-use crate::own_names::OwnNames;
-use crate::{batches, catalog, webhooks};
 
 /// The most that amounts of money can count, in whole dollars.
 const DOLLARS_MAX: u64 = 9_223_372_036;
@@ -128,13 +127,13 @@ fn foreign_kind(names: &OwnNames) -> Value {
 /// Queues that can be enqueued to and claimed from.
 fn foreign_queue(names: &OwnNames) -> Value {
     let runs = names.run_prefixes().join("|");
-    foreign_name(&format!("({}|{})$|{runs}", batches::QUEUE, webhooks::QUEUE))
+    foreign_name(&format!("({})$|{runs}", names.queues().join("|")))
 }
 
 /// Processes that jobs can be enqueued to.
 fn foreign_process(names: &OwnNames) -> Value {
-    let (runs, batches) = (names.run_prefixes().join("|"), batches::BATCH_RUN_PREFIX);
-    foreign_name(&format!("(({runs})[0-9a-f]{{12}}|{batches}[0-9a-f]{{32}})$"))
+    let runs = names.run_prefixes().join("|");
+    foreign_name(&format!("({runs})([0-9a-f]{{12}}|b[0-9a-f]{{32}})$"))
 }
 
 fn of_parameter(path: &str, name_of: &str) -> Value {

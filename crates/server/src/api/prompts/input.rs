@@ -6,17 +6,16 @@ use std::path::{Path, PathBuf};
 
 use axum::http::StatusCode;
 use longhaul_api::prompts::{ModeIn, PromptIn, RequestIn, RunIn};
+use longhaul_llm::catalog::{Chosen, check_model};
 use longhaul_llm::{Endpoint, NanoUsd};
 use longhaul_prompts::plan::Strategy;
+use longhaul_prompts::sdk_batches::Form;
+use longhaul_prompts::sdk_batches::input::{Reading, read_ahead};
 use longhaul_prompts::{Defaults, Draft, Estimate, NewRequest, RunSettings, Source};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 
-use crate::batches::Form;
-use crate::batches::input::Reading;
-use crate::batches::read_ahead;
-use crate::catalog::{Chosen, check_model};
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 use crate::problem::Problem;
@@ -112,7 +111,7 @@ impl Wanted {
             Prompts::Lines(path) => Requests::File(lines::read_ahead(path.clone(), self.settings.endpoint)),
             Prompts::BatchLines(path) => {
                 let url = self.settings.endpoint.url();
-                Requests::File(read_ahead(ctx, Form::OpenAi, url, path.clone()))
+                Requests::File(read_ahead(&ctx.catalog, Form::OpenAi, url, path.clone()))
             }
         }
     }
@@ -174,11 +173,11 @@ async fn from_file(
     endpoint: Endpoint,
     asked: &RunIn,
 ) -> Result<(Prompts, Chosen, Source), Problem> {
-    let record = ctx.shelf.get(file, ctx.queue().clock().now());
+    let record = ctx.uploads.get(file, ctx.queue().clock().now());
     let Some(record) = record.filter(|record| caller.owns(record.owner.as_deref())) else {
         return Err(wrong("input_file", format!("there is no file {file}: upload it to /v1/files")));
     };
-    let path = ctx.shelf.content(&record);
+    let path = ctx.uploads.content(&record);
     let looked_at = path.clone();
     let form = tokio::task::spawn_blocking(move || lines::form_of(&looked_at)).await;
     if form.map_err(Problem::internal)?.map_err(Problem::unavailable)? == lines::LineForm::Requests {

@@ -3,8 +3,10 @@
 
 use axum::http::StatusCode;
 use longhaul_api::sheets::{CategoryIn, ExistingIn, GoogleIn, ModeIn, SheetIn};
+use longhaul_llm::catalog::check_model;
 use longhaul_llm::schema;
 use longhaul_pipeline::RunId;
+use longhaul_pipeline::uploads::FileRecord;
 use longhaul_queue::limits::{TAGS_MAX, check_name};
 use longhaul_sheets::google::{SheetAddress, SheetChoice};
 use longhaul_sheets::settings::{
@@ -15,11 +17,9 @@ use longhaul_sheets::{Layout, SheetSettings, files};
 
 use super::output::format_of;
 use super::problems;
-use crate::catalog::check_model;
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 use crate::problem::Problem;
-use crate::shelf::FileRecord;
 
 mod layout;
 
@@ -103,15 +103,15 @@ impl Wanted {
         };
         let id = self.id()?;
         let table = match known.map(|sheet| &sheet.settings.source) {
-            Some(Source::File { path, .. }) if !ctx.shelf.has_table(id.as_str(), path) => {
+            Some(Source::File { path, .. }) if !ctx.uploads.has_table(id.as_str(), path) => {
                 return Ok(settings);
             }
             Some(Source::File { path, .. }) => path.clone(),
             Some(Source::Google(_)) | None => {
-                ctx.shelf.table(id.as_str(), &file.filename).map_err(Problem::unavailable)?
+                ctx.uploads.table(id.as_str(), &file.filename).map_err(Problem::unavailable)?
             }
         };
-        ctx.shelf.keep_table(file, &table).await.map_err(Problem::unavailable)?;
+        ctx.uploads.keep_table(file, &table).await.map_err(Problem::unavailable)?;
         *path = table;
         Ok(settings)
     }
@@ -157,7 +157,7 @@ async fn uploaded(
     file: &str,
     asked: &SheetIn,
 ) -> Result<(Source, FileRecord), Problem> {
-    let record = ctx.shelf.get(file, ctx.queue().clock().now());
+    let record = ctx.uploads.get(file, ctx.queue().clock().now());
     let Some(record) = record.filter(|record| caller.owns(record.owner.as_deref())) else {
         return Err(unfit("file_id", format!("there is no file {file:?}: upload it to /v1/files")));
     };
@@ -174,7 +174,7 @@ async fn uploaded(
         }
         check_name("sheet", sheet).map_err(|error| unfit("sheet", error))?;
     }
-    let path = std::path::absolute(ctx.shelf.content(&record)).map_err(Problem::unavailable)?;
+    let path = std::path::absolute(ctx.uploads.content(&record)).map_err(Problem::unavailable)?;
     let hashed = path.clone();
     let sha256 =
         tokio::task::spawn_blocking(move || files::sha256(&hashed)).await.map_err(Problem::internal)?;

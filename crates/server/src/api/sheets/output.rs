@@ -6,6 +6,7 @@ use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::StreamExt as _;
 use longhaul_api::sheets::FormatIn;
+use longhaul_pipeline::uploads::{Upload, safe_name};
 use longhaul_sheets::settings::{Format, Source, Target};
 use longhaul_sheets::tables::StoredSheet;
 use longhaul_sheets::{Sheets, manage};
@@ -19,7 +20,6 @@ use super::{find, problems};
 use crate::ctx::Ctx;
 use crate::problem::Problem;
 use crate::sheets::sheets as slice;
-use crate::shelf::Upload;
 
 /// Bytes that are read at once.
 const PIECE_BYTES: usize = 64 * 1024;
@@ -66,7 +66,7 @@ pub(in crate::api) async fn sheet_output(
     let format = query.format.map_or(*format, format_of);
     let stem = path.file_stem().map_or_else(|| sheet.id.clone(), |stem| stem.to_string_lossy().into_owned());
     let (kind, end) = kind_of(format);
-    let name = crate::shelf::safe_name(&format!("{stem}-scored.{end}"));
+    let name = safe_name(&format!("{stem}-scored.{end}"));
     let made = make(&ctx, sheets, sheet.clone(), format).await?;
     let file = tokio::fs::File::open(&made.path).await.map_err(Problem::unavailable)?;
     let bytes = file.metadata().await.map_err(Problem::unavailable)?.len();
@@ -90,7 +90,7 @@ pub(in crate::api) async fn sheet_output(
 /// Writes the output to a file that goes when it is dropped.
 async fn make(ctx: &Ctx, sheets: &Sheets, mut sheet: StoredSheet, format: Format) -> Result<Upload, Problem> {
     let _turn = ctx.tables.acquire().await.map_err(Problem::unavailable)?;
-    let place = ctx.shelf.new_upload(ctx.queue().clock().now());
+    let place = ctx.uploads.new_upload(ctx.queue().clock().now());
     sheet.settings.target = Target::File { path: place.path.clone(), format };
     manage::export(sheets, &sheet).await.map_err(|error| refused(error, &sheet, &place))?;
     Ok(place)

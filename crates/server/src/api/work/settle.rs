@@ -264,7 +264,7 @@ pub(in crate::api) async fn settle_work(
     let applied = if items.is_empty() { Vec::new() } else { ctx.engine().store().settle(items, now).await? };
     for ((index, lease), reply) in places.into_iter().zip(applied) {
         if matches!(reply, Settled::Applied(_)) {
-            ctx.fleet.holds(&lease.worker, -1);
+            ctx.remote_workers.holds(&lease.worker, -1);
         }
         settled[index] = SettledOut::new(lease.job_id, reply);
     }

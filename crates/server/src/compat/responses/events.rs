@@ -3,9 +3,9 @@
 use axum::http::StatusCode;
 use longhaul_llm::Answer;
 use longhaul_llm::sse::SseEvent;
+use longhaul_llm::wire::responses::{Shape, text_part};
 use serde_json::{Value, json};
 
-use super::{Shape, text_part};
 use crate::compat::sse::Teller;
 use crate::problem::Problem;
 

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 
 use super::{FAULTS_TOLD, hex, request};
-use crate::batches::input::LINE_BYTES_MAX;
+use longhaul_prompts::sdk_batches::input::LINE_BYTES_MAX;
 
 /// How runs say what they came from.
 pub(super) const FORM: &str = "jsonl";

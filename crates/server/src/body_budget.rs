@@ -21,7 +21,7 @@ const WHOLE_BODY_WAIT: Duration = Duration::from_secs(600);
 
 /// The room for long bodies.
 #[derive(Debug)]
-pub(crate) struct Bodies {
+pub(crate) struct BodyBudget {
     /// A permit a byte.
     room: Arc<Semaphore>,
 }
@@ -83,7 +83,7 @@ impl Unread {
     }
 }
 
-impl Bodies {
+impl BodyBudget {
     /// With room for so many bytes.
     pub(crate) fn new(bytes_max: usize) -> Self {
         Self { room: Arc::new(Semaphore::new(bytes_max.min(Semaphore::MAX_PERMITS))) }
@@ -165,7 +165,7 @@ mod tests {
     #[tokio::test]
     async fn long_bodies_share_a_room_and_short_ones_need_none() {
         const LONG: usize = 3 * SMALL_BODY_BYTES;
-        let bodies = Bodies::new(LONG);
+        let bodies = BodyBudget::new(LONG);
         let held = bodies.read(body(&[LONG]), LONG).await.expect("there is room");
         assert_eq!(held.len(), LONG);
         assert_eq!(bodies.read(body(&[LONG]), LONG).await.expect_err("the room is taken"), Unread::NoRoom);
@@ -181,10 +181,11 @@ mod tests {
     async fn a_body_of_any_pieces_is_bounded_and_comes_whole() {
         for pieces in [&[][..], &[0], &[7], &[1, 2, 3], &[70_000, 1], &[1, 70_000, 29_999]] {
             let length: usize = pieces.iter().sum();
-            let whole = Bodies::new(1_000_000).read(body(pieces), 100_000).await.expect("within the bound");
+            let whole =
+                BodyBudget::new(1_000_000).read(body(pieces), 100_000).await.expect("within the bound");
             assert_eq!(whole.len(), length, "{pieces:?}");
             if length > 0 {
-                let over = Bodies::new(1_000_000).read(body(pieces), length - 1).await;
+                let over = BodyBudget::new(1_000_000).read(body(pieces), length - 1).await;
                 assert_eq!(over.expect_err("one too many"), Unread::TooLong, "{pieces:?}");
             }
         }

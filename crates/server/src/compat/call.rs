@@ -9,13 +9,13 @@ use longhaul_llm::cache::CacheMode;
 use longhaul_llm::rate::Urgency;
 use longhaul_llm::types::{Delta, Request};
 use longhaul_llm::{Answer, Ask, Call, Class, Error, Llm, Route, Scope};
+use longhaul_pipeline::json_check;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use tracing::Instrument as _;
 
 use crate::ctx::Ctx;
 use crate::guard::Caller;
-use crate::legible;
 use crate::problem::Problem;
 use crate::router::RequestId;
 
@@ -62,7 +62,7 @@ pub(super) async fn read(ctx: &Ctx, request: axum::extract::Request) -> Result<(
     let caller = head.extensions.get::<Caller>().and_then(|caller| caller.name.clone());
     let bytes_max = ctx.options.json_bytes_max;
     let bytes = ctx.bodies.read(body, bytes_max).await.map_err(|unread| unread.problem(bytes_max))?;
-    let body = legible::check(&bytes)
+    let body = json_check::check(&bytes)
         .and_then(|()| serde_json::from_slice(&bytes))
         .map_err(|error| Problem::invalid(format!("the body is no JSON: {error}")))?;
     Ok((Sender { id, caller, cache }, body))

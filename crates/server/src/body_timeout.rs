@@ -10,7 +10,7 @@ use http_body::{Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
 /// A body that fails when it is silent for too long.
-pub(crate) struct Patient {
+pub(crate) struct BodyTimeout {
     body: Body,
     silence_max: Duration,
     /// Made at the first wait: most bodies are there whole, and need no timer.
@@ -19,7 +19,7 @@ pub(crate) struct Patient {
     waiting: bool,
 }
 
-impl Patient {
+impl BodyTimeout {
     pub(crate) fn new(body: Body, silence_max: Duration) -> Self {
         Self { body, silence_max, silence: None, waiting: false }
     }
@@ -35,7 +35,7 @@ impl Patient {
     }
 }
 
-impl HttpBody for Patient {
+impl HttpBody for BodyTimeout {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -43,13 +43,13 @@ impl HttpBody for Patient {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let patient = self.get_mut();
-        match Pin::new(&mut patient.body).poll_frame(context) {
+        let this = self.get_mut();
+        match Pin::new(&mut this.body).poll_frame(context) {
             Poll::Ready(frame) => {
-                patient.waiting = false;
+                this.waiting = false;
                 Poll::Ready(frame)
             }
-            Poll::Pending if patient.is_over(context) => {
+            Poll::Pending if this.is_over(context) => {
                 Poll::Ready(Some(Err(axum::Error::new(io::Error::from(io::ErrorKind::TimedOut)))))
             }
             Poll::Pending => Poll::Pending,

@@ -2,11 +2,9 @@
 //! webhook's secret, a request that is paid for. So no client may enqueue or claim them, whatever its token allows. Every
 //! entry point that takes such a name from outside checks it here.
 
-use longhaul_pipeline::{About, RunId};
 use longhaul_queue::{Error, Job, JobId, Result};
 
-use crate::batches::access;
-use crate::{batches, webhooks};
+use crate::{About, RunId, webhooks};
 
 /// The version of UUIDs whose content is their maker's business.
 const DERIVED_VERSION: u8 = 8;
@@ -43,10 +41,15 @@ impl OwnNames {
         self.kind_prefixes().iter().any(|prefix| kind.starts_with(prefix))
     }
 
+    /// Queues of the program that belong to no run.
+    pub fn queues(&self) -> Vec<&'static str> {
+        let of_pipelines = self.pipelines.iter().flat_map(|about| about.queues);
+        of_pipelines.copied().chain([webhooks::QUEUE]).collect()
+    }
+
     /// Whether a queue holds jobs of the program's own kinds.
     pub fn is_own_queue(&self, queue: &str) -> bool {
-        [batches::QUEUE, webhooks::QUEUE].contains(&queue)
-            || self.pipelines.iter().any(|about| queue.starts_with(about.prefix))
+        self.queues().contains(&queue) || self.pipelines.iter().any(|about| queue.starts_with(about.prefix))
     }
 
     /// The pipeline whose run has this queue.
@@ -77,11 +80,10 @@ impl OwnNames {
         )))
     }
 
-    /// Refuses the process of a run, a batch's too: a foreign job among its own would keep it from ending, and stand among its
+    /// Refuses the process of a run: a foreign job among its own would keep it from ending, and stand among its
     /// answers.
     pub fn check_process(&self, process: &str) -> Result<()> {
-        let is_run = self.pipelines.iter().any(|about| RunId::is_derived(about, process));
-        if !is_run && !access::is_run(process) {
+        if !self.pipelines.iter().any(|about| RunId::is_own(about, process)) {
             return Ok(());
         }
         Err(Error::invalid(format!(
@@ -109,15 +111,5 @@ impl OwnNames {
         Err(Error::invalid(format!(
             "the queue {queue:?} is reserved: names like this belong to Longhaul's own jobs, which longhaul work and longhaul up run"
         )))
-    }
-}
-
-#[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-
-    /// Those of a program with every pipeline.
-    pub(crate) fn names() -> OwnNames {
-        OwnNames::new(vec![&longhaul_prompts::ABOUT, &longhaul_sheets::ABOUT])
     }
 }

@@ -10,13 +10,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_pipeline::run::hold::HeldRun;
-use longhaul_pipeline::{Listener, Standing, Status};
 use longhaul_queue::job::{OnFailure, Retention, Unique, Window};
 use longhaul_queue::retry::{Backoff, RetryPolicy};
 use longhaul_queue::{JobContext, JobId, Json, NewJob, State, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+
+use crate::job_name::name_of;
+use crate::run::hold::HeldRun;
+use crate::{Listener, Standing, Status};
 
 mod deliver;
 mod endpoints;
@@ -40,24 +42,24 @@ const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// What is told, and to whom.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Delivery {
+pub struct Delivery {
     /// The endpoint's name; its address and secret stay there.
-    pub(crate) endpoint: String,
+    pub endpoint: String,
     /// Names the message: the same for every try.
-    pub(crate) message: String,
+    pub message: String,
     /// Such as `batch.completed`; that of a job follows from how it ended.
     #[serde(rename = "type")]
-    pub(crate) kind: String,
+    pub kind: String,
     /// When it happened; absent where the delivery waited for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) at: Option<Timestamp>,
+    pub at: Option<Timestamp>,
     /// The rest of the message.
     #[serde(default)]
-    pub(crate) data: Value,
+    pub data: Value,
 }
 
 /// The deliveries of something that has happened, one for each endpoint that wants to know.
-pub(crate) fn deliveries(endpoints: &Endpoints, kind: &str, at: Timestamp, data: &Value) -> Vec<NewJob> {
+pub fn deliveries(endpoints: &Endpoints, kind: &str, at: Timestamp, data: &Value) -> Vec<NewJob> {
     let endpoints = endpoints.wanting(kind).into_iter();
     endpoints.filter_map(|endpoint| new_job(&delivery(endpoint, kind, at, data))).collect()
 }
@@ -73,13 +75,13 @@ fn delivery(endpoint: Endpoint, kind: &str, at: Timestamp, data: &Value) -> Deli
 }
 
 /// Has the ends and holds of runs told, in one transaction with each.
-pub fn run_news(endpoints: Arc<Endpoints>) -> Arc<dyn Listener> {
-    Arc::new(RunNews(endpoints))
+pub fn listener(endpoints: Arc<Endpoints>) -> Arc<dyn Listener> {
+    Arc::new(RunListener(endpoints))
 }
 
-struct RunNews(Arc<Endpoints>);
+struct RunListener(Arc<Endpoints>);
 
-impl Listener for RunNews {
+impl Listener for RunListener {
     fn ended(&self, context: &JobContext, status: &Status, now: Timestamp) {
         let Standing { state, units, .. } = &status.standing;
         let data = json!({
@@ -110,7 +112,7 @@ impl Listener for RunNews {
 }
 
 /// Stores deliveries with the end of the run that they tell of.
-pub(crate) fn tell(context: &JobContext, deliveries: Vec<NewJob>) {
+pub fn tell(context: &JobContext, deliveries: Vec<NewJob>) {
     for delivery in deliveries {
         if let Err(error) = context.enqueue(delivery) {
             tracing::warn!(%error, "a webhook cannot be told");
@@ -119,7 +121,7 @@ pub(crate) fn tell(context: &JobContext, deliveries: Vec<NewJob>) {
 }
 
 /// The delivery that waits for the end of a job.
-pub(crate) fn after_job(job: JobId, endpoint: &str, now: Timestamp) -> Option<NewJob> {
+pub fn after_job(job: JobId, endpoint: &str, now: Timestamp) -> Option<NewJob> {
     let delivery = Delivery {
         endpoint: endpoint.to_owned(),
         message: message_id(now),
@@ -131,24 +133,25 @@ pub(crate) fn after_job(job: JobId, endpoint: &str, now: Timestamp) -> Option<Ne
 }
 
 /// The message about a job that has ended.
-pub(crate) fn job_ended(job: JobId, state: State) -> (String, Value) {
+pub fn job_ended(job: JobId, state: State) -> (String, Value) {
     (format!("job.{state}"), json!({ "id": job, "job_id": job, "state": state }))
 }
 
-pub(crate) fn message_id(now: Timestamp) -> String {
-    format!("msg_{}", JobId::generate(now, fastrand::u128(..)).to_string().replace('-', ""))
+/// A new name for a message.
+pub fn message_id(now: Timestamp) -> String {
+    name_of(JobId::generate(now, fastrand::u128(..)), "msg_")
 }
 
 /// The longest name of an endpoint. Its deliveries carry it in a tag and, beside the name of a run, in a unique key, which are names too.
-pub(crate) const NAME_BYTES_MAX: usize = 100;
+pub const NAME_BYTES_MAX: usize = 100;
 
 /// The label by which the deliveries of an endpoint are listed.
-pub(crate) fn tag_of(endpoint: &str) -> String {
+pub fn tag_of(endpoint: &str) -> String {
     format!("webhook.{endpoint}")
 }
 
 /// The job of a delivery. What is told is made here and always fits, so there is nothing to refuse.
-pub(crate) fn new_job(delivery: &Delivery) -> Option<NewJob> {
+pub fn new_job(delivery: &Delivery) -> Option<NewJob> {
     let delays_ms = WAITS_S.map(|seconds| seconds * 1_000).to_vec();
     let attempts = u32::try_from(delays_ms.len()).unwrap_or(u32::MAX) + 1;
     let retry =

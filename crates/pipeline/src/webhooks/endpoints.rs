@@ -10,7 +10,7 @@ use ring::hmac;
 use serde::{Deserialize, Serialize};
 
 use crate::private_file::PrivateFile;
-use crate::tokens::random;
+use crate::secrets::random;
 
 /// Secrets begin so.
 pub(super) const SECRET_PREFIX: &str = "whsec_";

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,16 +10,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
 use longhaul_queue::{Clock, JobId, Timestamp};
+use longhaul_sqlite::private::create_folder;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncWriteExt as _;
 use tracing::{debug, warn};
 
+use crate::job_name::name_of;
 use crate::private_file;
 
 mod tables;
 
-pub(crate) use tables::safe_name;
+pub use tables::safe_name;
 
 /// Names of files begin so.
 pub const FILE_PREFIX: &str = "file-";
@@ -70,7 +71,7 @@ pub struct NewFile {
 
 /// Why a file was not stored.
 #[derive(Debug, thiserror::Error)]
-pub enum ShelfError {
+pub enum UploadError {
     /// It is too large.
     #[error("the file is larger than {0} bytes")]
     TooLarge(u64),
@@ -107,7 +108,7 @@ impl Drop for Upload {
 
 /// All uploaded files. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Shelf {
+pub struct Uploads {
     inner: Arc<Inner>,
 }
 
@@ -117,11 +118,11 @@ struct Inner {
     known: Mutex<BTreeMap<String, FileRecord>>,
 }
 
-impl Shelf {
+impl Uploads {
     /// The files in a folder, which is made if need be.
     pub fn open(folder: impl Into<PathBuf>) -> io::Result<Self> {
         let folder = folder.into();
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        create_folder(&folder)?;
         let mut known = BTreeMap::new();
         for entry in std::fs::read_dir(&folder)? {
             let path = entry?.path();
@@ -144,7 +145,7 @@ impl Shelf {
         bytes_max: u64,
         now: Timestamp,
         content: impl Stream<Item = Result<Bytes, E>>,
-    ) -> Result<Upload, ShelfError> {
+    ) -> Result<Upload, UploadError> {
         let mut upload = self.new_upload(now);
         write(&mut upload, bytes_max, content).await?;
         Ok(upload)
@@ -152,13 +153,12 @@ impl Shelf {
 
     /// Content that is yet to come.
     pub fn new_upload(&self, now: Timestamp) -> Upload {
-        let id = JobId::generate(now, fastrand::u128(..)).to_string().replace('-', "");
-        let id = format!("{FILE_PREFIX}{id}");
+        let id = name_of(JobId::generate(now, fastrand::u128(..)), FILE_PREFIX);
         Upload { path: self.path(&id, CONTENT), id, at: now, bytes: 0, sha256: String::new(), kept: false }
     }
 
     /// Keeps what was received.
-    pub async fn keep(&self, mut upload: Upload, new: NewFile) -> Result<FileRecord, ShelfError> {
+    pub async fn keep(&self, mut upload: Upload, new: NewFile) -> Result<FileRecord, UploadError> {
         let NewFile { filename, purpose, expires_at, owner } = new;
         let (id, bytes, created_at) = (upload.id.clone(), upload.bytes, upload.at);
         let record = FileRecord { id, bytes, created_at, filename, purpose, expires_at, owner };
@@ -223,7 +223,7 @@ impl Shelf {
     }
 
     /// Removes files as their time passes, until it is dropped.
-    pub(crate) async fn keep_pruned(&self, clock: &dyn Clock) {
+    pub async fn keep_pruned(&self, clock: &dyn Clock) {
         loop {
             match self.prune(clock.now(), PRUNED_AT_ONCE_MAX).await {
                 Ok(PRUNED_AT_ONCE_MAX..) => continue,
@@ -252,16 +252,16 @@ async fn write<E: std::fmt::Display>(
     upload: &mut Upload,
     bytes_max: u64,
     content: impl Stream<Item = Result<Bytes, E>>,
-) -> Result<(), ShelfError> {
+) -> Result<(), UploadError> {
     // Each write is a turn on another thread: a client that drips must not ask for one with every few bytes.
     let mut file = tokio::io::BufWriter::new(private_file::options().open(&upload.path).await?);
     let mut digest = Sha256::new();
     let mut content = std::pin::pin!(content);
     while let Some(piece) = content.next().await {
-        let piece = piece.map_err(|error| ShelfError::Broken(error.to_string()))?;
+        let piece = piece.map_err(|error| UploadError::Broken(error.to_string()))?;
         upload.bytes += piece.len() as u64;
         if upload.bytes > bytes_max {
-            return Err(ShelfError::TooLarge(bytes_max));
+            return Err(UploadError::TooLarge(bytes_max));
         }
         digest.update(&piece);
         file.write_all(&piece).await?;
@@ -292,21 +292,21 @@ mod tests {
     #[tokio::test]
     async fn files_outlive_the_process_and_broken_uploads_leave_nothing() {
         let folder = tempfile::tempdir().expect("a folder");
-        let shelf = Shelf::open(folder.path()).expect("opened");
+        let uploads = Uploads::open(folder.path()).expect("opened");
         let new =
             NewFile { filename: "a.jsonl".to_owned(), purpose: "batch".to_owned(), ..NewFile::default() };
-        let upload = shelf.receive(100, NOW, pieces(&["one\n", "two\n"])).await.expect("received");
-        let stored = shelf.keep(upload, new).await.expect("stored");
+        let upload = uploads.receive(100, NOW, pieces(&["one\n", "two\n"])).await.expect("received");
+        let stored = uploads.keep(upload, new).await.expect("stored");
         assert_eq!(stored.bytes, 8);
         let broken = pieces(&["half"]).chain(futures_util::stream::iter([Err("gone".to_owned())]));
-        assert!(matches!(shelf.receive(100, NOW, broken).await, Err(ShelfError::Broken(_))));
-        assert!(matches!(shelf.receive(3, NOW, pieces(&["four"])).await, Err(ShelfError::TooLarge(3))));
-        drop(shelf.receive(100, NOW, pieces(&["not kept"])).await.expect("received"));
+        assert!(matches!(uploads.receive(100, NOW, broken).await, Err(UploadError::Broken(_))));
+        assert!(matches!(uploads.receive(3, NOW, pieces(&["four"])).await, Err(UploadError::TooLarge(3))));
+        drop(uploads.receive(100, NOW, pieces(&["not kept"])).await.expect("received"));
         assert_eq!(left_in(folder.path()), 2, "the content and the description of the first");
         // What a crash in the middle of an upload leaves.
         std::fs::write(folder.path().join("file-x.content"), "half").expect("written");
         std::fs::write(folder.path().join("file-x.part"), "{").expect("written");
-        let again = Shelf::open(folder.path()).expect("opened");
+        let again = Uploads::open(folder.path()).expect("opened");
         assert_eq!(again.get(&stored.id, NOW), Some(stored.clone()));
         assert_eq!(std::fs::read_to_string(again.content(&stored)).expect("content"), "one\ntwo\n");
         assert_eq!(left_in(folder.path()), 2);
@@ -318,15 +318,15 @@ mod tests {
     #[tokio::test]
     async fn a_file_goes_when_its_time_has_passed() {
         let folder = tempfile::tempdir().expect("a folder");
-        let shelf = Shelf::open(folder.path()).expect("opened");
+        let uploads = Uploads::open(folder.path()).expect("opened");
         let expires_at = Some(Timestamp::from_millis(2_000));
         let new = NewFile { expires_at, ..NewFile::default() };
-        let upload = shelf.receive(100, NOW, pieces(&["x"])).await.expect("received");
-        let stored = shelf.keep(upload, new).await.expect("stored");
+        let upload = uploads.receive(100, NOW, pieces(&["x"])).await.expect("received");
+        let stored = uploads.keep(upload, new).await.expect("stored");
         let later = Timestamp::from_millis(2_000);
-        assert!(shelf.get(&stored.id, NOW).is_some());
-        assert!(shelf.get(&stored.id, later).is_none() && shelf.list(later).is_empty());
-        assert_eq!(shelf.prune(later, 10).await.expect("pruned"), 1);
+        assert!(uploads.get(&stored.id, NOW).is_some());
+        assert!(uploads.get(&stored.id, later).is_none() && uploads.list(later).is_empty());
+        assert_eq!(uploads.prune(later, 10).await.expect("pruned"), 1);
         assert_eq!(left_in(folder.path()), 0);
     }
 }

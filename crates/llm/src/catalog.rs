@@ -1,12 +1,9 @@
 //! Which model a name means. Clients name models as their own provider does, or with a profile before it: `ollama/llama3.2`.
 
-use axum::http::StatusCode;
 use serde::Serialize;
 
-use crate::problem::Problem;
-
 /// Longest name of a model. Calls are booked by it, and a longer one failed there, as if the provider could not be reached.
-pub(crate) const MODEL_BYTES_MAX: usize = 256;
+pub const MODEL_BYTES_MAX: usize = 256;
 
 /// Letters in which a name differs that was probably meant; more would take a maker's name for a profile's.
 const SLIP_LETTERS_MAX: usize = 1;
@@ -58,6 +55,44 @@ pub struct Chosen {
     pub model: String,
 }
 
+/// Why a name means no model.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// The text of a field cannot be the name of a model.
+    #[error("{text}")]
+    Invalid {
+        /// The field.
+        field: String,
+        /// What is wrong with it.
+        text: String,
+    },
+    /// No profile has a model of this name.
+    #[error("{0}")]
+    NoModel(String),
+    /// There is no profile of this name.
+    #[error("{0}")]
+    NoProfile(String),
+}
+
+impl NameError {
+    /// A word for programs, which never changes.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Invalid { .. } | Self::NoProfile(_) => "invalid",
+            Self::NoModel(_) => "model_not_found",
+        }
+    }
+
+    /// The field that is wrong.
+    pub fn field(&self) -> &str {
+        match self {
+            Self::Invalid { field, .. } => field,
+            Self::NoModel(_) => "model",
+            Self::NoProfile(_) => "profile",
+        }
+    }
+}
+
 /// How models of a maker are named, and the dialect that its own API speaks.
 const MAKERS: [(&str, &str); 10] = [
     ("claude-", "anthropic"),
@@ -75,7 +110,7 @@ const MAKERS: [(&str, &str); 10] = [
 impl Catalog {
     /// The model that a name means: `PROFILE/MODEL`, the model that a profile names, a maker's by its prefix, or one of the default
     /// profile, in this order.
-    pub fn resolve(&self, name: &str) -> Result<Chosen, Problem> {
+    pub fn resolve(&self, name: &str) -> Result<Chosen, NameError> {
         check_model("model", name)?;
         let chosen = |profile: &CatalogProfile, model: &str| {
             Ok(Chosen { profile: profile.name.clone(), model: model.to_owned() })
@@ -86,8 +121,9 @@ impl Catalog {
             }
             // Gateways and engines have models of any maker, `org/model`: there only a likely typo is refused.
             if let Some(meant) = self.misspelt(profile) {
-                let detail = format!("there is no profile {profile:?}; did you mean {meant}/{model}?");
-                return Err(Problem::new(StatusCode::NOT_FOUND, "model_not_found", detail).at("model"));
+                return Err(NameError::NoModel(format!(
+                    "there is no profile {profile:?}; did you mean {meant}/{model}?"
+                )));
             }
         }
         let mut usable = self.profiles.iter().filter(|profile| profile.usable);
@@ -114,7 +150,7 @@ impl Catalog {
     }
 
     /// The profile and model of a call that may name both. A profile's own model stands in for one that is not named.
-    pub fn choose(&self, profile: Option<&str>, name: &str) -> Result<Chosen, Problem> {
+    pub fn choose(&self, profile: Option<&str>, name: &str) -> Result<Chosen, NameError> {
         let Some(profile) = profile else { return self.resolve(name) };
         let Some(known) = self.profiles.iter().find(|known| known.name == profile) else {
             let names = self.profiles.iter().map(|known| known.name.as_str()).collect::<Vec<_>>().join(", ");
@@ -122,7 +158,7 @@ impl Catalog {
                 Some(meant) => format!("there is no profile {profile:?}; did you mean {meant}?"),
                 None => format!("there is no profile {profile:?}; there are {names}"),
             };
-            return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", text).at("profile"));
+            return Err(NameError::NoProfile(text));
         };
         let model = match (name, &known.model) {
             ("", Some(own)) => own,
@@ -144,31 +180,30 @@ impl Catalog {
         self.profiles.iter().find(|known| known.name == profile).map(|known| known.dialect.as_str())
     }
 
-    fn unknown(&self, name: &str) -> Problem {
+    fn unknown(&self, name: &str) -> NameError {
         let usable: Vec<&str> = self
             .profiles
             .iter()
             .filter(|profile| profile.usable)
             .map(|profile| profile.name.as_str())
             .collect();
-        let detail = format!(
+        NameError::NoModel(format!(
             "no provider for model {name:?}: write PROFILE/MODEL with one of the profiles {}, or set a key for its provider",
             usable.join(", ")
-        );
-        Problem::new(StatusCode::NOT_FOUND, "model_not_found", detail).at("model")
+        ))
     }
 }
 
 /// Refuses what cannot be the name of a model, before it is stored or looked for.
-pub(crate) fn check_model(field: &str, name: &str) -> Result<(), Problem> {
-    if name.is_empty() {
-        return Err(Problem::invalid(format!("{field} is empty: name one, such as sim-small")).at(field));
-    }
-    if name.len() > MODEL_BYTES_MAX {
-        let text = format!("{field} has {} bytes, at most {MODEL_BYTES_MAX} are possible", name.len());
-        return Err(Problem::invalid(text).at(field));
-    }
-    Ok(())
+pub fn check_model(field: &str, name: &str) -> Result<(), NameError> {
+    let text = match name.len() {
+        0 => format!("{field} is empty: name one, such as sim-small"),
+        bytes if bytes > MODEL_BYTES_MAX => {
+            format!("{field} has {bytes} bytes, at most {MODEL_BYTES_MAX} are possible")
+        }
+        _ => return Ok(()),
+    };
+    Err(NameError::Invalid { field: field.to_owned(), text })
 }
 
 #[cfg(test)]
@@ -212,16 +247,17 @@ mod tests {
             assert_eq!((chosen.profile.as_str(), chosen.model.as_str()), (profile, model), "{name}");
         }
         for (name, meant) in [("opnai/gpt-5", "openai/gpt-5"), ("Sim/sim-small", "sim/sim-small")] {
-            let problem = catalog.resolve(name).expect_err("a slip of the pen");
-            assert!(problem.detail.contains(&format!("did you mean {meant}?")), "{problem}");
+            let error = catalog.resolve(name).expect_err("a slip of the pen").to_string();
+            assert!(error.contains(&format!("did you mean {meant}?")), "{error}");
         }
-        let problem = catalog.choose(Some("ollma"), "qwen3").expect_err("a slip of the pen");
-        assert!(problem.detail.contains("did you mean ollama?"), "{problem}");
+        let error = catalog.choose(Some("ollma"), "qwen3").expect_err("a slip of the pen");
+        assert_eq!((error.code(), error.field()), ("invalid", "profile"));
+        assert!(error.to_string().contains("did you mean ollama?"), "{error}");
         let hosted = Catalog { default_profile: Some("openai".to_owned()), ..catalog.clone() };
         for name in ["nobody/knows", "gpt-5/x", "sim-small/x", "models/gemini-3"] {
-            let problem = hosted.resolve(name).expect_err("no profile, and no service has such names");
-            assert_eq!((problem.status, problem.code), (StatusCode::NOT_FOUND, "model_not_found"), "{name}");
-            assert!(problem.detail.contains("mine, openai, sim"), "{problem}");
+            let error = hosted.resolve(name).expect_err("no profile, and no service has such names");
+            assert_eq!((error.code(), error.field()), ("model_not_found", "model"), "{name}");
+            assert!(error.to_string().contains("mine, openai, sim"), "{error}");
         }
         let mut folders = hosted.clone();
         folders.profiles.push(profile("gemini", "gemini", true));
@@ -229,9 +265,11 @@ mod tests {
         assert_eq!(folders.resolve("models/gemini-3").expect("a name").profile, "gemini");
         assert!(folders.resolve("nobody/knows").is_err());
         let bare = Catalog { default_profile: None, ..catalog };
-        let problem = bare.resolve("claude-sonnet-5").expect_err("no key, no default");
-        assert_eq!((problem.status, problem.code), (StatusCode::NOT_FOUND, "model_not_found"));
-        assert!(problem.detail.contains("mine") && !problem.detail.contains("anthropic"), "{problem}");
-        assert_eq!(bare.resolve("").expect_err("empty").field.as_deref(), Some("model"));
+        let error = bare.resolve("claude-sonnet-5").expect_err("no key, no default");
+        assert_eq!(error.code(), "model_not_found");
+        let text = error.to_string();
+        assert!(text.contains("mine") && !text.contains("anthropic"), "{text}");
+        let empty = bare.resolve("").expect_err("empty");
+        assert_eq!((empty.code(), empty.field()), ("invalid", "model"));
     }
 }

@@ -18,7 +18,7 @@ const WORKERS_MAX: usize = 10_000;
 
 /// The workers that called lately.
 #[derive(Debug, Default)]
-pub(crate) struct Fleet(Mutex<HashMap<WorkerId, Known>>);
+pub(crate) struct RemoteWorkers(Mutex<HashMap<WorkerId, Known>>);
 
 #[derive(Debug)]
 struct Known {
@@ -36,7 +36,7 @@ pub(super) struct Hello {
     pub(super) limit: usize,
 }
 
-impl Fleet {
+impl RemoteWorkers {
     /// A worker asks for jobs.
     pub(super) async fn claims(&self, ctx: &Ctx, hello: &Hello) {
         let now = ctx.queue().clock().now();

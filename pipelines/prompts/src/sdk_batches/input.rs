@@ -4,19 +4,19 @@
 
 use std::collections::HashSet;
 use std::io::{self, BufRead};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use longhaul_llm::Catalog;
+use longhaul_llm::catalog::Chosen;
 use longhaul_llm::types::{Dialect, Endpoint};
-use longhaul_llm::wire::{anthropic, openai};
-use longhaul_prompts::NewRequest;
+use longhaul_llm::wire::{anthropic, openai, responses};
+use longhaul_pipeline::json_check;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::sync::mpsc;
 
 use super::Form;
-use crate::catalog::{Catalog, Chosen};
-use crate::compat::responses;
-use crate::legible;
-use crate::problem::Problem;
+use crate::NewRequest;
 
 /// Most requests in a batch.
 pub const REQUESTS_MAX: u64 = 1_000_000;
@@ -24,6 +24,8 @@ pub const REQUESTS_MAX: u64 = 1_000_000;
 pub const LINE_BYTES_MAX: usize = 10_000_000;
 /// Faults that are told; more say nothing new.
 pub const FAULTS_MAX: usize = 100;
+/// Requests read ahead while others are stored.
+const READ_AHEAD: usize = 1_000;
 /// Longest name that a client gives a request.
 const CUSTOM_ID_BYTES_MAX: usize = 512;
 
@@ -142,7 +144,7 @@ impl Reading<'_> {
         let fault = |code: &str, message: String, param: Option<&str>| {
             LineFault::new(code, Some(number), message, param)
         };
-        let value: Value = legible::check(line.as_bytes())
+        let value: Value = json_check::check(line.as_bytes())
             .and_then(|()| serde_json::from_str(line))
             .map_err(|error| fault("invalid_json_line", format!("this line is no JSON: {error}"), None))?;
         let Value::Object(mut value) = value else {
@@ -175,7 +177,7 @@ impl Reading<'_> {
         let chosen = self
             .catalog
             .resolve(model)
-            .map_err(|problem: Problem| fault(problem.code, problem.detail, Some(&model_at)))?;
+            .map_err(|error| fault(error.code(), error.to_string(), Some(&model_at)))?;
         body["model"] = Value::from(chosen.model.clone());
         let dialect = match self.form {
             Form::OpenAi => Dialect::OpenAi,
@@ -183,7 +185,7 @@ impl Reading<'_> {
         };
         let (body, refused) = match self.asked(body) {
             Ok(body) => (body, None),
-            Err(problem) => (Value::Null, Some(problem.detail)),
+            Err(why) => (Value::Null, Some(why)),
         };
         Ok((NewRequest { custom_id: Some(custom_id), body, dialect, refused }, chosen))
     }
@@ -209,28 +211,49 @@ impl Reading<'_> {
         Ok(line.shift_remove("body").unwrap_or_default())
     }
 
-    /// The body as runs store it, checked by reading it.
-    fn asked(&self, body: Value) -> Result<Value, Problem> {
+    /// The body as runs store it, checked by reading it, or why it cannot be asked.
+    fn asked(&self, body: Value) -> Result<Value, String> {
         if body.get("stream").and_then(Value::as_bool) == Some(true) {
-            return Err(Problem::invalid("stream: a batch cannot stream; leave stream out").at("stream"));
+            return Err("stream: a batch cannot stream; leave stream out".to_owned());
         }
-        match self.form {
+        let body = match self.endpoint {
+            RESPONSES => responses::chat_of_line(body).map_err(|error| error.text)?,
+            _ => body,
+        };
+        let read = match self.form {
             Form::OpenAi if self.endpoint == Endpoint::Embeddings.url() => {
-                openai::embed_request_from_json(body.clone())?;
-                Ok(body)
+                openai::embed_request_from_json(body.clone()).map(drop)
             }
-            Form::OpenAi => {
-                let is_response = self.endpoint == RESPONSES;
-                let body = if is_response { responses::chat_of_line(body)? } else { body };
-                openai::request_from_json(body.clone())?;
-                Ok(body)
-            }
-            Form::Anthropic => {
-                anthropic::request_from_json(body.clone())?;
-                Ok(body)
+            Form::OpenAi => openai::request_from_json(body.clone()).map(drop),
+            Form::Anthropic => anthropic::request_from_json(body.clone()).map(drop),
+        };
+        read.map(|()| body).map_err(|error| error.message)
+    }
+}
+
+/// Requests of a file, read on a thread of its own.
+pub fn read_ahead(
+    catalog: &Catalog,
+    form: Form,
+    endpoint: &str,
+    path: PathBuf,
+) -> mpsc::Receiver<io::Result<NewRequest>> {
+    let (sender, receiver) = mpsc::channel(READ_AHEAD);
+    let (catalog, endpoint) = (catalog.clone(), endpoint.to_owned());
+    tokio::task::spawn_blocking(move || {
+        let reading = Reading { form, endpoint: &endpoint, catalog: &catalog };
+        let requests = match reading.requests(&path) {
+            Ok(requests) => requests,
+            Err(error) => return drop(sender.blocking_send(Err(error))),
+        };
+        for request in requests {
+            // Nobody listens any more: the worker gave the job back.
+            if sender.blocking_send(request).is_err() {
+                return;
             }
         }
-    }
+    });
+    receiver
 }
 
 fn line_error(number: u64, error: &io::Error) -> io::Error {

@@ -1,12 +1,11 @@
 //! From a request for a response to one for a chat completion, which says the same in other words.
 
-use longhaul_llm::types::Dialect;
 use serde_json::{Map, Value, json};
 
-use crate::problem::Problem;
+use crate::types::Dialect;
+use crate::wire::FieldError;
+use crate::wire::openai::check_choices;
 
-/// What suites of SDKs mean when they name no model.
-const TEST_MODEL: &str = "sim-small";
 /// Fields that refer to what was stored. Nothing is.
 const STATEFUL: [&str; 3] = ["previous_response_id", "conversation", "prompt"];
 /// Fields that mean something else in a chat completion, or are put into its words below; what it does not know stays behind.
@@ -14,31 +13,32 @@ const NOT_PASSED: [&str; 6] =
     ["moderation", "store", "stream_options", "tool_choice", "tools", "top_logprobs"];
 
 /// The fields of a request, if it needs no memory.
-pub(super) fn fields_of(body: Value, is_test: bool) -> Result<Map<String, Value>, Problem> {
-    let Value::Object(mut fields) = body else {
-        return Err(Problem::invalid("the body: expected an object"));
+pub fn fields_of(body: Value) -> Result<Map<String, Value>, FieldError> {
+    let Value::Object(fields) = body else {
+        return Err(FieldError { field: None, text: "the body: expected an object".to_owned() });
     };
-    if is_test {
-        // Suites name objects that never were, and leave out what every real request has.
-        fields.entry("model").or_insert(json!(TEST_MODEL));
-        fields.entry("input").or_insert(json!(""));
-        return Ok(fields);
-    }
     if let Some(name) =
         STATEFUL.into_iter().find(|name| fields.get(*name).is_some_and(|value| !value.is_null()))
     {
         let text = format!("{name}: responses are not stored here; send the whole conversation as input");
-        return Err(Problem::invalid(text).at(name));
+        return Err(FieldError::at(name, text));
     }
     if fields.get("background") == Some(&Value::Bool(true)) {
         let text = "background: responses are not stored here; use a batch for work that nobody waits for";
-        return Err(Problem::invalid(text).at("background"));
+        return Err(FieldError::at("background", text));
     }
     Ok(fields)
 }
 
+/// The chat completion that a line of a batch asks for.
+pub fn chat_of_line(body: Value) -> Result<Value, FieldError> {
+    let fields = fields_of(body)?;
+    check_choices(&fields)?;
+    chat_of(&fields)
+}
+
 /// The chat completion that a request asks for.
-pub(super) fn chat_of(fields: &Map<String, Value>) -> Result<Value, Problem> {
+pub fn chat_of(fields: &Map<String, Value>) -> Result<Value, FieldError> {
     let is_passed = |name: &str| Dialect::OpenAi.knows(name) && !NOT_PASSED.contains(&name);
     let passed = fields.iter().filter(|(name, _)| is_passed(name));
     let mut chat: Map<String, Value> = passed.map(|(name, value)| (name.clone(), value.clone())).collect();
@@ -64,13 +64,13 @@ pub(super) fn chat_of(fields: &Map<String, Value>) -> Result<Value, Problem> {
                 add_item(&mut messages, item, index)?;
             }
         }
-        _ => return Err(Problem::invalid("input: expected a string or a list of items").at("input")),
+        _ => return Err(FieldError::at("input", "input: expected a string or a list of items")),
     }
     chat.insert("messages".to_owned(), Value::Array(messages));
     Ok(Value::Object(chat))
 }
 
-fn add_item(messages: &mut Vec<Value>, item: &Value, index: usize) -> Result<(), Problem> {
+fn add_item(messages: &mut Vec<Value>, item: &Value, index: usize) -> Result<(), FieldError> {
     match item["type"].as_str().unwrap_or("message") {
         "message" => {
             messages.push(json!({ "role": item["role"], "content": content_of(&item["content"]) }));
@@ -97,7 +97,7 @@ fn add_item(messages: &mut Vec<Value>, item: &Value, index: usize) -> Result<(),
             let at = format!("input[{index}]");
             let text =
                 format!("{at}: items of type {other:?} are not known here; send messages and function calls");
-            return Err(Problem::invalid(text).at(at));
+            return Err(FieldError::at(at, text));
         }
     }
     Ok(())
@@ -147,13 +147,13 @@ fn choice_of(choice: &Value) -> Value {
     }
 }
 
-fn tools_of(tools: &Value) -> Result<Value, Problem> {
-    let tools = tools.as_array().ok_or_else(|| Problem::invalid("tools: expected a list").at("tools"))?;
+fn tools_of(tools: &Value) -> Result<Value, FieldError> {
+    let tools = tools.as_array().ok_or_else(|| FieldError::at("tools", "tools: expected a list"))?;
     let tool = |(index, tool): (usize, &Value)| {
         let at = format!("tools[{index}]");
         if tool["type"] != "function" {
             let text = format!("{at}: only functions are possible here, and nothing that OpenAI itself runs");
-            return Err(Problem::invalid(text).at(at));
+            return Err(FieldError::at(at, text));
         }
         let known = ["name", "description", "parameters", "strict"];
         let function = known.into_iter().filter_map(|name| Some((name.to_owned(), tool.get(name)?.clone())));
@@ -181,7 +181,7 @@ mod tests {
             "text": { "format": { "type": "json_schema", "name": "n", "schema": {}, "strict": true } },
             "tools": [{ "type": "function", "name": "f", "parameters": {} }],
         });
-        let fields = fields_of(body, false).expect("no memory needed");
+        let fields = fields_of(body).expect("no memory needed");
         let chat = chat_of(&fields).expect("known items");
         let roles: Vec<&str> = chat["messages"]
             .as_array()
@@ -201,7 +201,7 @@ mod tests {
         let with = |name: &str, value: Value| {
             let mut body = json!({ "model": "m", "input": "hi" });
             body[name] = value;
-            fields_of(body, false).and_then(|fields| chat_of(&fields)).expect_err(name)
+            fields_of(body).and_then(|fields| chat_of(&fields)).expect_err(name)
         };
         let rows = [
             ("previous_response_id", json!("resp_1"), "previous_response_id"),

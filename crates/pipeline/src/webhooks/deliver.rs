@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_llm::pinned_client;
-use longhaul_pipeline::addresses;
-use longhaul_queue::{Failure, JobContext, Json, KindOptions, Outcome, Timestamp, Worker};
+use longhaul_queue::{Clock, Failure, JobContext, Json, KindOptions, Outcome, Timestamp, Worker};
 use serde_json::{Value, json};
 
-use super::{Delivery, Endpoint, KIND, job_ended};
-use crate::ctx::Ctx;
+use super::{Delivery, Endpoint, Endpoints, KIND, job_ended};
+use crate::addresses;
 
 /// Time for an answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(20);
@@ -17,16 +16,21 @@ const ANSWER_WAIT: Duration = Duration::from_secs(20);
 const ANSWER_BYTES_MAX: usize = 500;
 
 /// Registers what delivers.
-pub fn register(ctx: &Ctx, worker: &mut Worker) {
-    let this = ctx.clone();
+pub fn register(endpoints: &Arc<Endpoints>, clock: &Arc<dyn Clock>, worker: &mut Worker) {
+    let (endpoints, clock) = (Arc::clone(endpoints), Arc::clone(clock));
     worker.handle_with(KIND, KindOptions::default(), move |context: JobContext, delivery: Delivery| {
-        let ctx = this.clone();
-        async move { deliver(&ctx, &context, delivery).await }
+        let (endpoints, clock) = (Arc::clone(&endpoints), Arc::clone(&clock));
+        async move { deliver(endpoints, &context, delivery, clock.now()).await }
     });
 }
 
-async fn deliver(ctx: &Ctx, context: &JobContext, delivery: Delivery) -> Result<Outcome, Failure> {
-    let Some(endpoint) = ctx.endpoints.get(&delivery.endpoint) else {
+async fn deliver(
+    endpoints: Arc<Endpoints>,
+    context: &JobContext,
+    delivery: Delivery,
+    now: Timestamp,
+) -> Result<Outcome, Failure> {
+    let Some(endpoint) = endpoints.get(&delivery.endpoint) else {
         return done(&json!({"skipped": "the webhook was removed"}));
     };
     if let Some(reason) = &endpoint.disabled {
@@ -36,14 +40,13 @@ async fn deliver(ctx: &Ctx, context: &JobContext, delivery: Delivery) -> Result<
     if delivery.at.is_none() && !endpoint.wants(&kind) {
         return done(&json!({"skipped": format!("nobody wants to know of {kind}")}));
     }
-    let now = ctx.queue().clock().now();
     let at = delivery.at.unwrap_or(now);
     let body = body(&delivery.message, &kind, at, &data).to_string();
     let answer = send(&endpoint, &delivery.message, now.as_millis() / 1_000, body).await?;
     match answer.status {
         200..=299 => done(&json!({"status": answer.status})),
         410 => {
-            let (endpoints, name) = (Arc::clone(&ctx.endpoints), endpoint.name);
+            let name = endpoint.name;
             // Off the runtime: another process may be changing them, and is waited for.
             let disabled =
                 tokio::task::spawn_blocking(move || endpoints.disable(&name, "it answered 410 Gone"));

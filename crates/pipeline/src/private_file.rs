@@ -3,13 +3,14 @@
 //! A change is made under a lock on a second file, to the content at that moment, so that no change of another process
 //! is lost. A rename replaces the whole file at once, so a reader needs no lock.
 
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use longhaul_sqlite::private::{FILE_MODE, create_folder, folder_of};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -20,7 +21,7 @@ const LOCK_RETRY: Duration = Duration::from_millis(5);
 
 /// A value in such a file, read again whenever the file has changed. Without a path it lives as long as the process.
 #[derive(Debug)]
-pub(crate) struct PrivateFile<T> {
+pub struct PrivateFile<T> {
     path: Option<PathBuf>,
     known: Mutex<Known<T>>,
 }
@@ -45,25 +46,25 @@ struct Stamp {
 
 impl<T: Clone + Default + Serialize + DeserializeOwned> PrivateFile<T> {
     /// The value of a file; the default where there is none.
-    pub(crate) fn open(path: PathBuf) -> io::Result<Self> {
+    pub fn open(path: PathBuf) -> io::Result<Self> {
         let known = Mutex::new(read(&path)?);
         Ok(Self { path: Some(path), known })
     }
 
     /// A value without a file.
-    pub(crate) fn in_memory() -> Self {
+    pub fn in_memory() -> Self {
         Self { path: None, known: Mutex::default() }
     }
 
     /// Reads the current value. Fails if the file cannot be read: the previous content no longer counts.
-    pub(crate) fn with<R>(&self, look: impl FnOnce(&T) -> R) -> io::Result<R> {
+    pub fn with<R>(&self, look: impl FnOnce(&T) -> R) -> io::Result<R> {
         let mut known = self.known();
         self.refresh(&mut known)?;
         Ok(look(&known.value))
     }
 
     /// Reads the current value or, if the file cannot be read, the last known one.
-    pub(crate) fn with_last<R>(&self, look: impl FnOnce(&T) -> R) -> R {
+    pub fn with_last<R>(&self, look: impl FnOnce(&T) -> R) -> R {
         let mut known = self.known();
         if let Err(error) = self.refresh(&mut known) {
             tracing::warn!(%error, "a file cannot be read, its last known content applies");
@@ -72,7 +73,7 @@ impl<T: Clone + Default + Serialize + DeserializeOwned> PrivateFile<T> {
     }
 
     /// Changes the value, and returns once the change is on disk. Blocks while another process changes the file.
-    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut T) -> io::Result<R>) -> io::Result<R> {
+    pub fn change<R>(&self, change: impl FnOnce(&mut T) -> io::Result<R>) -> io::Result<R> {
         let Some(path) = &self.path else {
             let mut known = self.known();
             let mut value = known.value.clone();
@@ -80,7 +81,7 @@ impl<T: Clone + Default + Serialize + DeserializeOwned> PrivateFile<T> {
             known.value = value;
             return Ok(answer);
         };
-        create_folder_of(path)?;
+        create_folder(folder_of(path))?;
         let _lock = lock(path)?;
         let mut known = self.known();
         *known = read(path)?;
@@ -107,8 +108,8 @@ impl<T: Clone + Default + Serialize + DeserializeOwned> PrivateFile<T> {
 
 /// Writes a file that only its owner can read. It appears whole, or not at all, and stays after a power cut.
 pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
-    create_folder_of(path)?;
     let folder = folder_of(path);
+    create_folder(folder)?;
     let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(folder)?;
     file.write_all(text)?;
     file.as_file().sync_all()?;
@@ -117,23 +118,15 @@ pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
 }
 
 /// Options for a file that only its owner can read, created or truncated.
-pub(crate) fn options() -> tokio::fs::OpenOptions {
+pub fn options() -> tokio::fs::OpenOptions {
     std_options().into()
 }
 
 /// The same, off the async runtime.
-pub(crate) fn std_options() -> OpenOptions {
+pub fn std_options() -> OpenOptions {
     let mut options = OpenOptions::new();
-    options.create(true).write(true).truncate(true).mode(0o600);
+    options.create(true).write(true).truncate(true).mode(FILE_MODE);
     options
-}
-
-fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-fn create_folder_of(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(folder_of(path))
 }
 
 fn stamp_of(path: &Path) -> io::Result<Option<Stamp>> {
@@ -175,7 +168,7 @@ fn read<T: Default + DeserializeOwned>(path: &Path) -> io::Result<Known<T>> {
 fn lock(path: &Path) -> io::Result<File> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
-    let file = OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).open(&name)?;
+    let file = OpenOptions::new().create(true).write(true).truncate(false).mode(FILE_MODE).open(&name)?;
     let deadline = Instant::now() + LOCK_WAIT_MAX;
     loop {
         match file.try_lock() {

@@ -1,32 +1,32 @@
-//! Tables of sheets: a second name of an upload, in a folder of the sheet's own. The output of a sheet is made of its table, so the table
-//! stays for as long as the sheet, whatever becomes of the upload. Content never changes once it is there, so a link is as good as a copy,
+//! Tables of runs: a second name of an upload, in a folder of the run's own. The output of a run may be made of its table, so the table
+//! stays for as long as the run, whatever becomes of the upload. Content never changes once it is there, so a link is as good as a copy,
 //! and costs nothing.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{FileRecord, PART, Shelf};
+use super::{FileRecord, PART, Uploads};
 
 /// The folder of all tables.
 const TABLES: &str = "tables";
 /// Longest name of a table.
 const NAME_BYTES_MAX: usize = 100;
 
-impl Shelf {
-    /// Where the table of a sheet lies, under a name for people. The names of uploads are a client's words: of those, only what can
+impl Uploads {
+    /// Where the table of a run lies, under a name for people. The names of uploads are a client's words: of those, only what can
     /// mean nothing to a file system is taken.
-    pub(crate) fn table(&self, sheet: &str, filename: &str) -> io::Result<PathBuf> {
-        std::path::absolute(self.folder_of(sheet).join(safe_name(filename)))
+    pub fn table(&self, run: &str, filename: &str) -> io::Result<PathBuf> {
+        std::path::absolute(self.folder_of(run).join(safe_name(filename)))
     }
 
-    /// Whether a file is the table of a sheet here.
-    pub(crate) fn has_table(&self, sheet: &str, path: &Path) -> bool {
-        let folder = std::path::absolute(self.folder_of(sheet)).ok();
+    /// Whether a file is the table of a run here.
+    pub fn has_table(&self, run: &str, path: &Path) -> bool {
+        let folder = std::path::absolute(self.folder_of(run)).ok();
         folder.is_some() && path.parent() == folder.as_deref()
     }
 
     /// Keeps an upload as a table. Repeatable.
-    pub(crate) async fn keep_table(&self, record: &FileRecord, table: &Path) -> io::Result<()> {
+    pub async fn keep_table(&self, record: &FileRecord, table: &Path) -> io::Result<()> {
         if tokio::fs::try_exists(table).await? {
             return Ok(());
         }
@@ -46,34 +46,34 @@ impl Shelf {
         }
     }
 
-    /// Removes the table of a sheet; nothing happens where there is none.
-    pub(crate) async fn remove_table(&self, sheet: &str) -> io::Result<()> {
-        match tokio::fs::remove_dir_all(self.folder_of(sheet)).await {
+    /// Removes the table of a run; nothing happens where there is none.
+    pub async fn remove_table(&self, run: &str) -> io::Result<()> {
+        match tokio::fs::remove_dir_all(self.folder_of(run)).await {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             removed => removed,
         }
     }
 
-    /// The sheets that have a table here.
-    pub(crate) async fn sheets_with_tables(&self) -> io::Result<Vec<String>> {
+    /// The runs that have a table here.
+    pub async fn runs_with_tables(&self) -> io::Result<Vec<String>> {
         let mut entries = match tokio::fs::read_dir(self.inner.folder.join(TABLES)).await {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries?,
         };
-        let mut sheets = Vec::new();
+        let mut runs = Vec::new();
         while let Some(entry) = entries.next_entry().await? {
-            sheets.extend(entry.file_name().into_string());
+            runs.extend(entry.file_name().into_string());
         }
-        Ok(sheets)
+        Ok(runs)
     }
 
-    fn folder_of(&self, sheet: &str) -> PathBuf {
-        self.inner.folder.join(TABLES).join(sheet)
+    fn folder_of(&self, run: &str) -> PathBuf {
+        self.inner.folder.join(TABLES).join(run)
     }
 }
 
 /// A name that stays in its folder and in one line: letters, digits, `-`, `_` and single dots between them.
-pub(crate) fn safe_name(filename: &str) -> String {
+pub fn safe_name(filename: &str) -> String {
     let mut name = String::new();
     for letter in filename.rsplit(['/', '\\']).next().unwrap_or_default().chars() {
         let letter = if letter.is_ascii_alphanumeric() || "-_.".contains(letter) { letter } else { '_' };
@@ -90,7 +90,7 @@ pub(crate) fn safe_name(filename: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shelf::NewFile;
+    use crate::uploads::NewFile;
     use longhaul_queue::Timestamp;
 
     #[test]
@@ -118,24 +118,24 @@ mod tests {
     #[tokio::test]
     async fn a_table_outlives_its_upload() {
         let folder = tempfile::tempdir().expect("a folder");
-        let shelf = Shelf::open(folder.path()).expect("opened");
+        let uploads = Uploads::open(folder.path()).expect("opened");
         let content = futures_util::stream::iter([Ok::<_, String>(bytes::Bytes::from("text\nA\n"))]);
         let now = Timestamp::from_millis(1_000);
-        let upload = shelf.receive(100, now, content).await.expect("received");
-        let record = shelf.keep(upload, NewFile::default()).await.expect("kept");
-        let table = shelf.table("sheet-1", "../a.csv").expect("a place");
-        assert!(table.starts_with(folder.path()) && shelf.has_table("sheet-1", &table));
-        assert!(!shelf.has_table("sheet-2", &table));
+        let upload = uploads.receive(100, now, content).await.expect("received");
+        let record = uploads.keep(upload, NewFile::default()).await.expect("kept");
+        let table = uploads.table("sheet-1", "../a.csv").expect("a place");
+        assert!(table.starts_with(folder.path()) && uploads.has_table("sheet-1", &table));
+        assert!(!uploads.has_table("sheet-2", &table));
         for _ in 0..2 {
-            shelf.keep_table(&record, &table).await.expect("linked");
+            uploads.keep_table(&record, &table).await.expect("linked");
         }
-        shelf.delete(&record.id).await.expect("deleted");
+        uploads.delete(&record.id).await.expect("deleted");
         // Also after a restart.
-        let shelf = Shelf::open(folder.path()).expect("opened");
+        let uploads = Uploads::open(folder.path()).expect("opened");
         assert_eq!(std::fs::read_to_string(&table).expect("content"), "text\nA\n");
-        assert_eq!(shelf.sheets_with_tables().await.expect("a list"), ["sheet-1"]);
+        assert_eq!(uploads.runs_with_tables().await.expect("a list"), ["sheet-1"]);
         for _ in 0..2 {
-            shelf.remove_table("sheet-1").await.expect("removed");
+            uploads.remove_table("sheet-1").await.expect("removed");
         }
         assert!(!table.exists());
     }
