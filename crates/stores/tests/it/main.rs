@@ -33,6 +33,7 @@ mod servers;
 mod sharing;
 mod sqlite;
 mod stage;
+mod temporary;
 mod transaction;
 mod turns;
 mod upgrade;
