@@ -2,7 +2,6 @@
 
 mod backup;
 mod bounds;
-mod child;
 mod clocks;
 mod damage;
 mod dead_workers;
