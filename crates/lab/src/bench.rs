@@ -4,7 +4,7 @@
 use std::sync::Mutex;
 
 use anyhow::{Context as _, Result};
-use longhaul_stores::temporary::Kind;
+use longhaul_stores::temporary::{Kind, Server};
 use tempfile::TempDir;
 
 use crate::Host;
@@ -116,7 +116,7 @@ pub async fn run(
         .context("making a folder in the working directory")?;
     let own = servers::start(request.own, Purpose::Speed).await?;
     // A server is put under load only when it is named for that: the one of the settings may be at work.
-    let target = match own.as_ref().map(|server| server.url()).or_else(|| host.store.clone()) {
+    let target = match own.as_ref().map(Server::url).or_else(|| host.store.clone()) {
         Some(url) => Target::of(&url)?,
         None => Target::Files,
     };

@@ -87,6 +87,11 @@ impl Scratch {
         &self.url
     }
 
+    /// The store, if it is a space on a server that others use too.
+    pub(crate) fn space_url(&self) -> Option<&str> {
+        self.space.as_ref().map(|space| space.url.as_str())
+    }
+
     /// The SQLite file, if it is one.
     pub fn sqlite_file(&self) -> Option<&Path> {
         self.url.strip_prefix("sqlite://").map(Path::new)

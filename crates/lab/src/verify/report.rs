@@ -65,8 +65,8 @@ impl Report {
             return self;
         }
         self.folder = Some(scratch.keep().display().to_string());
-        if scratch.sqlite_file().is_none() {
-            host.note(format_args!("its jobs are kept in {}", shown(scratch.url())));
+        if let Some(url) = scratch.space_url() {
+            host.note(format_args!("its jobs are kept in {}", shown(url)));
         }
         self
     }
