@@ -27,13 +27,8 @@ pub(crate) use llm::{
     RunArgs, RunsCommand, SimCommand, SimServeArgs, SpendingArgs, WhichCallsArgs,
 };
 pub(crate) use score::ScoreArgs;
-pub(crate) use verify::{
-    CrashArgs, FairArgs, HoldArgs, HostArgs, LeaseArgs, OwnServer, ShareArgs, SharingArgs, SubmitArgs,
-    VerifyArgs, VerifyCommand,
-};
-pub(crate) use work::{
-    BENCHMARKS, BenchArgs, DemoArgs, Instrument, McpArgs, TokensCommand, UpArgs, WorkArgs,
-};
+pub(crate) use verify::{CrashArgs, FairArgs, LeaseArgs, OwnServer, SharingArgs, VerifyArgs, VerifyCommand};
+pub(crate) use work::{BenchArgs, DemoArgs, Instrument, McpArgs, TokensCommand, UpArgs, WorkArgs};
 
 /// Runs LLM work that takes minutes to days and must not be lost, paid for twice or left hanging.
 #[derive(Debug, Parser)]

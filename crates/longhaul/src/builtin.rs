@@ -7,7 +7,7 @@ use longhaul_queue::{Failure, JobContext, Json, Outcome, Worker};
 use serde::{Deserialize, Serialize};
 
 use crate::args::Instrument;
-use crate::commands::{demo, verify};
+use crate::commands::demo;
 use crate::parse;
 
 /// Their names, for people.
@@ -27,7 +27,7 @@ pub(crate) fn register(worker: &mut Worker) {
 pub(crate) fn register_instrument(worker: &mut Worker, instrument: Instrument) {
     match instrument {
         Instrument::Demo => demo::register(worker),
-        Instrument::Verify => verify::register(worker),
+        Instrument::Verify => longhaul_lab::verify::register(worker),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use longhaul_lab::Refusal;
 use longhaul_llm::file::FileError;
 use longhaul_llm::{Class, Error as LlmError};
 use longhaul_pipeline::Error as RunError;
@@ -104,6 +105,12 @@ pub(crate) fn code_of(error: &anyhow::Error) -> Code {
         if let Some(failure) = cause.downcast_ref::<Failure>() {
             return failure.code;
         }
+        if let Some(refusal) = cause.downcast_ref::<Refusal>() {
+            return match refusal {
+                Refusal::Usage { .. } => Code::Usage,
+                Refusal::NotInstalled { .. } => Code::Config,
+            };
+        }
         if let Some(error) = cause.downcast_ref::<SheetError>() {
             return of_sheet(error);
         }
@@ -197,6 +204,9 @@ pub(crate) fn hint_of(error: &anyhow::Error) -> Option<String> {
     for cause in error.chain() {
         if let Some(hint) = cause.downcast_ref::<Failure>().and_then(|failure| failure.hint.clone()) {
             return Some(hint);
+        }
+        if let Some(refusal) = cause.downcast_ref::<Refusal>() {
+            return refusal.hint();
         }
         if cause.downcast_ref::<FileError>().is_some_and(FileError::is_transient) {
             return Some("or keep that file in another place, which the setting llm.file names".to_owned());

@@ -1,12 +1,14 @@
 //! Progress on stderr: a bar on a terminal; off it one `key=value` line every 10 seconds or 5 %.
 
-use longhaul_llm::{CostRange, NanoUsd, Totals};
 use std::io::{IsTerminal, stderr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
+use longhaul_llm::{CostRange, NanoUsd, Totals};
+use longhaul_queue::State;
+use longhaul_queue::store::ProcessInfo;
 
 use crate::output::write_stderr;
 
@@ -37,6 +39,19 @@ pub(crate) struct Status {
     pub(crate) failed: u64,
     /// Units at work now.
     pub(crate) running: u64,
+}
+
+impl Status {
+    /// How far a process is, of jobs that may not all be there yet.
+    pub(crate) fn of(info: &ProcessInfo, total: u64) -> Self {
+        let count = |state: State| info.counts[state as usize];
+        Self {
+            done: info.total() - info.unfinished(),
+            total,
+            failed: count(State::Failed) + count(State::Cancelled),
+            running: count(State::Running),
+        }
+    }
 }
 
 /// Something worth showing beside the counts.

@@ -7,4 +7,4 @@ mod double;
 mod stage;
 
 pub use double::{Double, Halt, Point, Side};
-pub use stage::{LEASE, MODEL, PROFILE, PausedClock, SEED, Started, llm, options, outages, patient, soon};
+pub use stage::{LEASE, MODEL, PROFILE, PausedClock, SEED, llm_options, options, outages};

@@ -1,5 +1,5 @@
 //! For whoever writes a store: the conformance suite, random runs of several stores side by side, a store that
-//! fails on demand, and the whole state as text. Nothing here sleeps or reads the system clock.
+//! fails on demand, and the whole state as text. For whoever writes handlers: a worker in the background.
 
 pub mod bench;
 pub mod conformance;
@@ -9,7 +9,9 @@ pub mod invariants;
 pub mod lost_calls;
 pub mod random;
 pub mod snapshot;
+mod started;
 
 pub use bench::Bench;
 pub use faulty::{Fault, FaultyStore};
 pub use snapshot::snapshot;
+pub use started::{Started, patient, soon};

@@ -11,6 +11,8 @@
 
 mod backup;
 mod checkpointer;
+#[cfg(feature = "testing")]
+pub mod child;
 mod command;
 mod committer;
 mod connection;

@@ -20,7 +20,12 @@ pub mod redis;
 mod row_flags;
 mod server_clock;
 mod settle_order;
+mod shown;
 pub mod sqlite;
+#[cfg(feature = "temporary")]
+pub mod temporary;
+
+pub use shown::shown;
 
 use postgres::{PostgresOptions, PostgresStore, PostgresUrl};
 use redis::{RedisStore, RedisUrl};

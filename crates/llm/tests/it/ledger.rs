@@ -2,12 +2,11 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use longhaul_llm::ledger::{LedgerError, PartSpent, Reservation, Reserved, Spent};
 use longhaul_llm::{Ledger, LlmFile, NanoUsd, Scope, Usage};
-
-use crate::child;
+use longhaul_sqlite::child;
 
 const NOW: i64 = 1_763_190_000_000;
 
@@ -36,11 +35,6 @@ fn part(number: u64) -> PartSpent {
     PartSpent { part: number.to_string(), spent: spent(7), ceiling_share: Some(NanoUsd(10)) }
 }
 
-fn start(name: &str, role: &str, folder: &Path) -> Command {
-    let program = std::env::current_exe().expect("a test has a binary");
-    child::command(&program, name, role, folder)
-}
-
 /// Waits until the child has said a word, then kills it as nothing can be caught.
 fn kill_after(mut child: Child, word: &str) {
     let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
@@ -64,7 +58,7 @@ async fn what_a_killed_process_reserved_stays_booked_and_becomes_unknown() {
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
     kill_after(
-        start(NAME, "child", folder.path()).stdout(Stdio::piped()).spawn().expect("it starts"),
+        child::command(NAME, "child", folder.path()).stdout(Stdio::piped()).spawn().expect("it starts"),
         "reserved",
     );
     let ledger = open(folder.path());
@@ -90,8 +84,9 @@ async fn calls_of_a_dead_process_become_unknown_and_those_of_the_living_stay_ope
         std::future::pending::<()>().await;
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let begin =
-        |role: &str| start(NAME, role, folder.path()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let begin = |role: &str| {
+        child::command(NAME, role, folder.path()).stdout(Stdio::piped()).spawn().expect("it starts")
+    };
     let mut living = begin("living");
     let mut lines = BufReader::new(living.stdout.take().expect("it is piped")).lines().map_while(Result::ok);
     assert!(lines.any(|line| line.contains("reserved")), "the child did not come so far");
@@ -132,7 +127,7 @@ async fn a_batch_whose_worker_is_killed_while_storing_is_booked_once() {
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
     for reach in [0, 50, 120] {
-        let mut command = start(NAME, &reach.to_string(), folder.path());
+        let mut command = child::command(NAME, &reach.to_string(), folder.path());
         kill_after(command.stdout(Stdio::piped()).spawn().expect("it starts"), "reached");
     }
     let ledger = open(folder.path());
@@ -218,7 +213,10 @@ async fn a_cap_holds_over_processes() {
     open(folder.path()).set_cap(&Scope::all(), Some(cap)).await.expect("it is set");
     let children: Vec<Child> = (1..=3)
         .map(|seed| {
-            start(NAME, &seed.to_string(), folder.path()).stdout(Stdio::piped()).spawn().expect("it starts")
+            child::command(NAME, &seed.to_string(), folder.path())
+                .stdout(Stdio::piped())
+                .spawn()
+                .expect("it starts")
         })
         .collect();
     let mut sum = 0;

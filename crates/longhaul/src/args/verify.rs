@@ -1,4 +1,4 @@
-//! `verify`. The hidden commands are run by `verify` itself, in processes of their own.
+//! `verify`. The hidden command is run by `verify` itself, in processes of their own.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -46,24 +46,15 @@ pub(crate) enum VerifyCommand {
     /// Blocks a worker's only thread for much longer than its lease; the job must run once.
     #[command(after_help = "Example:\n  longhaul verify lease --seconds 20")]
     Lease(LeaseArgs),
-    /// Runs one job of `verify crash` as a command.
+    /// Is a process of a verification.
     #[command(hide = true)]
-    Step,
-    /// Submits the jobs of `verify crash`.
-    #[command(hide = true)]
-    Submit(SubmitArgs),
-    /// Is one of the processes of `verify sharing`.
-    #[command(hide = true)]
-    Share(ShareArgs),
-    /// Starts a server for a store, prints its URL, and ends it when stdin ends.
-    #[command(hide = true)]
-    Host(HostArgs),
-    /// Is the blocked worker of `verify lease`.
-    #[command(hide = true)]
-    Hold(HoldArgs),
+    Child {
+        /// What it does, as JSON.
+        role: String,
+    },
 }
 
-/// A server that `verify` can start.
+/// A server that is started for `verify` or `bench`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OwnServer {
     /// `redis-server`.
@@ -145,47 +136,4 @@ pub(crate) struct LeaseArgs {
     /// Keep the store and all logs in this new folder.
     #[arg(long, value_name = "DIR")]
     pub(crate) keep: Option<PathBuf>,
-}
-
-/// `verify submit`.
-#[derive(Debug, Args)]
-pub(crate) struct SubmitArgs {
-    /// So many jobs.
-    #[arg(long)]
-    pub(crate) jobs: u32,
-    /// Of the plan.
-    #[arg(long)]
-    pub(crate) seed: u64,
-    /// Where jobs write what they do.
-    #[arg(long)]
-    pub(crate) journal: PathBuf,
-    /// Where to write what was acknowledged.
-    #[arg(long)]
-    pub(crate) acks: PathBuf,
-}
-
-/// `verify share`.
-#[derive(Debug, Args)]
-pub(crate) struct ShareArgs {
-    /// For so long.
-    #[arg(long)]
-    pub(crate) seconds: u64,
-    /// Which of the processes.
-    #[arg(long)]
-    pub(crate) number: u32,
-}
-
-/// `verify host`.
-#[derive(Debug, Args)]
-pub(crate) struct HostArgs {
-    /// Which.
-    pub(crate) own: OwnServer,
-}
-
-/// `verify hold`.
-#[derive(Debug, Args)]
-pub(crate) struct HoldArgs {
-    /// Lease time.
-    #[arg(long, value_parser = parse::duration)]
-    pub(crate) lease: Duration,
 }

@@ -159,10 +159,6 @@ pub(crate) struct DemoArgs {
     pub(crate) prompts: Option<u32>,
 }
 
-/// The benchmarks, in the order in which they run.
-pub(crate) const BENCHMARKS: [&str; 8] =
-    ["disk", "enqueue", "drain", "pickup", "depth", "large", "lists", "http"];
-
 /// `bench`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
@@ -176,7 +172,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "SERVER", conflicts_with = "store")]
     pub(crate) own: Option<OwnServer>,
     /// Only this benchmark.
-    #[arg(long, value_name = "NAME", value_parser = BENCHMARKS)]
+    #[arg(long, value_name = "NAME", value_parser = longhaul_lab::bench::NAMES)]
     pub(crate) only: Option<String>,
     /// Be a worker process of a benchmark.
     #[arg(long, hide = true)]

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use longhaul_lab::Scratch;
 use longhaul_queue::store::ProcessInfo;
 use longhaul_queue::{ProcessId, State};
 use tokio::process::Child;
@@ -15,7 +16,7 @@ use crate::args::DemoArgs;
 use crate::exit::Code;
 use crate::progress::Status;
 
-use super::fleet::Stage;
+use super::lab;
 
 mod answered;
 mod batch;
@@ -46,32 +47,32 @@ const STANDSTILL_MAX: Duration = Duration::from_secs(30);
 pub(crate) async fn run(app: &App, args: &DemoArgs) -> Result<Code> {
     let started = Instant::now();
     let plan = Plan::new(args.jobs.unwrap_or(JOBS_DEFAULT));
-    let mut stage = Stage::new(app, args.keep.as_deref()).await?;
-    let enqueued = stage.queue().enqueue_many(plan.jobs()?).await?;
+    let mut scratch = Scratch::new(&lab::host(app)?, args.keep.as_deref()).await?;
+    let enqueued = scratch.queue().enqueue_many(plan.jobs()?).await?;
     app.out.note(format_args!("{} jobs in a new store, one worker process", enqueued.len()));
-    let mut show = Show { app, stage: &stage, started, kill: None };
+    let mut show = Show { app, scratch: &scratch, started, kill: None };
     show.run(args.crash).await?;
     let Show { kill, .. } = show;
-    let mut prompts = PromptsPart::prepare(app, &stage, args.prompts.unwrap_or(PROMPTS_DEFAULT)).await?;
+    let mut prompts = PromptsPart::prepare(app, &scratch, args.prompts.unwrap_or(PROMPTS_DEFAULT)).await?;
     prompts.run(args.crash).await?;
-    let batched = batch::run(app, &stage, BATCHED, args.crash).await?;
-    let scored = sheet::run(app, &stage, SCORED, args.crash, args.keep.is_some()).await?;
-    let mut tally = Tally::read(&stage, &plan, kill, (prompts.answered().await?, batched, scored)).await?;
+    let batched = batch::run(app, &scratch, BATCHED, args.crash).await?;
+    let scored = sheet::run(app, &scratch, SCORED, args.crash, args.keep.is_some()).await?;
+    let mut tally = Tally::read(&scratch, &plan, kill, (prompts.answered().await?, batched, scored)).await?;
     if args.keep.is_none() {
         prompts.consume().await?;
-        tally.consume(&stage).await?;
+        tally.consume(&scratch).await?;
     }
     tally.elapsed = started.elapsed();
     tally.print(app)?;
     drop(prompts);
     if !tally.is_right() {
-        let folder = stage.keep().display();
+        let folder = scratch.keep().display();
         app.out.error(format_args!("the tally is not right; the store is kept in {folder}"));
         return Ok(Code::Failure);
     }
-    what_next(app, args, &stage);
+    what_next(app, args, &scratch);
     if args.keep.is_none() {
-        stage.leave(app, Code::Ok).await;
+        scratch.remove().await;
     }
     Ok(Code::Ok)
 }
@@ -79,7 +80,7 @@ pub(crate) async fn run(app: &App, args: &DemoArgs) -> Result<Code> {
 /// The part of the demo that one watches.
 struct Show<'a> {
     app: &'a App,
-    stage: &'a Stage,
+    scratch: &'a Scratch,
     started: Instant,
     kill: Option<Kill>,
 }
@@ -93,10 +94,9 @@ impl Show<'_> {
         let mut last_change = (0, Instant::now());
         loop {
             let info = self.look().await?;
-            let done = info.total() - info.unfinished();
-            let running = info.counts[State::Running as usize];
-            let failed = info.counts[State::Failed as usize] + info.counts[State::Cancelled as usize];
-            progress.update(Status { done, total: info.total(), failed, running });
+            let status = Status::of(&info, info.total());
+            let (done, running) = (status.done, status.running);
+            progress.update(status);
             if info.unfinished() == 0 {
                 break;
             }
@@ -118,13 +118,13 @@ impl Show<'_> {
     }
 
     async fn look(&self) -> Result<ProcessInfo> {
-        Ok(self.stage.queue().process(&ProcessId::from(PROCESS)).await?)
+        Ok(self.scratch.queue().process(&ProcessId::from(PROCESS)).await?)
     }
 
     /// A short lease, so that a worker's death is noticed within the patience of an onlooker.
     fn worker(&self) -> Result<Child> {
         let words = ["-q", "work", "--instrument", "demo", "--concurrency", "4", "--lease", "1s"];
-        self.stage.spawn(&words, "worker.log")
+        self.scratch.spawn(&words, "worker.log")
     }
 
     async fn crash(&mut self, mut worker: Child) -> Result<Child> {
@@ -152,7 +152,7 @@ impl Show<'_> {
 
     fn check(&self, worker: &mut Child, last_change: Instant) -> Result<()> {
         if let Some(status) = worker.try_wait().context("looking at the worker")? {
-            bail!("the worker ended by itself ({status}): {}", said(&self.stage.path("worker.log")));
+            bail!("the worker ended by itself ({status}): {}", said(&self.scratch.path("worker.log")));
         }
         if last_change.elapsed() > STANDSTILL_MAX {
             bail!("no job has ended for {} s", STANDSTILL_MAX.as_secs());
@@ -176,10 +176,10 @@ fn said(log: &Path) -> String {
     std::fs::read_to_string(log).unwrap_or_default().trim().to_owned()
 }
 
-fn what_next(app: &App, args: &DemoArgs, stage: &Stage) {
+fn what_next(app: &App, args: &DemoArgs, scratch: &Scratch) {
     let mut next = Vec::new();
     if args.keep.is_some() {
-        next.push(format!("longhaul results {PROCESS} --store {}", stage.url()));
+        next.push(format!("longhaul results {PROCESS} --store {}", scratch.url()));
     }
     if !args.crash {
         next.push("longhaul demo --crash".to_owned());

@@ -29,7 +29,7 @@ impl From<[u64; 8]> for Counts {
 }
 
 /// `3 ready · 1 failed`, zeros left out.
-pub(super) fn counts_text(counts: [u64; 8]) -> String {
+fn counts_text(counts: [u64; 8]) -> String {
     let present = State::ALL.iter().zip(counts).filter(|(_, count)| *count > 0);
     present.map(|(state, count)| format!("{count} {state}")).collect::<Vec<_>>().join(" · ")
 }

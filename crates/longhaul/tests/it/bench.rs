@@ -1,9 +1,10 @@
 //! `bench` on servers: it measures beside raw and leaves nothing. How fast it is, is not for a test to say.
 
+use longhaul_stores::temporary::Kind;
 use serde_json::Value;
 
 use crate::place::Place;
-use crate::servers::Host;
+use crate::servers::server;
 
 /// The figures of a quick run of one benchmark.
 fn figures(place: &Place, args: &[&str]) -> Vec<Value> {
@@ -29,38 +30,39 @@ fn pickups_beside_raw(kind: &str, url: &str) {
 
 #[test]
 fn a_redis_server_is_measured_beside_raw_and_nothing_is_left() {
-    let host = Host::start("redis");
+    let server = server(Kind::Redis);
+    let url = server.url();
     let place = Place::new();
-    let mut connection =
-        redis::Client::open(host.url.as_str()).expect("a URL").get_connection().expect("Redis");
+    let mut connection = redis::Client::open(url.as_str()).expect("a URL").get_connection().expect("Redis");
     let mut keys = || -> Vec<String> {
         let mut keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut connection).expect("keys");
         keys.sort();
         keys
     };
-    place.ok(&["enqueue", "noop", "--store", &host.url]);
+    place.ok(&["enqueue", "noop", "--store", &url]);
     let before = keys();
     assert!(!before.is_empty());
-    pickups_beside_raw("redis", &host.url);
+    pickups_beside_raw("redis", &url);
     assert_eq!(keys(), before, "what was there is untouched, and nothing else is there");
 }
 
 #[test]
 fn a_postgres_server_is_measured_beside_raw_and_nothing_is_left() {
-    let host = Host::start("postgres");
+    let server = server(Kind::Postgres);
+    let url = server.url();
     let place = Place::new();
-    place.ok(&["enqueue", "noop", "--store", &host.url]);
-    pickups_beside_raw("postgres", &host.url);
+    place.ok(&["enqueue", "noop", "--store", &url]);
+    pickups_beside_raw("postgres", &url);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let left: i64 = runtime.block_on(async {
         let (client, connection) =
-            tokio_postgres::connect(&host.url, tokio_postgres::NoTls).await.expect("Postgres");
+            tokio_postgres::connect(&url, tokio_postgres::NoTls).await.expect("Postgres");
         tokio::spawn(connection);
         let sql = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'bench%'";
         client.query_one(sql, &[]).await.expect("a count").get(0)
     });
     assert_eq!(left, 0);
-    let jobs = place.json(&["jobs", "ls", "--store", &host.url]);
+    let jobs = place.json(&["jobs", "ls", "--store", &url]);
     assert_eq!(jobs["items"].as_array().map(Vec::len), Some(1), "what was there is untouched: {jobs}");
 }
 

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use longhaul_stores::temporary::{Kind, Server};
 use rusqlite::{Connection, OpenFlags};
 use serde_json::Value;
 
 use crate::place::Place;
-use crate::servers::Host;
+use crate::servers::server;
 use crate::workers::{Process, until};
 
 /// Something of everything that the command line can make.
@@ -59,10 +60,11 @@ fn url_of(place: &Place, file: &str) -> String {
 fn a_store_goes_through_all_kinds_and_comes_back_the_same() {
     let place = Place::new();
     furnish(&place);
-    let (redis, postgres) = (Host::start("redis"), Host::start("postgres"));
+    let servers = [Kind::Redis, Kind::Postgres].map(server);
+    let [redis, postgres] = servers.each_ref().map(Server::url);
     let (old, new) = (url_of(&place, ".longhaul/longhaul.db"), url_of(&place, "new.db"));
     let before = seen(&place, &old);
-    for (from, to) in [(&old, &redis.url), (&redis.url, &postgres.url), (&postgres.url, &new)] {
+    for (from, to) in [(&old, &redis), (&redis, &postgres), (&postgres, &new)] {
         let rows = place.json(&["move", "--from", from, "--to", to]);
         let rows = rows["items"].as_array().expect("a row for each part");
         assert!(rows.iter().all(|row| row["same"] == true), "{rows:?}");

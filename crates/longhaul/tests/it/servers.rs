@@ -1,54 +1,17 @@
 //! Stores that are servers: everything above works as it does on a file.
 
-use std::fs::Permissions;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, Stdio};
-use std::time::Duration;
 
+use longhaul_stores::temporary::{Kind, Server};
 use serde_json::json;
 
 use crate::place::Place;
 use crate::served::Served;
-use crate::workers::Process;
 
-/// How long a server may take to end before its program is killed.
-const END_MAX: Duration = Duration::from_secs(30);
-
-/// A server for a store; it ends when this is dropped.
-pub(crate) struct Host {
-    pub(crate) url: String,
-    process: Process,
-    /// The server ends when this does.
-    stdin: Option<ChildStdin>,
-}
-
-impl Host {
-    pub(crate) fn start(kind: &str) -> Self {
-        Self::start_in(&std::env::temp_dir(), kind)
-    }
-
-    /// Starts one whose folder is in this one.
-    fn start_in(folder: &Path, kind: &str) -> Self {
-        let mut command = Place::new().command(&["verify", "host", kind]);
-        command.current_dir(folder).env("TMPDIR", folder);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("running longhaul");
-        let mut url = String::new();
-        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut url).expect("a URL");
-        let stdin = child.stdin.take();
-        Self { url: url.trim_end().to_owned(), process: Process(child), stdin }
-    }
-}
-
-impl Drop for Host {
-    /// A program that is killed cannot clean up behind its server.
-    fn drop(&mut self) {
-        drop(self.stdin.take());
-        self.process.ends_within(END_MAX);
-    }
+/// A temporary server.
+pub(crate) fn server(kind: Kind) -> Server {
+    Server::start(kind, &[]).expect("a server")
 }
 
 /// Commands on a store at a server.
@@ -63,9 +26,9 @@ impl Desk {
     }
 }
 
-fn works_as_on_a_file(kind: &str) {
-    let host = Host::start(kind);
-    let desk = Desk { place: Place::new(), url: host.url.clone() };
+fn works_as_on_a_file(kind: Kind) {
+    let server = server(kind);
+    let desk = Desk { place: Place::new(), url: server.url() };
     let first = desk.ok(&["enqueue", "echo", r#"{"n":1}"#, "--process", "p"]);
     desk.ok(&["enqueue", "echo", "2", "--process", "p", "--after", &first]);
     desk.ok(&["work", "--drain"]);
@@ -100,42 +63,12 @@ fn works_as_on_a_file(kind: &str) {
 
 #[test]
 fn redis_works_as_a_file_does() {
-    works_as_on_a_file("redis");
+    works_as_on_a_file(Kind::Redis);
 }
 
 #[test]
 fn postgres_works_as_a_file_does() {
-    works_as_on_a_file("postgres");
-}
-
-/// The pieces of memory that the processes of a Postgres share, as files.
-fn shared_memory(server_folder: &Path) -> Vec<PathBuf> {
-    let first = crate::place::read(&server_folder.join("data/postmaster.pid"));
-    let id = first.lines().next().expect("the number of a process");
-    let maps = crate::place::read(Path::new(&format!("/proc/{id}/maps")));
-    let paths = maps.lines().filter_map(|line| line.split_once("/dev/shm/"));
-    paths.map(|(_, name)| Path::new("/dev/shm").join(name)).filter(|path| path.exists()).collect()
-}
-
-#[test]
-fn a_server_of_one_s_own_leaves_nothing_behind() {
-    let folder = tempfile::tempdir().expect("a folder");
-    // Root runs Postgres as somebody else, who has to get there.
-    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("it is opened");
-    let entries = || -> Vec<PathBuf> {
-        let entries = std::fs::read_dir(folder.path()).expect("a folder");
-        entries.map(|entry| entry.expect("an entry").path()).collect()
-    };
-    for kind in ["redis", "postgres"] {
-        let host = Host::start_in(folder.path(), kind);
-        let its_own = entries();
-        assert_eq!(its_own.len(), 1, "{its_own:?}");
-        let memory = if kind == "postgres" { shared_memory(&its_own[0]) } else { Vec::new() };
-        assert_eq!(memory.is_empty(), kind == "redis", "{memory:?}");
-        drop(host);
-        assert!(entries().is_empty(), "{:?}", entries());
-        assert!(!memory.iter().any(|path| path.exists()), "{memory:?}");
-    }
+    works_as_on_a_file(Kind::Postgres);
 }
 
 #[test]
@@ -168,20 +101,19 @@ fn check<'a>(checks: &'a [serde_json::Value], name: &str) -> &'a serde_json::Val
 
 #[test]
 fn doctor_warns_of_a_redis_that_keeps_nothing() {
-    let host = Host::start("redis");
+    let server = server(Kind::Redis);
     let place = Place::new();
-    let checks = doctor(&place, &host.url);
+    let checks = doctor(&place, &server.url());
     assert_eq!(check(&checks, "store")["status"], "ok", "{checks:?}");
     let disk = check(&checks, "disk")["text"].as_str().expect("a text");
     assert!(disk.contains(" free for .longhaul"), "{disk}");
 
-    let address = host.url.trim_start_matches("redis://").trim_end_matches('/');
-    let mut connection = TcpStream::connect(address).expect("the server is there");
+    let mut connection = TcpStream::connect(server.address()).expect("the server is there");
     connection.write_all(b"CONFIG SET appendonly no\r\n").expect("it listens");
     let mut answer = [0; 5];
     connection.read_exact(&mut answer).expect("it answers");
     assert_eq!(&answer, b"+OK\r\n");
-    let checks = doctor(&place, &host.url);
+    let checks = doctor(&place, &server.url());
     let store = check(&checks, "store");
     assert_eq!(store["status"], "note", "{store}");
     assert!(store["text"].as_str().is_some_and(|text| text.contains("loses everything")), "{store}");
@@ -206,8 +138,8 @@ fn doctor_says_how_to_find_a_server_that_is_away() {
 
 #[test]
 fn a_verification_can_be_repeated_on_a_server_and_leaves_nothing_there() {
-    let host = Host::start("redis");
-    let desk = Desk { place: Place::new(), url: host.url.clone() };
+    let server = server(Kind::Redis);
+    let desk = Desk { place: Place::new(), url: server.url() };
     let id = desk.ok(&["enqueue", "echo", "1"]);
     for _ in 0..2 {
         desk.ok(&["verify", "lease", "--seconds", "1"]);
@@ -216,8 +148,7 @@ fn a_verification_can_be_repeated_on_a_server_and_leaves_nothing_there() {
         desk.ok(&["jobs", "show", &id, "-o", "json"]).contains("\"ready\""),
         "jobs of others are left alone"
     );
-    let address = host.url.trim_start_matches("redis://").trim_end_matches('/');
-    let mut connection = TcpStream::connect(address).expect("the server is there");
+    let mut connection = TcpStream::connect(server.address()).expect("the server is there");
     connection.write_all(b"KEYS *longhaul_stage*\r\n").expect("it listens");
     let mut answer = [0; 4];
     connection.read_exact(&mut answer).expect("it answers");

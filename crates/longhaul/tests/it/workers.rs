@@ -24,11 +24,6 @@ impl Process {
         self.0.try_wait().expect("looking at a process").is_some()
     }
 
-    /// Whether it ends by itself soon enough.
-    pub(crate) fn ends_within(&mut self, most: Duration) -> bool {
-        happens_within(most, || self.has_ended())
-    }
-
     /// SIGKILL at a moment of the test's choice. This waits for nothing: different moments are what is tested.
     pub(crate) fn kill_after(&mut self, moment: Duration) {
         std::thread::sleep(moment);
@@ -56,19 +51,12 @@ pub(crate) fn interrupt(process: &Process) {
 }
 
 /// Looks until `done` says so.
-pub(crate) fn until(what: &str, done: impl FnMut() -> bool) {
-    assert!(happens_within(WAIT_MAX, done), "{what} did not happen in time");
-}
-
-fn happens_within(most: Duration, mut done: impl FnMut() -> bool) -> bool {
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let started = Instant::now();
     while !done() {
-        if started.elapsed() > most {
-            return false;
-        }
+        assert!(started.elapsed() < WAIT_MAX, "{what} did not happen in time");
         std::thread::sleep(LOOK_EVERY);
     }
-    true
 }
 
 /// A named pipe: opening it for reading waits until somebody opens it for writing.

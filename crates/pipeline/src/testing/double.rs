@@ -10,10 +10,9 @@ use longhaul_llm::provider::{
 };
 use longhaul_llm::types::{Answer, ChatRequest, Delta, EmbedRequest, Embeddings};
 use longhaul_llm::{Caps, Error, Provider, Reply, Result};
+use longhaul_queue::testing::soon;
 use longhaul_sim::{Door, SimCore, SimProvider};
 use tokio::sync::Notify;
-
-use super::soon;
 
 /// A call of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

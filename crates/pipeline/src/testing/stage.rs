@@ -1,5 +1,4 @@
-//! What tests of pipelines share: a clock that follows tokio's paused time, models that the test holds in its hand, workers that
-//! can be killed, and ways to wait without sleeping.
+//! What tests of pipelines share: a clock that follows tokio's paused time, and models of one provider.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,16 +10,10 @@ use longhaul_llm::clock::WallClock;
 use longhaul_llm::price::Prices;
 use longhaul_llm::profile::ProviderKind;
 use longhaul_llm::rate::RouteLimits;
-use longhaul_llm::{Class, Error, Llm, LlmFile, LlmOptions, Profile, ProfileSetup, Provider};
-use longhaul_queue::{Clock, Result, Shutdown, Timestamp, Worker, WorkerOptions, WorkerReport};
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use longhaul_llm::{Class, Error, LlmFile, LlmOptions, Profile, ProfileSetup, Provider};
+use longhaul_queue::{Clock, Timestamp, WorkerOptions};
 use tokio::time::Instant;
 
-use super::Double;
-
-/// No test waits longer than this, of the machine's time, for something that should come.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// When the tests take place.
 const START_MS: i64 = 1_800_000_000_000;
 
@@ -58,81 +51,27 @@ impl WallClock for PausedClock {
     }
 }
 
-/// A worker that runs in the background.
-pub struct Started {
-    shutdown: Shutdown,
-    task: JoinHandle<Result<WorkerReport>>,
-}
-
-impl Started {
-    pub fn new(worker: Worker) -> Self {
-        let shutdown = Shutdown::new();
-        let task = tokio::spawn(worker.run(shutdown.clone()));
-        Self { shutdown, task }
-    }
-
-    pub async fn drain(self) -> WorkerReport {
-        self.shutdown.drain();
-        soon(self.task).await.unwrap().unwrap()
-    }
-
-    /// As if the process had died: nothing is settled.
-    pub async fn kill(self) {
-        self.task.abort();
-        assert!(soon(self.task).await.is_err());
-    }
-}
-
-/// A future that must end soon. Paused time may leap while the file of spending works, so this goes by the machine's.
-pub async fn soon<F: Future>(future: F) -> F::Output {
-    let late = late();
-    tokio::select! {
-        output = future => output,
-        _ = late => panic!("this should have happened by now"),
-    }
-}
-
-/// Whether a future ended soon.
-pub async fn patient(future: impl Future) -> bool {
-    let late = late();
-    tokio::select! {
-        _ = future => true,
-        _ = late => false,
-    }
-}
-
-fn late() -> oneshot::Receiver<()> {
-    let (sender, receiver) = oneshot::channel();
-    std::thread::spawn(move || {
-        let steps = 600;
-        for _ in 0..steps {
-            std::thread::sleep(PATIENCE / steps);
-            if sender.is_closed() {
-                return;
-            }
-        }
-        let _ = sender.send(());
-    });
-    receiver
-}
-
-/// The models of a process.
-pub fn llm(file: &LlmFile, double: &Double, clock: PausedClock) -> Llm {
+/// The models of a process: one provider, in the profile [`PROFILE`].
+pub fn llm_options(
+    file: &LlmFile,
+    provider: impl Provider + 'static,
+    clock: impl WallClock + 'static,
+) -> LlmOptions {
     let setup = ProfileSetup {
         profile: Profile::new(PROFILE, ProviderKind::Sim),
         limits: RouteLimits::default(),
         free: false,
     };
-    Llm::new(LlmOptions {
+    LlmOptions {
         profiles: BTreeMap::from([(PROFILE.to_owned(), setup)]),
-        providers: BTreeMap::from([(PROFILE.to_owned(), Arc::new(double.clone()) as Arc<dyn Provider>)]),
+        providers: BTreeMap::from([(PROFILE.to_owned(), Arc::new(provider) as Arc<dyn Provider>)]),
         cache: Cache::new(file.clone(), CacheOptions::default()),
         file: file.clone(),
         prices: Prices::built_in().unwrap(),
         clock: Arc::new(clock),
         day_cap: None,
         poll_scale: 0.01,
-    })
+    }
 }
 
 /// Options of workers that outlast any leap of time.

@@ -5,12 +5,13 @@ use std::time::Duration;
 use longhaul_queue::job::WorkerId;
 use longhaul_queue::state::Reason;
 use longhaul_queue::store::ClaimRequest;
+use longhaul_queue::testing::{Started, soon};
 use longhaul_queue::{
     BatchOptions, Clock, JobContext, JobId, Json, KindOptions, NewJob, Outcome, State, Worker,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use crate::stage::{Stage, soon, start};
+use crate::stage::Stage;
 
 const FIVE: BatchOptions = BatchOptions { size_max: 5, wait: Duration::from_secs(1) };
 
@@ -39,7 +40,7 @@ async fn batch_is_called_when_full_or_when_it_has_waited() {
     let mut worker = stage.worker();
     let mut sizes = double(&mut worker);
     let ids = enqueue(&stage, 7).await;
-    let started = start(worker);
+    let started = Started::new(worker);
     assert_eq!(soon(sizes.recv()).await, Some(5));
     stage.until(ids[4], State::Succeeded).await;
     assert_eq!(stage.get(ids[6]).await.job.state, State::Running, "claimed, and waiting for company");
@@ -57,7 +58,7 @@ async fn member_with_a_bad_payload_fails_alone() {
     let mut jobs: Vec<_> = (0..4).map(number).collect();
     jobs.insert(1, NewJob::new("double", Json::parse("\"x\"").unwrap()));
     let ids: Vec<_> = stage.queue.enqueue_many(jobs).await.unwrap().into_iter().map(|job| job.id).collect();
-    let started = start(worker);
+    let started = Started::new(worker);
     assert_eq!(soon(sizes.recv()).await, Some(4));
     stage.until(ids[1], State::Failed).await;
     assert_eq!(stage.until(ids[4], State::Succeeded).await.result, Some(Json::parse("6").unwrap()));
@@ -73,7 +74,7 @@ async fn panic_and_wrong_number_are_every_members_failure() {
     let kinds = ["boom", "boom", "few", "few"];
     let jobs = kinds.map(|kind| NewJob::new(kind, Json::parse("1").unwrap())).to_vec();
     let ids: Vec<_> = stage.queue.enqueue_many(jobs).await.unwrap().into_iter().map(|job| job.id).collect();
-    let started = start(worker);
+    let started = Started::new(worker);
     stage.until(ids[3], State::Running).await;
     stage.clock.advance(FIVE.wait);
     for id in &ids[..2] {
@@ -99,7 +100,7 @@ async fn time_limit_is_every_members_failure() {
     });
     let jobs = vec![NewJob::new("slow", Json::parse("1").unwrap()); 2];
     let ids: Vec<_> = stage.queue.enqueue_many(jobs).await.unwrap().into_iter().map(|job| job.id).collect();
-    let started = start(worker);
+    let started = Started::new(worker);
     soon(begun.recv()).await.unwrap();
     stage.clock.advance(Duration::from_secs(5));
     for id in ids {
@@ -127,7 +128,7 @@ async fn suspect_runs_in_a_batch_of_its_own() {
     let innocents = enqueue(&stage, 5).await;
     let mut worker = stage.worker();
     let mut sizes = double(&mut worker);
-    let started = start(worker);
+    let started = Started::new(worker);
     stage.until(suspect, State::Succeeded).await;
     for id in innocents {
         stage.until(id, State::Succeeded).await;
@@ -144,7 +145,7 @@ async fn stop_gives_a_waiting_batch_back() {
     let mut worker = stage.worker();
     let _sizes = double(&mut worker);
     let ids = enqueue(&stage, 2).await;
-    let started = start(worker);
+    let started = Started::new(worker);
     stage.until(ids[1], State::Running).await;
     started.shutdown.stop();
     assert_eq!(started.ended().await.released, 2);

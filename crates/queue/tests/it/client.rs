@@ -7,9 +7,10 @@ use longhaul_queue::limits::{Limits, VALUE_BYTES_MAX};
 use longhaul_queue::retry::{Backoff, RETRY_LIST_MAX};
 use longhaul_queue::state::Park;
 use longhaul_queue::store::Signal;
+use longhaul_queue::testing::Started;
 use longhaul_queue::{Error, Failure, JobContext, Json, KindOptions, NewJob, Outcome, RetryPolicy, State};
 
-use crate::stage::{Answer, Stage, start};
+use crate::stage::{Answer, Stage};
 
 #[tokio::test]
 async fn open_process_is_not_consumed_before_its_seal() {
@@ -39,7 +40,7 @@ async fn unpark_of_a_job_that_is_not_parked_names_its_state() {
         let park = Park { key: "k".to_owned(), until: None, on_timeout: Default::default() };
         Ok::<_, Failure>(Outcome::Park { park, data: None })
     });
-    let started = start(worker);
+    let started = Started::new(worker);
     let parked = stage.enqueue("waits").await;
     stage.until(parked, State::Parked).await;
     started.drain().await;
@@ -57,7 +58,7 @@ async fn explain_names_a_limit_only_when_it_is_the_jobs_own() {
     worker.handle_with("job", options, |_: JobContext, (): ()| async {
         Answer::Err(Failure::retry_after("not yet", Duration::from_secs(60)))
     });
-    let started = start(worker);
+    let started = Started::new(worker);
     let kinds = stage.enqueue("job").await;
     let own = stage.enqueue_job(NewJob::new("job", Json::null()).max_attempts(5)).await;
     for (id, expected) in [(kinds, "failed once,"), (own, "failed 1 of 5 attempts")] {

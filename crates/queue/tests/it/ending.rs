@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use longhaul_queue::state::RunOutcome;
 use longhaul_queue::store::CancelReply;
+use longhaul_queue::testing::{Started, soon};
 use longhaul_queue::{Failure, JobContext, Json, NewJob, Outcome, QueueShare, State, WorkerOptions};
 
-use crate::stage::{Answer, Mark, Stage, soon, start};
+use crate::stage::{Answer, Mark, Stage};
 
 #[tokio::test]
 async fn cancelled_handler_is_told_and_may_still_finish() {
@@ -23,7 +24,7 @@ async fn cancelled_handler_is_told_and_may_still_finish() {
             Answer::Ok("saved what I could".to_owned())
         }
     });
-    let started = start(worker);
+    let started = Started::new(worker);
     let id = stage.enqueue("job").await;
     begun.reached().await;
     assert_eq!(stage.queue.cancel(id).await.unwrap(), CancelReply::Requested);
@@ -51,7 +52,7 @@ async fn cancelled_handler_that_goes_on_is_stopped_after_the_grace_time() {
             std::future::pending::<Answer>().await
         }
     });
-    let started = start(worker);
+    let started = Started::new(worker);
     let id = stage.enqueue("job").await;
     begun.reached().await;
     stage.queue.cancel(id).await.unwrap();
@@ -64,7 +65,7 @@ async fn cancelled_handler_that_goes_on_is_stopped_after_the_grace_time() {
 }
 
 /// A worker with two jobs: "quick" ends when told, "slow" never does.
-async fn two_running(stage: &Stage) -> (crate::stage::Started, Mark, [longhaul_queue::JobId; 2]) {
+async fn two_running(stage: &Stage) -> (Started, Mark, [longhaul_queue::JobId; 2]) {
     let (begun, finish) = (Mark::default(), Mark::default());
     let marks = (begun.clone(), finish.clone());
     let mut worker = stage.worker();
@@ -81,7 +82,7 @@ async fn two_running(stage: &Stage) -> (crate::stage::Started, Mark, [longhaul_q
         begun_slow.reach();
         std::future::pending::<Answer>()
     });
-    let started = start(worker);
+    let started = Started::new(worker);
     let quick = stage.enqueue("quick").await;
     begun.reached().await;
     let slow = stage.enqueue("slow").await;
@@ -121,7 +122,7 @@ async fn drain_tells_running_handlers_so_that_they_can_save_and_continue() {
             Ok::<_, Failure>(Outcome::Continue { after: None, data: None })
         }
     });
-    let started = start(worker);
+    let started = Started::new(worker);
     let id = stage.enqueue("long").await;
     begun.reached().await;
     assert_eq!(started.drain().await.continued, 1);
@@ -151,7 +152,7 @@ async fn drain_is_no_cancel_but_a_cancel_during_a_drain_is() {
             Answer::Ok("ended on request".to_owned())
         }
     });
-    let started = start(worker);
+    let started = Started::new(worker);
     let id = stage.enqueue("long").await;
     begun.reached().await;
     started.shutdown.drain();
@@ -189,7 +190,7 @@ async fn concurrency_changes_while_running() {
     });
     let control = worker.control();
     let jobs = [stage.enqueue("job").await, stage.enqueue("job").await];
-    let started = start(worker);
+    let started = Started::new(worker);
     begun.reached().await;
     assert_eq!((control.running(), stage.get(jobs[1]).await.job.state), (1, State::Ready));
     control.set_concurrency(2);
@@ -208,7 +209,7 @@ async fn queues_change_while_running() {
     let mut worker = stage.worker();
     worker.handle("job", |_: JobContext, (): ()| async { Answer::Ok("done".to_owned()) });
     let control = worker.control();
-    let started = start(worker);
+    let started = Started::new(worker);
     let new = stage.enqueue_job(NewJob::new("job", Json::null()).queue("new")).await;
     stage.until(stage.enqueue("job").await, State::Succeeded).await;
     assert_eq!(stage.get(new).await.job.state, State::Ready);
@@ -226,7 +227,7 @@ async fn until_empty_ends_when_nothing_is_left_that_it_could_move() {
     stage.enqueue_job(NewJob::new("job", Json::null()).after(parent)).await;
     let other_kind = stage.enqueue("unknown").await;
     let other_queue = stage.enqueue_job(NewJob::new("job", Json::null()).queue("elsewhere")).await;
-    let report = start(worker).ended().await;
+    let report = Started::new(worker).ended().await;
     assert_eq!(report.done, 2);
     for id in [other_kind, other_queue] {
         assert_eq!(stage.get(id).await.job.state, State::Ready);
@@ -250,7 +251,7 @@ async fn queues_are_served_in_the_order_given() {
     });
     stage.enqueue("job").await;
     stage.enqueue_job(NewJob::new("job", Json::null()).queue("urgent")).await;
-    start(worker).ended().await;
+    Started::new(worker).ended().await;
     assert_eq!(
         (soon(order.recv()).await.unwrap(), soon(order.recv()).await.unwrap()),
         ("urgent".into(), "default".into())
@@ -262,7 +263,7 @@ async fn worker_that_never_polls_is_told_of_new_jobs() {
     let stage = Stage::new();
     let mut worker = stage.worker_with(WorkerOptions { poll: Duration::MAX, ..WorkerOptions::default() });
     worker.handle("job", |_: JobContext, (): ()| async { Answer::Ok("done".to_owned()) });
-    let started = start(worker);
+    let started = Started::new(worker);
     for _ in 0..2 {
         let id = stage.enqueue("job").await;
         stage.until(id, State::Succeeded).await;

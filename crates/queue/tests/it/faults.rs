@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_queue::memory::MemoryStore;
-use longhaul_queue::testing::{Fault, FaultyStore};
+use longhaul_queue::testing::{Fault, FaultyStore, Started, soon};
 use longhaul_queue::{Clock, Engine, Failure, JobContext, Json, State, Worker, WorkerOptions};
 
-use crate::stage::{Stage, soon, start};
+use crate::stage::Stage;
 
 /// More calls than the life of one job makes.
 const CALLS: u64 = 12;
@@ -34,7 +34,7 @@ async fn one_life(call: u64, fault: Fault) {
     });
     let control = worker.control();
     let id = stage.enqueue("job").await;
-    let started = start(worker);
+    let started = Started::new(worker);
     let detail = soon(async {
         loop {
             let detail = stage.get(id).await;
@@ -69,7 +69,7 @@ async fn results_wait_for_a_store_that_is_away_for_long() {
         async { Ok::<_, Failure>("kept") }
     });
     let id = stage.enqueue("job").await;
-    let started = start(worker);
+    let started = Started::new(worker);
     let detail = stage.until(id, State::Succeeded).await;
     assert_eq!((detail.job.fence, detail.result), (1, Some(Json::parse("\"kept\"").unwrap())));
     assert_eq!(started.drain().await.done, 1);

@@ -8,10 +8,11 @@ use longhaul_queue::job::{ParentResult, Wake};
 use longhaul_queue::limits::Limits;
 use longhaul_queue::state::{Park, Reason, RunOutcome};
 use longhaul_queue::store::Signal;
+use longhaul_queue::testing::{Started, soon};
 use longhaul_queue::{Clock, Failure, JobContext, Json, KindOptions, NewJob, Outcome, State};
 use serde::{Deserialize, Serialize};
 
-use crate::stage::{Answer, Mark, Stage, start};
+use crate::stage::{Answer, Mark, Stage};
 
 #[derive(Serialize, Deserialize)]
 struct Sum {
@@ -28,7 +29,7 @@ async fn typed_handler_gets_its_payload_and_its_value_is_the_result() {
     let stage = Stage::new();
     let mut worker = stage.worker();
     worker.handle("sum", |_: JobContext, sum: Sum| async move { Ok::<_, Failure>(sum.left + sum.right) });
-    let started = start(worker);
+    let started = Started::new(worker);
     let id = stage.enqueue_job(sum(1, 2)).await;
     let detail = stage.until(id, State::Succeeded).await;
     assert_eq!(detail.result, Some(Json::parse("3").unwrap()));
@@ -40,7 +41,7 @@ async fn payload_that_does_not_fit_fails_with_a_clear_error() {
     let stage = Stage::new();
     let mut worker = stage.worker();
     worker.handle("sum", |_: JobContext, sum: Sum| async move { Ok::<_, Failure>(sum.left) });
-    let started = start(worker);
+    let started = Started::new(worker);
     let id = stage.enqueue_job(NewJob::new("sum", Json::parse(r#"{"left":1}"#).unwrap())).await;
     let error = stage.until(id, State::Failed).await.job.error.unwrap();
     assert!(error.text.contains("sum expects") && error.text.contains("missing field `right`"), "{error}");
@@ -59,7 +60,7 @@ async fn question_mark_makes_a_retry_with_the_sources_in_its_text() {
         let number: u32 = "x".parse().map_err(PageError)?;
         Ok::<_, Failure>(number)
     });
-    let started = start(worker);
+    let started = Started::new(worker);
     let id = stage.enqueue("page").await;
     let job = stage.until(id, State::Scheduled).await.job;
     assert_eq!(job.error.unwrap().text, "cannot read the page: invalid digit found in string");
@@ -78,7 +79,7 @@ async fn panic_is_a_failure_and_the_worker_goes_on() {
         Ok::<_, Failure>(())
     });
     worker.handle("fine", |_: JobContext, (): ()| async { Ok::<_, Failure>(()) });
-    let started = start(worker);
+    let started = Started::new(worker);
     let id = stage.enqueue_job(NewJob::new("boom", Json::null()).max_attempts(1)).await;
     let error = stage.until(id, State::Failed).await.job.error.unwrap();
     assert_eq!(error.reason, Reason::Panic);
@@ -99,7 +100,7 @@ async fn failures_say_what_comes_next() {
     worker.handle("limited", |_: JobContext, (): ()| async {
         Answer::Err(Failure::throttle("429", Some(Duration::from_secs(9))))
     });
-    let started = start(worker);
+    let started = Started::new(worker);
     let fatal = stage.enqueue("fatal").await;
     let later = stage.enqueue("later").await;
     let limited = stage.enqueue("limited").await;
@@ -126,7 +127,7 @@ async fn continue_resumes_from_the_checkpoint_and_costs_no_attempt() {
         }
         Ok(Outcome::Continue { after: None, data: None })
     });
-    let started = start(worker);
+    let started = Started::new(worker);
     let id = stage.enqueue("count").await;
     let detail = stage.until(id, State::Succeeded).await;
     assert_eq!((detail.job.spent.continues, detail.job.spent.attempt, detail.job.fence), (2, 0, 3));
@@ -146,7 +147,7 @@ async fn parked_job_is_woken_with_a_value() {
             }
         }
     });
-    let started = start(worker);
+    let started = Started::new(worker);
     let id = stage.enqueue("approve").await;
     stage.until(id, State::Parked).await;
     stage.queue.unpark("approval", Signal::Resume(Json::parse("\"yes\"").unwrap())).await.unwrap();
@@ -160,7 +161,7 @@ async fn kind_options_hold_unless_the_job_has_its_own() {
     let mut worker = stage.worker();
     let options = KindOptions { max_attempts: 1, ..KindOptions::default() };
     worker.handle_with("bad", options, |_: JobContext, (): ()| async { Answer::Err(Failure::retry("no")) });
-    let started = start(worker);
+    let started = Started::new(worker);
     let plain = stage.enqueue("bad").await;
     let stubborn = stage.enqueue_job(NewJob::new("bad", Json::null()).max_attempts(2)).await;
     stage.until(plain, State::Failed).await;
@@ -180,7 +181,7 @@ async fn progress_log_and_usage_are_stored_with_the_end_at_the_latest() {
         context.usage(&7)?;
         Ok::<_, Failure>(())
     });
-    let started = start(worker);
+    let started = Started::new(worker);
     let id = stage.enqueue("talk").await;
     let detail = stage.until(id, State::Succeeded).await;
     let progress = detail.progress.unwrap();
@@ -208,10 +209,10 @@ async fn progress_is_seen_while_the_job_runs() {
             Ok::<_, Failure>(())
         }
     });
-    let started = start(worker);
+    let started = Started::new(worker);
     let mut changes = stage.store.watch();
     let id = stage.enqueue("slow").await;
-    crate::stage::soon(async {
+    soon(async {
         while stage.get(id).await.progress.is_none() {
             changes.changed().await.unwrap();
         }
@@ -231,7 +232,7 @@ async fn value_over_the_limit_is_refused_with_its_size() {
         assert!(context.save(&"x".repeat(200)).await.is_err());
         Ok::<_, Failure>("x".repeat(200))
     });
-    let started = start(worker);
+    let started = Started::new(worker);
     let id = stage.enqueue("long").await;
     let error = stage.until(id, State::Failed).await.job.error.unwrap();
     assert!(error.text.contains("result is 202 bytes, the limit is 100"), "{error}");
@@ -251,7 +252,7 @@ async fn follow_ups_are_stored_with_the_outcome_and_only_with_one_that_stands() 
             if run == 0 { Err(Failure::retry_after("not yet", Duration::from_secs(1))) } else { Ok(id) }
         }
     });
-    let started = start(worker);
+    let started = Started::new(worker);
     let mut parent = NewJob::new("parent", Json::null());
     parent.options.trace = Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned());
     let id = stage.enqueue_job(parent.clone()).await;
@@ -275,7 +276,7 @@ async fn refused_follow_ups_fail_the_run_that_made_them() {
         context.usage(&7)?;
         Ok::<_, Failure>(())
     });
-    let started = start(worker);
+    let started = Started::new(worker);
     let id = stage.enqueue_job(NewJob::new("parent", Json::null()).max_attempts(1)).await;
     let detail = stage.until(id, State::Failed).await;
     assert_eq!(detail.runs[0].usage, Some(Json::of(&7).unwrap()), "spent whatever became of the jobs");
@@ -294,7 +295,7 @@ async fn parents_and_a_key_for_the_outside_are_at_hand() {
         assert_eq!(context.idempotency_key("send"), format!("{}:send", context.id()));
         Ok::<_, Failure>(result.to::<u32>()? + 1)
     });
-    let started = start(worker);
+    let started = Started::new(worker);
     let first = stage.enqueue("first").await;
     let second = stage.enqueue_job(NewJob::new("second", Json::null()).after(first)).await;
     assert_eq!(stage.until(second, State::Succeeded).await.result, Some(Json::parse("6").unwrap()));
@@ -308,7 +309,7 @@ async fn any_kind_is_taken_by_the_handler_for_any() {
     worker.handle_any(KindOptions::default(), |context: JobContext, payload: Json| async move {
         Ok::<_, Failure>(format!("{} {payload}", context.kind()))
     });
-    let started = start(worker);
+    let started = Started::new(worker);
     let id = stage.enqueue_job(NewJob::new("whatever", Json::parse("[1]").unwrap())).await;
     let detail = stage.until(id, State::Succeeded).await;
     assert_eq!(detail.result, Some(Json::parse("\"whatever [1]\"").unwrap()));

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use longhaul_queue::memory::MemoryStore;
-use longhaul_queue::testing::{Fault, FaultyStore};
+use longhaul_queue::testing::{Fault, FaultyStore, Started, soon};
 use longhaul_queue::{EngineStore, Failure, JobContext, Json, NewJob, QueueShare, State, WorkerOptions};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::stage::{Stage, soon, start};
+use crate::stage::Stage;
 
 /// The store's own thread.
 struct Ear(Option<Runtime>);
@@ -38,7 +38,7 @@ async fn an_idle_worker_takes_what_comes_and_ends_at_once() {
     let stage = Stage::with_store(ear.store());
     let mut worker = stage.worker();
     worker.handle("job", |_: JobContext, (): ()| async { Ok::<_, Failure>(()) });
-    let started = start(worker);
+    let started = Started::new(worker);
     for _ in 0..200 {
         let id = stage.enqueue("job").await;
         let done = stage.until(id, State::Succeeded).await;
@@ -62,7 +62,7 @@ async fn a_wait_ends_for_whatever_else_there_is_to_do() {
     let mut worker = stage.worker();
     let control = worker.control();
     worker.handle("job", |_: JobContext, (): ()| async { Ok::<_, Failure>(()) });
-    let started = start(worker);
+    let started = Started::new(worker);
     let run = async |queue: &str| {
         let id = stage.enqueue_job(NewJob::new("job", Json::null()).queue(queue)).await;
         stage.until(id, State::Succeeded).await;
@@ -88,7 +88,7 @@ async fn a_worker_that_ends_with_its_work_does_not_wait_for_more() {
     for _ in 0..25 {
         stage.enqueue("job").await;
     }
-    assert_eq!(start(worker).ended().await.done, 25);
+    assert_eq!(Started::new(worker).ended().await.done, 25);
 }
 
 #[tokio::test]
@@ -104,7 +104,7 @@ async fn workers_that_wait_together_run_each_job_once() {
                 runs.fetch_add(1, Ordering::Relaxed);
                 async { Ok::<_, Failure>(()) }
             });
-            start(worker)
+            Started::new(worker)
         })
         .collect();
     let mut ids = Vec::new();
@@ -134,7 +134,7 @@ async fn a_waiting_claim_that_fails_is_made_again() {
             let mut worker = stage.worker();
             let control = worker.control();
             worker.handle("job", |_: JobContext, (): ()| async { Ok::<_, Failure>(()) });
-            let started = start(worker);
+            let started = Started::new(worker);
             let first = stage.enqueue("job").await;
             stage.until(first, State::Succeeded).await;
             let queue = stage.queue.clone();

@@ -8,11 +8,12 @@ use std::time::Duration;
 use longhaul_queue::job::{Lease, WorkerId};
 use longhaul_queue::state::{Reason, RunOutcome};
 use longhaul_queue::store::ClaimRequest;
+use longhaul_queue::testing::{Started, soon};
 use longhaul_queue::{
     Clock, Failure, JobContext, JobId, Json, KindOptions, NewJob, State, Worker, WorkerOptions,
 };
 
-use crate::stage::{Mark, Stage, start};
+use crate::stage::{Mark, Stage};
 
 const LEASE: Duration = Duration::from_secs(60);
 
@@ -33,7 +34,7 @@ async fn run_limit_ends_a_run_as_a_failure() {
     let mut worker = stage.worker();
     let options = KindOptions { run_limit: Duration::from_secs(5), ..KindOptions::default() };
     let begun = hang(&mut worker, "slow", options);
-    let started = start(worker);
+    let started = Started::new(worker);
     let id = stage.enqueue("slow").await;
     begun.reached().await;
     stage.clock.advance(Duration::from_secs(5));
@@ -59,7 +60,7 @@ async fn idle_limit_counts_from_the_last_sign_of_life() {
             std::future::pending::<Result<(), Failure>>().await
         }
     });
-    let started = start(worker);
+    let started = Started::new(worker);
     let id = stage.enqueue("quiet").await;
     begun.reached().await;
     stage.clock.advance(Duration::from_secs(4));
@@ -78,7 +79,7 @@ async fn lost_lease_stops_the_handler_and_drops_its_outcome() {
     let stage = Stage::new();
     let mut worker = stage.worker();
     let begun = hang(&mut worker, "slow", KindOptions::default());
-    let started = start(worker);
+    let started = Started::new(worker);
     let id = stage.enqueue("slow").await;
     begun.reached().await;
     // Somebody takes the job away although the worker lives: a rescue by a clock that is ahead.
@@ -108,7 +109,7 @@ fn blocked_runtime_keeps_its_lease() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             let id = of_worker.enqueue("block").await;
-            let started = start(worker);
+            let started = Started::new(worker);
             let detail = of_worker.until(id, State::Succeeded).await;
             (detail, started.drain().await)
         })
@@ -158,12 +159,12 @@ async fn handler_that_blocks_past_its_run_limit_loses_its_lease() {
         released.lock().unwrap().recv().unwrap();
         async { Ok::<_, Failure>(()) }
     });
-    let started = start(worker);
+    let started = Started::new(worker);
     let id = stage.enqueue("block").await;
     begun.reached().await;
     stage.clock.advance(LEASE);
     // The heartbeat renews before it tells, so by now it has passed this lease over.
-    crate::stage::soon(told.recv()).await.unwrap();
+    soon(told.recv()).await.unwrap();
     assert_eq!(stage.store.rescue_expired(stage.clock.now(), 10).await.unwrap().changed, 1);
     release.send(()).unwrap();
     let report = started.drain().await;
@@ -198,7 +199,7 @@ async fn poison_job_ends_after_three_crashes_and_its_neighbours_survive() {
         let mut worker = stage.worker();
         let begun = hang(&mut worker, "poison", KindOptions::default());
         worker.handle("fine", |_: JobContext, (): ()| async { Ok::<_, Failure>(()) });
-        let started = start(worker);
+        let started = Started::new(worker);
         begun.reached().await;
         assert_eq!(stage.get(poison).await.job.fence, round);
         started.kill().await;
@@ -208,7 +209,7 @@ async fn poison_job_ends_after_three_crashes_and_its_neighbours_survive() {
     assert_eq!((job.state, job.error.unwrap().reason), (State::Failed, Reason::Poison));
     let mut worker = stage.worker();
     worker.handle("fine", |_: JobContext, (): ()| async { Ok::<_, Failure>(()) });
-    let started = start(worker);
+    let started = Started::new(worker);
     stage.pass(Duration::from_secs(60)).await;
     for neighbour in neighbours {
         let job = stage.until(neighbour, State::Succeeded).await.job;
@@ -246,7 +247,7 @@ async fn suspects_run_one_at_a_time_beside_others() {
             Ok(())
         }
     });
-    let started = start(worker);
+    let started = Started::new(worker);
     for _ in 0..3 {
         suspect.reached().await;
         // There is room: an innocent job passes while the suspect runs.
@@ -270,7 +271,7 @@ async fn durable_progress_clears_the_crashes() {
         context.save(&1).await?;
         Err::<(), _>(Failure::retry("later"))
     });
-    let started = start(worker);
+    let started = Started::new(worker);
     let detail = stage.until(id, State::Scheduled).await;
     assert_eq!((detail.job.spent.crashes, detail.job.spent.attempt), (0, 1));
     assert_eq!(
@@ -294,11 +295,11 @@ async fn worker_is_listed_while_it_runs() {
     let mut worker = stage.worker_with(WorkerOptions { host: "here".to_owned(), ..WorkerOptions::default() });
     let id = worker.id().clone();
     let begun = hang(&mut worker, "slow", KindOptions::default());
-    let started = start(worker);
+    let started = Started::new(worker);
     let job: JobId = stage.enqueue_job(NewJob::new("slow", Json::null())).await;
     begun.reached().await;
     // A sign of life is no change that a store tells of.
-    crate::stage::soon(async {
+    soon(async {
         while stage.store.workers(stage.clock.now()).await.unwrap().is_empty() {
             tokio::task::yield_now().await;
         }

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
 
 use longhaul_queue::job::Unique;
-use longhaul_queue::testing::{Fault, FaultyStore};
+use longhaul_queue::testing::{Fault, FaultyStore, Started};
 use longhaul_queue::{Failure, JobContext, Json, NewJob, Queue, State};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-use crate::stage::{Stage, start};
+use crate::stage::Stage;
 
 /// Keeps every line of one thread as its fields.
 #[derive(Clone)]
@@ -75,7 +75,7 @@ async fn lines_about_one_job_name_it_and_every_enter_has_its_exit() {
     let mut worker = stage.worker();
     worker.handle("job", |_: JobContext, (): ()| async { Ok::<_, Failure>("done") });
     let id = stage.enqueue("job").await;
-    let started = start(worker);
+    let started = Started::new(worker);
     stage.until(id, State::Succeeded).await;
     started.drain().await;
 

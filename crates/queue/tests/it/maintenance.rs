@@ -7,10 +7,10 @@ use longhaul_queue::job::WorkerId;
 use longhaul_queue::maintenance::{Duty, Leader, Maintenance, MaintenanceOptions, Promoter, Pruner, Rescuer};
 use longhaul_queue::state::Reason;
 use longhaul_queue::store::ClaimRequest;
-use longhaul_queue::testing::FaultyStore;
+use longhaul_queue::testing::{FaultyStore, Started, soon};
 use longhaul_queue::{Clock, Engine, Failure, JobContext, Json, NewJob, State, Worker, WorkerOptions};
 
-use crate::stage::{Stage, soon, start};
+use crate::stage::Stage;
 
 #[tokio::test]
 async fn duties_move_what_time_moves_as_it_passes() {
@@ -64,7 +64,7 @@ async fn bare_worker_tries_failed_jobs_again() {
     worker.handle("job", |context: JobContext, (): ()| async move {
         if context.attempt() == 0 { Err(Failure::retry("not yet")) } else { Ok("done") }
     });
-    let started = start(worker);
+    let started = Started::new(worker);
     let id = stage.enqueue("job").await;
     stage.until(id, State::Scheduled).await;
     stage.clock.advance(Duration::from_secs(2));
@@ -77,7 +77,7 @@ async fn maintenance_ends_with_a_worker_whose_future_is_dropped() {
     let stage = Stage::new();
     let mut worker = Worker::new(stage.engine.clone(), WorkerOptions::default());
     worker.handle("job", |_: JobContext, (): ()| async { Ok::<_, Failure>("done") });
-    let started = start(worker);
+    let started = Started::new(worker);
     let before = stage.enqueue("job").await;
     stage.until(before, State::Succeeded).await;
     started.kill().await;

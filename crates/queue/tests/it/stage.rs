@@ -1,6 +1,5 @@
 //! What the tests of workers share: a memory store, a clock that stands still, and ways to wait without sleeping.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,14 +7,9 @@ use longhaul_queue::clock::{Clock, ManualClock, Timestamp};
 use longhaul_queue::job::{JobDetail, JobId, NewJob};
 use longhaul_queue::maintenance::Leader;
 use longhaul_queue::memory::MemoryStore;
-use longhaul_queue::{
-    Engine, EngineStore, Failure, Json, Queue, Result, Shutdown, State, Worker, WorkerOptions, WorkerReport,
-};
+use longhaul_queue::testing::soon;
+use longhaul_queue::{Engine, EngineStore, Failure, Json, Queue, Result, State, Worker, WorkerOptions};
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
-
-/// No test waits longer than this for something that should come at once.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What a handler of these tests answers.
 pub(crate) type Answer = Result<String, Failure>;
@@ -93,41 +87,6 @@ impl Stage {
         })
         .await;
     }
-}
-
-/// A worker that runs in the background.
-pub(crate) struct Started {
-    pub(crate) shutdown: Shutdown,
-    task: JoinHandle<Result<WorkerReport>>,
-}
-
-pub(crate) fn start(worker: Worker) -> Started {
-    let shutdown = Shutdown::new();
-    let task = tokio::spawn(worker.run(shutdown.clone()));
-    Started { shutdown, task }
-}
-
-impl Started {
-    /// Waits for the worker's own end.
-    pub(crate) async fn ended(self) -> WorkerReport {
-        soon(self.task).await.unwrap().unwrap()
-    }
-
-    pub(crate) async fn drain(self) -> WorkerReport {
-        self.shutdown.drain();
-        self.ended().await
-    }
-
-    /// As if the process had died: nothing is settled.
-    pub(crate) async fn kill(self) {
-        self.task.abort();
-        assert!(soon(self.task).await.is_err());
-    }
-}
-
-/// A future that must end soon; the time-out only turns a hang into a failure.
-pub(crate) async fn soon<F: Future>(future: F) -> F::Output {
-    tokio::time::timeout(PATIENCE, future).await.expect("this should have happened by now")
 }
 
 /// A point in a handler that the test waits for.

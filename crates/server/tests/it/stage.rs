@@ -1,24 +1,23 @@
 //! A server with all that belongs to it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_llm::cache::{Cache, CacheOptions};
 use longhaul_llm::catalog::CatalogProfile;
 use longhaul_llm::clock::SystemWallClock;
 use longhaul_llm::file::LlmFile;
-use longhaul_llm::price::Prices;
 use longhaul_llm::profile::{Profile, ProviderKind};
 use longhaul_llm::rate::RouteLimits;
-use longhaul_llm::{Catalog, Llm, LlmOptions, ProfileSetup, Provider};
+use longhaul_llm::{Catalog, Llm, ProfileSetup};
 use longhaul_pipeline::pipeline::List;
 use longhaul_pipeline::serve::{self, Served};
+use longhaul_pipeline::testing::llm_options;
 use longhaul_pipeline::webhooks::{self, Endpoints};
 use longhaul_pipeline::{OwnNames, Pipeline, Runs, Uploads};
 use longhaul_prompts::plan::Strategy;
 use longhaul_prompts::{Prompts, SdkBatches, sdk_batches};
-use longhaul_queue::{Clock, Engine, QueueShare, Shutdown, SystemClock, Worker, WorkerOptions};
+use longhaul_queue::testing::Started;
+use longhaul_queue::{Clock, Engine, QueueShare, SystemClock, Worker, WorkerOptions};
 use longhaul_server::metrics::{MeteredStore, Meters};
 use longhaul_server::{Ctx, Parts, Server, ServerOptions, Tokens};
 use longhaul_sheets::Sheets;
@@ -236,9 +235,7 @@ impl Stage {
         webhooks::register(&self.ctx.endpoints, self.ctx.queue().clock(), &mut worker);
         let served = Served { always: queues, prefixes: self.ctx.names.run_prefixes() };
         let serving = tokio::spawn(serve::all(self.ctx.queue().clone(), worker.control(), served));
-        let shutdown = Shutdown::new();
-        let running = tokio::spawn(worker.run(shutdown.clone()));
-        Working { shutdown, serving, running }
+        Working { serving, running: Started::new(worker) }
     }
 
     /// Ends the server as an operator does.
@@ -260,36 +257,24 @@ pub(crate) async fn json_of(response: reqwest::Response) -> Value {
 
 /// A worker under way.
 pub(crate) struct Working {
-    shutdown: Shutdown,
     serving: JoinHandle<()>,
-    running: JoinHandle<longhaul_queue::Result<longhaul_queue::WorkerReport>>,
+    running: Started,
 }
 
 impl Working {
     /// Lets it end what it has begun.
     pub(crate) async fn drain(self) {
         self.serving.abort();
-        self.shutdown.drain();
-        self.running.await.expect("no panic").expect("a good end");
+        self.running.drain().await;
     }
 }
 
 fn llm(core: &Arc<SimCore>, folder: &std::path::Path, others: &[Profile]) -> Llm {
     let file = LlmFile::open(&folder.join("llm.db")).expect("a file");
-    let sim = Profile::new("sim", ProviderKind::Sim);
-    let setups = [&sim].into_iter().chain(others).map(|profile| {
+    let mut options = llm_options(&file, SimProvider::new(Arc::clone(core)), SystemWallClock);
+    for profile in others {
         let setup = ProfileSetup { profile: profile.clone(), limits: RouteLimits::default(), free: false };
-        (profile.name.clone(), setup)
-    });
-    let provider: Arc<dyn Provider> = Arc::new(SimProvider::new(Arc::clone(core)));
-    Llm::new(LlmOptions {
-        profiles: setups.collect(),
-        providers: BTreeMap::from([("sim".to_owned(), provider)]),
-        cache: Cache::new(file.clone(), CacheOptions::default()),
-        file,
-        prices: Prices::built_in().expect("prices"),
-        clock: Arc::new(SystemWallClock),
-        day_cap: None,
-        poll_scale: 0.01,
-    })
+        options.profiles.insert(profile.name.clone(), setup);
+    }
+    Llm::new(options)
 }

@@ -11,9 +11,9 @@ use longhaul_queue::state::{Reason, RunOutcome, State};
 use longhaul_queue::store::{ClaimRequest, WorkerInfo};
 use longhaul_queue::testing::bench::{LEASE_FOR, done, job, secs};
 use longhaul_queue::{EngineStore as _, Store, Timestamp};
+use longhaul_sqlite::child;
 use longhaul_stores::sqlite::SqliteStore;
 
-use crate::child;
 use crate::stage::{Stage, check_sound};
 
 /// Nothing that should come at once takes longer than this.
@@ -187,9 +187,8 @@ async fn jobs_of_a_killed_process_come_back_at_once() {
     let store = stage.open();
     let bench = stage.bench(&store);
     bench.add([job(1)]).await;
-    let program = std::env::current_exe().expect("a test has a binary");
     let name = "dead_workers::jobs_of_a_killed_process_come_back_at_once";
-    let mut command = child::command(&program, name, "worker", &stage.folder);
+    let mut command = child::command(name, "worker", &stage.folder);
     let mut child = command.stdout(Stdio::piped()).spawn().expect("the child starts");
     let mut said = String::new();
     let mut stdout = child.stdout.take().expect("piped");

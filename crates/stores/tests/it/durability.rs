@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 use longhaul_queue::testing::bench::{done, id, job, json};
 use longhaul_queue::{State, Store};
+use longhaul_sqlite::child;
 use longhaul_stores::sqlite::{Durability, SqliteOptions, SqliteStore};
 
-use crate::child;
 use crate::stage::{Stage, check_sound, on_writer};
 
 const LEVELS: [(&str, i64); 2] = [("fsync", 2), ("relaxed", 1)];
@@ -31,9 +31,8 @@ async fn what_was_answered_survives_the_death_of_the_process() {
     }
     for (level, _) in LEVELS {
         let stage = Stage::new();
-        let program = std::env::current_exe().expect("a test has a binary");
         let name = "durability::what_was_answered_survives_the_death_of_the_process";
-        let output = child::command(&program, name, level, &stage.folder).output().expect("it starts");
+        let output = child::command(name, level, &stage.folder).output().expect("it starts");
         assert!(died(output.status), "{}", String::from_utf8_lossy(&output.stderr));
         let store = stage.open();
         let bench = stage.bench(&store);

@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 
 use longhaul_queue::testing::bench::job;
 use longhaul_queue::{Error, Store as _};
+use longhaul_sqlite::child;
 
-use crate::child;
 use crate::stage::Stage;
 
 /// What the child prints when it has the lock.
@@ -25,8 +25,7 @@ async fn a_stopped_process_that_holds_the_write_lock_is_named() {
     }
     let stage = Stage::new();
     let store = stage.open();
-    let program = std::env::current_exe().expect("this program");
-    let mut command = child::command(&program, NAME, "holder", &stage.folder);
+    let mut command = child::command(NAME, "holder", &stage.folder);
     let mut holder = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
     let lines = BufReader::new(holder.stdout.take().expect("piped")).lines();
     assert!(lines.map_while(Result::ok).any(|line| line.contains(HELD)), "the child has the lock");

@@ -2,7 +2,6 @@
 
 mod backup;
 mod bounds;
-mod child;
 mod clocks;
 mod damage;
 mod dead_workers;
@@ -33,6 +32,7 @@ mod servers;
 mod sharing;
 mod sqlite;
 mod stage;
+mod temporary;
 mod transaction;
 mod turns;
 mod upgrade;

@@ -105,8 +105,8 @@ async fn a_standby_that_takes_over_keeps_what_it_had_and_refuses_writers_of_the_
     store.insert(vec![job(99)], SystemClock.now()).await.expect("insert answers");
 
     primary.crash();
-    let takes_over = tokio::task::spawn_blocking(move || {
-        standby.promote();
+    let takes_over = tokio::spawn(async move {
+        standby.promote().await;
         standby
     });
     let counts = persist!(store.counts());

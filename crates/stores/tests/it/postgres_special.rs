@@ -12,11 +12,11 @@ use longhaul_queue::store::{ClaimRequest, ListRequest, QueueChange, SettleItem, 
 use longhaul_queue::testing::bench::{done, id, job};
 use longhaul_queue::testing::invariants;
 use longhaul_queue::{Claimed, Clock, EngineStore as _, Error, State, Store, SystemClock};
+use longhaul_sqlite::child;
 use longhaul_stores::postgres::{PostgresOptions, PostgresStore};
 use tokio::sync::watch;
 use tokio_postgres::Client;
 
-use crate::child;
 use crate::servers::postgres::{Server, shared};
 
 /// Nothing that should come at once takes longer than this.
@@ -224,8 +224,7 @@ async fn a_change_by_another_process_wakes_whoever_watches() {
     let store = open(shared(), &schema).await;
     let mut changes = store.watch();
     changes.mark_unchanged();
-    let program = std::env::current_exe().expect("a test has a binary");
-    let mut command = child::command(&program, name, &shared().url_text(&schema), std::path::Path::new("/"));
+    let mut command = child::command(name, &shared().url_text(&schema), std::path::Path::new("/"));
     let output =
         tokio::task::spawn_blocking(move || command.output()).await.expect("it runs").expect("it starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

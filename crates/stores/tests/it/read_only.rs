@@ -2,41 +2,12 @@
 //! that meets them runs in a child process as nobody.
 #![cfg(unix)]
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-
 use longhaul_queue::testing::bench::{START, id, job};
 use longhaul_queue::{Error, Store};
+use longhaul_sqlite::child::{self, run_unprivileged, set_mode};
 use longhaul_stores::sqlite::{SqliteOptions, SqliteStore};
 
-use crate::child;
 use crate::stage::Stage;
-
-const ROOT: u32 = 0;
-const NOBODY: u32 = 65_534;
-
-fn set_mode(path: &Path, mode: u32) {
-    fs::set_permissions(path, Permissions::from_mode(mode)).expect("the mode is set");
-}
-
-/// Runs this test's other half on the stage's folder, as somebody to whom permissions mean something.
-fn run_unprivileged(stage: &Stage, name: &str, role: &str) {
-    let programs = tempfile::tempdir().expect("a temporary folder");
-    set_mode(programs.path(), 0o755);
-    // The binary may lie where nobody must not look.
-    let (built, program) =
-        (std::env::current_exe().expect("a test has a binary"), programs.path().join("it"));
-    fs::hard_link(&built, &program).or_else(|_| fs::copy(&built, &program).map(|_| ())).expect("a copy");
-    let mut command = child::command(&program, name, role, &stage.folder);
-    if fs::metadata(programs.path()).expect("it exists").uid() == ROOT {
-        command.uid(NOBODY).gid(NOBODY);
-    }
-    let output = command.output().expect("the child starts");
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{text}");
-}
 
 fn unavailable<T>(reply: Result<T, Error>, words: &str) {
     match reply {
@@ -56,7 +27,7 @@ async fn a_folder_that_cannot_be_written_is_named() {
     }
     let stage = Stage::new();
     set_mode(&stage.folder, 0o555);
-    run_unprivileged(&stage, "read_only::a_folder_that_cannot_be_written_is_named", "child");
+    run_unprivileged("read_only::a_folder_that_cannot_be_written_is_named", "child", &stage.folder);
     set_mode(&stage.folder, 0o755);
 }
 
@@ -85,7 +56,11 @@ async fn a_file_that_cannot_be_written_says_so_and_stays_as_it_was() {
     set_mode(&stage.path(), 0o444);
     // Readers of a write-ahead log need a place for its index.
     set_mode(&stage.folder, 0o777);
-    run_unprivileged(&stage, "read_only::a_file_that_cannot_be_written_says_so_and_stays_as_it_was", "child");
+    run_unprivileged(
+        "read_only::a_file_that_cannot_be_written_says_so_and_stays_as_it_was",
+        "child",
+        &stage.folder,
+    );
     set_mode(&stage.path(), 0o644);
     assert_eq!(stage.bench(&stage.open()).snapshot().await, before);
 }
@@ -100,6 +75,6 @@ async fn a_file_in_a_folder_that_cannot_be_written_says_so() {
     let stage = Stage::new();
     stage.bench(&stage.open()).add([job(1)]).await;
     set_mode(&stage.folder, 0o555);
-    run_unprivileged(&stage, "read_only::a_file_in_a_folder_that_cannot_be_written_says_so", "child");
+    run_unprivileged("read_only::a_file_in_a_folder_that_cannot_be_written_says_so", "child", &stage.folder);
     set_mode(&stage.folder, 0o755);
 }

@@ -7,7 +7,6 @@ use longhaul_queue::testing::bench::{id, job};
 use longhaul_queue::{Clock, Error, Store, SystemClock};
 use longhaul_stores::redis::{RedisStore, RedisUrl};
 
-use crate::servers::need;
 use crate::servers::redis::RedisServer;
 
 fn openssl(folder: &Path, args: &[&str]) {
@@ -18,7 +17,6 @@ fn openssl(folder: &Path, args: &[&str]) {
 
 /// An authority of its own, and a server's certificate for 127.0.0.1 that it signed.
 fn certificates(folder: &Path) {
-    need("openssl", "openssl");
     let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
     let ca = ["req", "-x509", "-days", "2", "-subj", "/CN=test", "-keyout", "ca.key", "-out", "ca.pem"];
     openssl(folder, &[&ca[..], &key[..]].concat());

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use longhaul_queue::testing::bench::{id, job};
 use longhaul_queue::{Clock, Store, SystemClock};
+use longhaul_sqlite::child;
 use longhaul_stores::sqlite::{SqliteOptions, SqliteStore};
 
-use crate::child;
 use crate::stage::Stage;
 
 /// Nothing that should come by itself takes longer than this.
@@ -46,8 +46,7 @@ fn alone(name: &str) -> bool {
         return true;
     }
     let stage = Stage::new();
-    let program = std::env::current_exe().expect("a test has a binary");
-    let mut command = child::command(&program, &format!("rest::{name}"), "alone", &stage.folder);
+    let mut command = child::command(&format!("rest::{name}"), "alone", &stage.folder);
     let output = command.stdin(Stdio::null()).output().expect("the child starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     false

@@ -11,10 +11,10 @@ use longhaul_queue::state::{Policy, State, settle};
 use longhaul_queue::store::{ClaimRequest, SettleItem, Settled};
 use longhaul_queue::testing::bench::{LEASE_FOR, done, id, job};
 use longhaul_queue::{Claimed, Clock, EngineStore as _, Store, SystemClock};
+use longhaul_sqlite::child;
 use longhaul_stores::sqlite::{SqliteOptions, SqliteStore};
 use tokio::sync::watch;
 
-use crate::child;
 use crate::stage::{Stage, check_sound};
 
 /// Nothing that should come at once takes longer than this.
@@ -106,8 +106,7 @@ async fn stores_of_one_process_share_a_file() {
 
 /// Starts this test again as another process.
 fn spawn_child(name: &str, role: &str, stage: &Stage) -> Child {
-    let program = std::env::current_exe().expect("a test has a binary");
-    let mut command = child::command(&program, &format!("sharing::{name}"), role, &stage.folder);
+    let mut command = child::command(&format!("sharing::{name}"), role, &stage.folder);
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the child starts")
 }
 

@@ -3,10 +3,11 @@
 use longhaul_llm::{Class, Error};
 use longhaul_pipeline::Hold;
 use longhaul_pipeline::RunState;
-use longhaul_pipeline::testing::{Halt, Point, Side, Started};
+use longhaul_pipeline::testing::{Halt, Point, Side};
 use longhaul_prompts::batch::BatchTold;
 use longhaul_prompts::{Mode, NewRequest, RunId, RunSettings, manage};
 use longhaul_queue::State;
+use longhaul_queue::testing::Started;
 use longhaul_sim::{BatchOptions, SimOptions};
 
 use crate::stage::{Stage, prompts, settings};

@@ -1,7 +1,8 @@
 //! Slices that need many answers, and the worker that serves all runs.
 
 use longhaul_pipeline::Pipeline as _;
-use longhaul_pipeline::testing::{Started, options, soon};
+use longhaul_pipeline::testing::options;
+use longhaul_queue::testing::{Started, soon};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 

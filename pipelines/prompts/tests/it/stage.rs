@@ -2,20 +2,21 @@
 //! can be killed, and ways to wait without sleeping.
 
 use longhaul_pipeline::testing::{
-    Double, LEASE, MODEL, PROFILE, PausedClock, Point, SEED, Started, llm, options, patient, soon,
+    Double, LEASE, MODEL, PROFILE, PausedClock, Point, SEED, llm_options, options,
 };
 use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_llm::cache::CacheMode;
 use longhaul_llm::types::Dialect;
-use longhaul_llm::{Endpoint, LlmFile, NanoUsd, Scope, Totals};
+use longhaul_llm::{Endpoint, Llm, LlmFile, NanoUsd, Scope, Totals};
 use longhaul_pipeline::{Found, Hold, Pipeline as _, RunId, RunState, Status};
 use longhaul_prompts::request::{RequestResult, compose};
 use longhaul_prompts::{AtProvider, Details, Mode, NewRequest, Prompts, RunSettings, Source, Submission};
 use longhaul_queue::job::JobResult;
 use longhaul_queue::memory::MemoryStore;
 use longhaul_queue::store::{Filter, ListRequest, ProcessInfo};
+use longhaul_queue::testing::{Started, patient, soon};
 use longhaul_queue::{Clock, Engine, EngineStore, JobDetail, QueueShare, State, Worker, WorkerOptions};
 use longhaul_sim::{Door, SimCore, SimOptions, Stats, answer_key};
 use serde_json::json;
@@ -289,7 +290,7 @@ pub(crate) fn assert_right(answer: &RequestResult, settings: &RunSettings, reque
 
 fn process(store: &Arc<dyn EngineStore>, file: &LlmFile, double: &Double, clock: PausedClock) -> Prompts {
     let engine = Engine::new(Arc::clone(store)).with_clock(Arc::new(clock));
-    Prompts::new(engine.queue().clone(), llm(file, double, clock))
+    Prompts::new(engine.queue().clone(), Llm::new(llm_options(file, double.clone(), clock)))
 }
 
 /// Starts a worker for some runs.

@@ -1,15 +1,16 @@
 //! Sheets scored in process: real workers, a simulated provider, jobs and texts in a SQLite file, and a sheet in the
 //! test's hand that is read and written as a Google sheet would be.
 
-use longhaul_pipeline::testing::{Double, MODEL, PROFILE, PausedClock, SEED, Started, llm, options, soon};
+use longhaul_pipeline::testing::{Double, MODEL, PROFILE, PausedClock, SEED, llm_options, options};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use longhaul_llm::cache::CacheMode;
-use longhaul_llm::{LlmFile, Scope, Totals};
+use longhaul_llm::{Llm, LlmFile, Scope, Totals};
 use longhaul_pipeline::{Found, Hold, Pipeline as _, RunId, RunState};
+use longhaul_queue::testing::{Started, soon};
 use longhaul_queue::{Clock as _, Engine, EngineStore, Queue, QueueShare, State, Store, Timestamp, Worker};
 use longhaul_sheets::layout::Row;
 use longhaul_sheets::places::{Fate, Pages, Sink, SinkError, SinkRow};
@@ -284,7 +285,9 @@ async fn process(
     let queue = Queue::new(Arc::clone(store) as Arc<dyn Store>).with_clock(Arc::new(clock));
     let places = Arc::new(Here(Arc::clone(grid)));
     let parts = Parts { places, ..Parts::default() };
-    Sheets::open(queue, llm(file, double, clock), store.db().clone(), parts).await.unwrap()
+    Sheets::open(queue, Llm::new(llm_options(file, double.clone(), clock)), store.db().clone(), parts)
+        .await
+        .unwrap()
 }
 
 /// The status of a sheet, as flat as assertions like it.

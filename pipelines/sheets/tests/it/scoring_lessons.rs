@@ -1,6 +1,7 @@
 //! What went wrong for those who ran such a pipeline before, one test each.
 
-use longhaul_pipeline::testing::{PROFILE, soon};
+use longhaul_pipeline::testing::PROFILE;
+use longhaul_queue::testing::soon;
 use std::time::Duration;
 
 use longhaul_llm::cache::CacheMode;

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use longhaul_lab::Scratch;
 use longhaul_queue::JobId;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Child;
 
-use super::super::fleet::Stage;
 use super::{LOOK_EVERY, STANDSTILL_MAX};
 use crate::app::App;
 
@@ -48,8 +48,8 @@ impl Batched {
 }
 
 /// Hands in a batch, reads its answers and deletes it.
-pub(super) async fn run(app: &App, stage: &Stage, requests: u64, crash: bool) -> Result<Batched> {
-    let (mut server, base) = start(stage, 0).await?;
+pub(super) async fn run(app: &App, scratch: &Scratch, requests: u64, crash: bool) -> Result<Batched> {
+    let (mut server, base) = start(scratch, 0).await?;
     app.out.note(format_args!(
         "{requests} requests as a batch to longhaul up at {base}, as an OpenAI SDK sends them"
     ));
@@ -59,7 +59,7 @@ pub(super) async fn run(app: &App, stage: &Stage, requests: u64, crash: bool) ->
     if crash {
         server.kill().await.context("killing the server")?;
         app.out.note("killed the server with SIGKILL right after it took the batch, and started it again");
-        (server, _) = start(stage, port).await?;
+        (server, _) = start(scratch, port).await?;
     }
     let batch = client.ended(&batch).await?;
     let output = client.text(&format!("/v1/files/{}/content", name(&batch, "output_file_id")?)).await?;
@@ -75,22 +75,22 @@ pub(super) async fn run(app: &App, stage: &Stage, requests: u64, crash: bool) ->
     client.delete(&format!("/v1/files/{}", name(&batch, "output_file_id")?)).await?;
     server.kill().await.context("ending the server")?;
     let id: JobId = name(&batch, "id")?.trim_start_matches("batch_").parse()?;
-    stage.queue().consume(vec![id]).await?;
+    scratch.queue().consume(vec![id]).await?;
     Ok(batched)
 }
 
 /// Starts the server; its first line is its address.
-async fn start(stage: &Stage, port: u16) -> Result<(Child, String)> {
+async fn start(scratch: &Scratch, port: u16) -> Result<(Child, String)> {
     let port = port.to_string();
     // One by one, and a short lease: nobody wants to wait for a day in a demo.
     let settings = [("LONGHAUL_SERVER__BATCHES", "sync"), ("LONGHAUL_WORKER__LEASE", "1s")];
     let args = ["-q", "--profile", "sim", "up", "--port", &port];
-    let mut server = stage.spawn_with(&args, LOG, &settings)?;
+    let mut server = scratch.spawn_with(&args, LOG, &settings)?;
     let stdout = server.stdout.take().context("the server's output")?;
     let line = BufReader::new(stdout).lines().next_line().await.context("reading the server's address")?;
     match line {
         Some(base) if base.starts_with("http") => Ok((server, base)),
-        _ => bail!("the server did not start; see {}", stage.path(LOG).display()),
+        _ => bail!("the server did not start; see {}", scratch.path(LOG).display()),
     }
 }
 

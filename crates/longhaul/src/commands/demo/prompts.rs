@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
+use longhaul_lab::Scratch;
 use longhaul_pipeline::{Found, Runs, Units};
 use longhaul_prompts::{Prompts, Run};
 use longhaul_sim::{Faults, Latency, Limits, SimOptions, SimServer};
 use serde_json::json;
 use tokio::process::Child;
 
-use super::super::fleet::Stage;
 use super::answered::Answered;
 use super::tally::Kill;
 use super::{LOOK_EVERY, STANDSTILL_MAX, said};
@@ -21,7 +21,7 @@ use crate::app::App;
 use crate::models;
 use crate::progress::Status;
 
-/// Files in the stage's folder.
+/// Files in the scratch's folder.
 /// Draws a 429, a 5xx and a broken answer within the first 80 prompts.
 const SEED: u64 = 5;
 const INPUT: &str = "prompts.jsonl";
@@ -33,10 +33,10 @@ const TOPICS: [&str; 4] = ["a late parcel", "a wrong invoice", "a lost password"
 /// How far a run is killed, in hundredths.
 const KILL_AT_PERCENT: u64 = 40;
 
-/// A run of prompts on the stage.
+/// A run of prompts on the scratch.
 pub(super) struct PromptsPart<'a> {
     app: &'a App,
-    stage: &'a Stage,
+    scratch: &'a Scratch,
     server: SimServer,
     runs: Runs,
     count: u64,
@@ -64,7 +64,7 @@ pub(super) fn bad_day() -> SimOptions {
 
 impl<'a> PromptsPart<'a> {
     /// Writes the prompts and starts the simulator.
-    pub(super) async fn prepare(app: &'a App, stage: &'a Stage, count: u32) -> Result<Self> {
+    pub(super) async fn prepare(app: &'a App, scratch: &'a Scratch, count: u32) -> Result<Self> {
         let line = |number: usize| {
             json!({ "id": format!("t{number}"), "prompt": text_of(number) }).to_string() + "\n"
         };
@@ -73,18 +73,18 @@ impl<'a> PromptsPart<'a> {
             "properties": { "label": { "enum": ["delivery", "billing", "account", "product"] },
                             "urgent": { "type": "boolean" } },
         });
-        write(&stage.path(INPUT), &(0..count as usize).map(line).collect::<String>())?;
-        write(&stage.path(SCHEMA), &schema.to_string())?;
+        write(&scratch.path(INPUT), &(0..count as usize).map(line).collect::<String>())?;
+        write(&scratch.path(SCHEMA), &schema.to_string())?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let server = SimServer::bind(bad_day(), address).await.context("starting the simulator")?;
-        let llm = models::Setup::new(app, None)?.llm_at(app, &stage.path("llm.db"))?;
-        let pipeline = Arc::new(Prompts::new(stage.queue().clone(), llm.clone()));
-        let runs = Runs::new(stage.queue().clone(), llm, vec![pipeline]);
+        let llm = models::Setup::new(app, None)?.llm_at(app, &scratch.path("llm.db"))?;
+        let pipeline = Arc::new(Prompts::new(scratch.queue().clone(), llm.clone()));
+        let runs = Runs::new(scratch.queue().clone(), llm, vec![pipeline]);
         app.out.note(format_args!(
             "{count} prompts with a JSON schema to the simulator: 3 % of calls refused with 429, 3 % failed with 5xx, 4 % \
              of answers broken"
         ));
-        Ok(Self { app, stage, server, runs, count: count.into(), kill: None })
+        Ok(Self { app, scratch, server, runs, count: count.into(), kill: None })
     }
 
     /// Runs `longhaul run` to its end; with `crash` it is killed on the way, and the same command goes on.
@@ -119,7 +119,7 @@ impl<'a> PromptsPart<'a> {
         };
         drop(progress);
         if !status.success() {
-            bail!("longhaul run ended with {status}: {}", said(&self.stage.path(LOG)));
+            bail!("longhaul run ended with {status}: {}", said(&self.scratch.path(LOG)));
         }
         Ok(())
     }
@@ -133,11 +133,12 @@ impl<'a> PromptsPart<'a> {
             ("LONGHAUL_PROFILES__DEMO__MODEL", "sim-small"),
             ("LONGHAUL_WORKER__LEASE", "1s"),
         ];
-        let (input, schema, out) = (self.stage.path(INPUT), self.stage.path(SCHEMA), self.stage.path(OUTPUT));
+        let (input, schema, out) =
+            (self.scratch.path(INPUT), self.scratch.path(SCHEMA), self.scratch.path(OUTPUT));
         let [input, schema, out] = [&input, &schema, &out].map(|path| path.to_string_lossy().into_owned());
         let args = ["-q", "run", &input, "--schema", &schema, "--out", &out, "--profile", "demo"];
         let args = [args.as_slice(), &["--max-tokens", "100", "--concurrency", "16"]].concat();
-        self.stage.spawn_with(&args, LOG, &settings)
+        self.scratch.spawn_with(&args, LOG, &settings)
     }
 
     async fn crash(&mut self, mut child: Child, started: Instant) -> Result<Child> {
@@ -157,7 +158,7 @@ impl<'a> PromptsPart<'a> {
         Ok(child)
     }
 
-    /// The stage's only run of prompts, once it is there.
+    /// The scratch's only run of prompts, once it is there.
     async fn found(&self) -> Result<Option<Found>> {
         match self.runs.list(Some(longhaul_prompts::ABOUT.name), None, 1).await?.items.first() {
             Some(job) => Ok(self.runs.of_manifest(job).await?),
@@ -175,7 +176,7 @@ impl<'a> PromptsPart<'a> {
         let found = self.found().await?.context("the run is not in the store")?;
         let (run, status) = (Run::read(found.run.clone())?, found.status().await?);
         let ended = status.standing.state.is_end();
-        let text = std::fs::read_to_string(self.stage.path(OUTPUT)).context("reading the answers")?;
+        let text = std::fs::read_to_string(self.scratch.path(OUTPUT)).context("reading the answers")?;
         let seed = self.server.core().options().seed;
         Answered::count(&run, &text, seed, &status, &self.server.core().stats(), self.kill, ended)
     }

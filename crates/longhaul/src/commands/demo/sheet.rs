@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
+use longhaul_lab::Scratch;
 use longhaul_pipeline::{Found, Run, RunId, Status as RunStatus};
 use longhaul_sheets::tables::StoredSheet;
 use longhaul_sheets::{Parts, Sheets, prompt};
@@ -14,7 +15,6 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::process::Child;
 
-use super::super::fleet::Stage;
 use super::{LOOK_EVERY, STANDSTILL_MAX, prompts, said};
 use crate::app::App;
 use crate::progress::Status;
@@ -67,29 +67,29 @@ impl Scored {
     }
 }
 
-/// A sheet on the stage.
+/// A sheet on the scratch.
 struct Show<'a> {
     app: &'a App,
-    stage: &'a Stage,
+    scratch: &'a Scratch,
     server: SimServer,
     sheets: Sheets,
     rows: u64,
 }
 
 /// Scores a table of so many rows, counts what came out, and deletes the sheet unless it is to be kept.
-pub(super) async fn run(app: &App, stage: &Stage, rows: u64, crash: bool, keep: bool) -> Result<Scored> {
+pub(super) async fn run(app: &App, scratch: &Scratch, rows: u64, crash: bool, keep: bool) -> Result<Scored> {
     let text: String = std::iter::once("id,text\n".to_owned()).chain((0..rows).map(line_of)).collect();
-    std::fs::write(stage.path(INPUT), text).context("writing the table")?;
+    std::fs::write(scratch.path(INPUT), text).context("writing the table")?;
     let rubric: String = CATEGORIES.iter().map(|name| format!("[[category]]\nname = \"{name}\"\n")).collect();
-    std::fs::write(stage.path(RUBRIC), rubric).context("writing the rubric")?;
+    std::fs::write(scratch.path(RUBRIC), rubric).context("writing the rubric")?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let server = SimServer::bind(prompts::bad_day(), address).await.context("starting the simulator")?;
-    let llm = models::Setup::new(app, None)?.llm_at(app, &stage.path("llm.db"))?;
-    let file = stage.sqlite_file().context("the demo's store is a file")?;
+    let llm = models::Setup::new(app, None)?.llm_at(app, &scratch.path("llm.db"))?;
+    let file = scratch.sqlite_file().context("the demo's store is a file")?;
     let data = store::open_file(&app.settings, file)?.db().clone();
-    let sheets = Sheets::open(stage.queue().clone(), llm, data, Parts::default()).await?;
+    let sheets = Sheets::open(scratch.queue().clone(), llm, data, Parts::default()).await?;
     app.out.note(format_args!("{rows} rows of a CSV file, each scored by {} categories", CATEGORIES.len()));
-    let show = Show { app, stage, server, sheets, rows };
+    let show = Show { app, scratch, server, sheets, rows };
     let kills = show.run(crash).await?;
     let scored = show.count(kills).await?;
     if !keep {
@@ -143,7 +143,7 @@ impl Show<'_> {
         };
         drop(progress);
         if !status.success() {
-            bail!("longhaul score ended with {status}: {}", said(&self.stage.path(LOG)));
+            bail!("longhaul score ended with {status}: {}", said(&self.scratch.path(LOG)));
         }
         Ok(kills)
     }
@@ -157,19 +157,19 @@ impl Show<'_> {
             ("LONGHAUL_WORKER__LEASE", "1s"),
         ];
         let [input, rubric, out] =
-            [INPUT, RUBRIC, OUTPUT].map(|name| self.stage.path(name).to_string_lossy().into_owned());
+            [INPUT, RUBRIC, OUTPUT].map(|name| self.scratch.path(name).to_string_lossy().into_owned());
         let args = ["-q", "score", &input, "--text-column", "text", "--rubric", &rubric, "--out", &out];
         let args = [args.as_slice(), &["--profile", "demo", "--concurrency", "16"]].concat();
-        self.stage.spawn_with(&args, LOG, &settings)
+        self.scratch.spawn_with(&args, LOG, &settings)
     }
 
-    /// The stage's only sheet, once it is there.
+    /// The scratch's only sheet, once it is there.
     async fn sheet(&self) -> Result<Option<StoredSheet>> {
         Ok(self.sheets.tables().list(1).await?.pop())
     }
 
     async fn found(&self, sheet: &StoredSheet) -> Result<Found> {
-        let run = Run::get(self.stage.queue(), &RunId::named(&sheet.id)).await?;
+        let run = Run::get(self.scratch.queue(), &RunId::named(&sheet.id)).await?;
         Ok(Found { pipeline: Arc::new(self.sheets.clone()), run })
     }
 
@@ -186,7 +186,7 @@ impl Show<'_> {
             bail!("the sheet is not in the store");
         };
         let seed = self.server.core().options().seed;
-        let text = std::fs::read_to_string(self.stage.path(OUTPUT)).context("reading the scored table")?;
+        let text = std::fs::read_to_string(self.scratch.path(OUTPUT)).context("reading the scored table")?;
         let mut right = 0;
         for (number, line) in (0..self.rows).zip(text.lines().skip(1)) {
             let key = longhaul_sim::answer_key(seed, &prompt::request(&sheet, &text_of(number), 0));

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use anyhow::Result;
+use longhaul_lab::Scratch;
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::state::RunOutcome;
 use longhaul_queue::{JobId, ProcessId, State};
 use serde::Serialize;
 
-use super::super::fleet::Stage;
 use super::answered::Answered;
 use super::batch::Batched;
 use super::plan::{PROCESS, Plan};
@@ -58,7 +58,7 @@ pub(super) struct Tally {
 impl Tally {
     /// Reads it.
     pub(super) async fn read(
-        stage: &Stage,
+        scratch: &Scratch,
         plan: &Plan,
         kill: Option<Kill>,
         (prompts, batch, sheet): (Answered, Batched, Scored),
@@ -81,7 +81,7 @@ impl Tally {
             elapsed: Duration::ZERO,
         };
         for ids in plan.ids().chunks(PAGE_MAX) {
-            for detail in stage.queue().store().get(ids.to_vec()).await? {
+            for detail in scratch.queue().store().get(ids.to_vec()).await? {
                 tally.jobs += 1;
                 tally.succeeded += u64::from(detail.job.state == State::Succeeded);
                 tally.failed += u64::from(matches!(detail.job.state, State::Failed | State::Cancelled));
@@ -92,15 +92,15 @@ impl Tally {
                 tally.results_twice += outcomes(RunOutcome::Done).saturating_sub(1);
             }
         }
-        tally.count_results(stage, plan).await?;
+        tally.count_results(scratch, plan).await?;
         Ok(tally)
     }
 
-    async fn count_results(&mut self, stage: &Stage, plan: &Plan) -> Result<()> {
+    async fn count_results(&mut self, scratch: &Scratch, plan: &Plan) -> Result<()> {
         let mut listed: HashMap<JobId, u64> = HashMap::new();
         let mut after = 0;
         loop {
-            let page = stage.queue().results(&ProcessId::from(PROCESS), after, PAGE_MAX).await?;
+            let page = scratch.queue().results(&ProcessId::from(PROCESS), after, PAGE_MAX).await?;
             for item in &page.items {
                 *listed.entry(item.id).or_default() += u64::from(item.result.is_some());
                 if Some(&item.id) == plan.ids().last() {
@@ -124,9 +124,9 @@ impl Tally {
     }
 
     /// Deletes the results, now that they are counted, and looks whether a row is left.
-    pub(super) async fn consume(&mut self, stage: &Stage) -> Result<()> {
-        stage.queue().consume_process(&ProcessId::from(PROCESS)).await?;
-        let left = stage.queue().store().counts().await?.iter().map(|count| count.jobs).sum();
+    pub(super) async fn consume(&mut self, scratch: &Scratch) -> Result<()> {
+        scratch.queue().consume_process(&ProcessId::from(PROCESS)).await?;
+        let left = scratch.queue().store().counts().await?.iter().map(|count| count.jobs).sum();
         self.rows_left = Some(left);
         Ok(())
     }
