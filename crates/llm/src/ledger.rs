@@ -13,16 +13,16 @@ use crate::file::{FileError, FileResult, LlmFile};
 use crate::money::NanoUsd;
 use crate::types::Usage;
 
-mod book;
+mod entries;
+mod pending_totals;
 mod report;
 mod resolve;
 mod scope;
-mod sheet;
 
+pub(crate) use pending_totals::Sheet;
 pub use report::{ScopeTotals, Spend, Totals};
 pub use resolve::{Decision, Resolved, UnknownCall, UnknownFilter, Verdict};
 pub use scope::{Scope, day_of, is_day};
-pub(crate) use sheet::Sheet;
 
 /// Scopes of one reservation.
 const SCOPES_MAX: usize = 16;
@@ -192,25 +192,25 @@ impl Ledger {
         reservation.scopes.sort();
         reservation.scopes.dedup();
         let owner = self.file.owner().to_owned();
-        self.file.write(move |tx| book::reserve(tx, &reservation, &owner, now_ms)).await?
+        self.file.write(move |tx| entries::reserve(tx, &reservation, &owner, now_ms)).await?
     }
 
     /// Books what a call cost, in place of its reservation.
     pub async fn settle(&self, call: &str, spent: Spent) -> Result<(), LedgerError> {
         let call = call.to_owned();
-        self.file.write(move |tx| book::settle(tx, &call, spent)).await?
+        self.file.write(move |tx| entries::settle(tx, &call, spent)).await?
     }
 
     /// Takes a reservation back when surely nothing was billed. False when there is none.
     pub async fn release(&self, call: &str, now_ms: i64) -> FileResult<bool> {
         let call = call.to_owned();
-        self.file.write(move |tx| book::release(tx, &call, now_ms)).await
+        self.file.write(move |tx| entries::release(tx, &call, now_ms)).await
     }
 
     /// Says that nobody saw how a call ended: it may have been billed. False when it is not open.
     pub async fn mark_unknown(&self, call: &str, now_ms: i64) -> FileResult<bool> {
         let call = call.to_owned();
-        self.file.write(move |tx| book::mark_unknown(tx, &call, now_ms)).await
+        self.file.write(move |tx| entries::mark_unknown(tx, &call, now_ms)).await
     }
 
     /// Makes unknown what processes left open that are gone, and says how many calls that were: nobody will come to say how they
@@ -219,7 +219,7 @@ impl Ledger {
         let Some(path) = self.file.path().map(Path::to_owned) else { return Ok(0) };
         let own = self.file.owner().to_owned();
         let dead = self.file.read(move |connection| {
-            let mut owners = book::owners(connection, now_ms)?;
+            let mut owners = entries::owners(connection, now_ms)?;
             owners.retain(|owner| *owner != own && (owner.is_empty() || LlmFile::is_dead(&path, owner)));
             Ok(owners)
         });
@@ -227,7 +227,7 @@ impl Ledger {
         if dead.is_empty() {
             return Ok(0);
         }
-        self.file.write(move |tx| book::abandon(tx, &dead, now_ms)).await
+        self.file.write(move |tx| entries::abandon(tx, &dead, now_ms)).await
     }
 
     /// Books one request of a batch; see [`Ledger::settle_parts`].
@@ -243,13 +243,13 @@ impl Ledger {
                 FileError::invalid(format!("a part's name has more than {NAME_BYTES_MAX} bytes")).into()
             );
         }
-        self.file.write(move |tx| book::settle_parts(tx, &call, &parts)).await?
+        self.file.write(move |tx| entries::settle_parts(tx, &call, &parts)).await?
     }
 
     /// Ends a batch whose rest was not billed. Telling its parts again then changes nothing. False when it was closed before.
     pub async fn close(&self, call: &str, now_ms: i64) -> Result<bool, LedgerError> {
         let call = call.to_owned();
-        self.file.write(move |tx| book::close(tx, &call, now_ms)).await?
+        self.file.write(move |tx| entries::close(tx, &call, now_ms)).await?
     }
 
     /// Sets or lifts a cap. It holds from now on; what is spent or reserved already is not undone.
@@ -281,7 +281,7 @@ impl Ledger {
         let scope = scope.clone();
         // Counts that still wait would make it anew.
         self.file.flush_events().await?;
-        self.file.write(move |tx| book::forget(tx, scope.as_str())).await
+        self.file.write(move |tx| entries::forget(tx, scope.as_str())).await
     }
 }
 

@@ -12,11 +12,11 @@
 mod adaptive;
 mod breaker;
 mod bucket;
-mod choice;
 mod concurrency;
 mod estimate;
 mod fair;
 mod latency;
+mod meter_detect;
 mod pace;
 mod quota;
 mod refusals;

@@ -15,6 +15,7 @@ mod engine;
 pub mod error;
 pub mod events;
 mod executor;
+pub mod fairness;
 pub mod graph;
 pub mod handler;
 mod heartbeat;
@@ -37,7 +38,6 @@ pub mod store;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod trace;
-pub mod turns;
 pub mod worker;
 
 pub use client::Queue;

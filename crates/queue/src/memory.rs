@@ -31,9 +31,10 @@ use crate::job::{Claimed, Job, JobChange, JobDetail, JobId, JobResult, Lease, Ne
 use crate::json::Json;
 use crate::state::State;
 use crate::store::{
-    CancelReply, Caps, ClaimRequest, Count, Deleted, EngineStore, Enqueued, ExportPage, ExtendRequest,
-    Firing, LedgerRow, ListRequest, Page, Piece, ProcessInfo, QueueChange, QueueInfo, Record, Renewal,
-    RetryRequest, Save, Schedule, SettleItem, Settled, Store, Swept, UnparkRequest, Unparked, WorkerInfo,
+    CancelReply, Caps, ClaimRequest, Count, Deleted, EngineStore, Enqueued, ExportPage, ExportRecord,
+    ExtendRequest, Firing, LedgerRow, ListRequest, Page, ProcessInfo, QueueChange, QueueInfo, Record,
+    Renewal, RetryRequest, Save, Schedule, SettleItem, Settled, Store, Swept, UnparkRequest, Unparked,
+    WorkerInfo,
 };
 
 mod admin;
@@ -259,7 +260,7 @@ impl EngineStore for MemoryStore {
         self.lock().export(after.as_deref(), limit)
     }
 
-    async fn import(&self, pieces: Vec<Piece>) -> Result<()> {
+    async fn import(&self, pieces: Vec<ExportRecord>) -> Result<()> {
         self.set(|tables| tables.import(pieces))
     }
 }

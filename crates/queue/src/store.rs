@@ -19,10 +19,10 @@ use crate::json::Json;
 use crate::state::State;
 
 mod admin;
+mod export_records;
 mod field;
 mod filter;
 mod forward;
-mod pieces;
 pub mod refusals;
 mod requests;
 pub mod rules;
@@ -31,9 +31,9 @@ mod search;
 pub use admin::{
     Firing, LedgerRow, Missed, ProcessInfo, QueueChange, QueueInfo, QueueSettings, Schedule, WorkerInfo,
 };
+pub use export_records::{EdgePiece, ExportPage, ExportRecord, JobPiece, QueuePiece, UniquePiece};
 pub use field::Field;
 pub use filter::{Candidate, Filter, FilterMatcher, IdRange, NameForm};
-pub use pieces::{EdgePiece, ExportPage, JobPiece, Piece, QueuePiece, UniquePiece};
 pub use requests::{
     CancelReply, ClaimRequest, Count, Deleted, Enqueued, ExtendRequest, InsertOutcome, LEASE_PREFIX,
     ListRequest, Page, Record, Renewal, RetryRequest, Save, SettleItem, Settled, Signal, Swept,
@@ -203,7 +203,7 @@ pub trait EngineStore: Store {
     /// Writes pieces as they are into a store that had nothing of them, all or none; a running job is `Invalid`. Pieces
     /// come in the order of an export, in any number of calls; a call that is repeated changes nothing. What comes so is no
     /// event, because nothing has happened to it.
-    async fn import(&self, pieces: Vec<Piece>) -> Result<()>;
+    async fn import(&self, pieces: Vec<ExportRecord>) -> Result<()>;
 }
 
 /// Work for [`EngineStore::spawn_on_listener`].

@@ -24,9 +24,9 @@ use crate::shutdown::Shutdown;
 use crate::state::Outcome;
 use crate::store::WorkerInfo;
 
+mod batch_builder;
 mod cancels;
 mod claim_loop;
-mod gathering;
 mod options;
 mod settling;
 

@@ -9,7 +9,7 @@ use longhaul_queue::limits::EVENT_CHANGES_MAX;
 
 /// What names a job in counters and events.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Subject<'a> {
+pub(crate) struct JobKey<'a> {
     pub(crate) id: JobId,
     pub(crate) queue: &'a str,
     pub(crate) kind: &'a str,
@@ -74,7 +74,7 @@ pub(crate) type ProcessDelta = [[i64; 8]; 2];
 
 impl Changes {
     /// Books a job's move: `None` is "not stored".
-    pub(crate) fn moved(&mut self, subject: Subject<'_>, from: Option<State>, to: Option<State>) {
+    pub(crate) fn moved(&mut self, subject: JobKey<'_>, from: Option<State>, to: Option<State>) {
         if let Some(from) = from {
             self.counts.add(subject.queue, subject.kind, from, -1);
         }
@@ -101,7 +101,7 @@ impl Changes {
     }
 
     /// Books a job that comes as it is, from elsewhere: it is counted, and no news.
-    pub(crate) fn came(&mut self, subject: Subject<'_>, state: State) {
+    pub(crate) fn came(&mut self, subject: JobKey<'_>, state: State) {
         self.counts.add(subject.queue, subject.kind, state, 1);
         if let Some(process) = subject.process {
             let delta = self.processes.entry(process.to_owned()).or_default();
@@ -110,7 +110,7 @@ impl Changes {
     }
 
     /// Adds an event.
-    pub(crate) fn tell(&mut self, subject: Subject<'_>, state: State, progress: Option<Progress>) {
+    pub(crate) fn tell(&mut self, subject: JobKey<'_>, state: State, progress: Option<Progress>) {
         if self.events.len() >= EVENT_CHANGES_MAX {
             self.more_events += 1;
             return;

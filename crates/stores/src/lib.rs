@@ -10,10 +10,9 @@ use longhaul_queue::{EngineStore, Error, Result};
 
 mod address;
 mod changes;
-mod gather;
 mod history;
+mod insert_batcher;
 mod io;
-mod meant;
 pub mod postgres;
 mod queue_row;
 pub mod redis;
@@ -24,6 +23,7 @@ mod shown;
 pub mod sqlite;
 #[cfg(feature = "temporary")]
 pub mod temporary;
+mod url_hint;
 
 pub use shown::shown;
 
@@ -72,7 +72,7 @@ const FORMS: &str =
     "a store is sqlite://PATH, redis://HOST:PORT, postgres://USER:PASSWORD@HOST:PORT/DATABASE or memory://";
 
 fn no_such_store(problem: &str, url: &str) -> Error {
-    match meant::meant(url) {
+    match url_hint::meant(url) {
         Some(meant) => Error::invalid(format!("{problem}; did you mean {meant}? {FORMS}")),
         None => Error::invalid(format!("{problem}; {FORMS}")),
     }

@@ -13,18 +13,18 @@ use longhaul_queue::{JobContext, JobId, Json, KindOptions, Outcome, Timestamp};
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
-use super::gate::Holding;
+use super::hold::Holding;
 use super::run::FIRST_BATCH;
-use super::{LiveRun, Prompts, Result, RunId, harvest};
+use super::{LiveRun, Prompts, Result, RunId, collect};
 
+mod lost_batch;
 mod parts;
 mod sending;
-mod troubles;
 
+pub use lost_batch::{Missing, REFUSALS_MAX, Refused};
 pub use parts::Kept;
-pub use troubles::{Missing, REFUSALS_MAX, Refused};
 
-use troubles::Stored;
+use lost_batch::Stored;
 
 /// The kind.
 pub const KIND: &str = "llm.batch";
@@ -329,8 +329,8 @@ impl Life<'_> {
                 let (id, state, missing) = (id.clone(), *state, *missing);
                 Ok(Next::Step(Step::Ended { id, state, ending: order, missing }))
             }
-            Step::Ended { id, state, ending, .. } => harvest::all(self, id, *state, *ending).await,
-            Step::Over { word, maybe_billed } => harvest::last_word(self, word, *maybe_billed).await,
+            Step::Ended { id, state, ending, .. } => collect::all(self, id, *state, *ending).await,
+            Step::Over { word, maybe_billed } => collect::last_word(self, word, *maybe_billed).await,
         }
     }
 

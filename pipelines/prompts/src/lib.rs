@@ -29,11 +29,11 @@ use longhaul_pipeline::{About, Listener, Part, Pipeline, Results, Retry, Standin
 use longhaul_queue::{JobContext, KindOptions, Outcome, Queue, TraceContext, Worker};
 
 pub mod batch;
+mod collect;
 pub mod draft;
 pub mod estimate;
 mod eta;
-mod gate;
-mod harvest;
+mod hold;
 pub mod manage;
 mod parts;
 pub mod plan;
@@ -47,7 +47,7 @@ pub mod submit;
 
 pub use draft::{Defaults, Draft};
 pub use estimate::{Basis, Estimate};
-use gate::Openings;
+use hold::Openings;
 pub use longhaul_pipeline::{Error, Result, RunId};
 pub use run::{Expected, Mode, Run, RunSettings, Source};
 pub use sdk_batches::SdkBatches;

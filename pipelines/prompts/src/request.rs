@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tracing::debug;
 
-use super::gate::{self, Holding};
+use super::hold::{self, Holding};
 use super::{LiveRun, Prompts, Result, RunId, RunSettings};
 
 /// The kind.
@@ -185,7 +185,7 @@ pub(super) async fn run(prompts: Prompts, context: JobContext, payload: RequestP
         }
         tries.alone = true;
     }
-    gate::passed(&context, &live);
+    hold::passed(&context, &live);
     let ask = ask(&context, &live, request);
     // It gives up only while it waits its turn: what has been sent is paid for, and its answer is kept.
     let stop = context.cancelled();
@@ -194,7 +194,7 @@ pub(super) async fn run(prompts: Prompts, context: JobContext, payload: RequestP
         None => prompts.llm().ask(ask, stop).await,
     };
     if answered.as_ref().is_ok_and(|answered| !answered.cached) {
-        gate::outage_ended(&prompts, &live).await?;
+        hold::outage_ended(&prompts, &live).await?;
     }
     outcome(&context, &payload, (&live, &prompts), tries, answered)
 }
@@ -258,7 +258,7 @@ fn ask(context: &JobContext, live: &Arc<LiveRun>, request: Request) -> Ask {
         schema: live.schema.clone(),
         cache: live.settings.cache,
         call: Call { job: context.id().to_string(), fence: context.fence() },
-        scopes: gate::scopes(&live.id, &live.settings),
+        scopes: hold::scopes(&live.id, &live.settings),
         run: live.id.as_str().into(),
         urgency: Urgency::Bulk,
     }
@@ -284,7 +284,7 @@ fn outcome(
         Ok(Outcome::Retry { error, after, data: Some(Json::of(tries)?) })
     };
     let count_retry = || {
-        for scope in gate::scopes(&live.id, &live.settings) {
+        for scope in hold::scopes(&live.id, &live.settings) {
             prompts.llm().ledger().count(&scope, Event::Retried);
         }
     };

@@ -8,7 +8,7 @@ use longhaul_queue::{State, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::eta::eta_seconds;
-use super::gate::{self, Holds};
+use super::hold::{self, Holds};
 use super::run::{Mode, Run};
 use super::{Prompts, Result, RunId, batch, request};
 
@@ -60,7 +60,7 @@ pub(super) async fn standing(prompts: &Prompts, run: &Run) -> Result<Standing> {
     let parked = count(State::Parked);
     let holds = match parked + helpers(State::Parked) {
         0 => Holds::default(),
-        _ => gate::holds(prompts, id).await?,
+        _ => hold::holds(prompts, id).await?,
     };
     // Batches that are under way and not held.
     let batches = BATCH_STATES.map(helpers);

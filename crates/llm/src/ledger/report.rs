@@ -4,7 +4,7 @@ use rusqlite::{OptionalExtension, Row};
 use serde::{Deserialize, Serialize};
 use tracing::debug;
 
-use super::sheet::nanos;
+use super::pending_totals::nanos;
 use super::{Ledger, Scope};
 use crate::file::{FileError, FileResult};
 use crate::money::{CostRange, NanoUsd};

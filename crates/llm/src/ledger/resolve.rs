@@ -4,8 +4,8 @@
 use rusqlite::Row;
 use serde::{Deserialize, Serialize};
 
-use super::sheet::nanos;
-use super::{Ledger, Scope, Spent, book};
+use super::pending_totals::nanos;
+use super::{Ledger, Scope, Spent, entries};
 use crate::file::{FileError, FileResult};
 use crate::money::NanoUsd;
 use crate::types::Usage;
@@ -105,7 +105,7 @@ impl Ledger {
     pub async fn unknown(&self, filter: UnknownFilter) -> FileResult<Vec<UnknownCall>> {
         self.file
             .read(move |connection| {
-                let calls = book::unknown(connection, &filter, CALLS_MAX)?;
+                let calls = entries::unknown(connection, &filter, CALLS_MAX)?;
                 Ok(calls.into_iter().map(UnknownCall::from).collect())
             })
             .await
@@ -127,7 +127,7 @@ impl Ledger {
         let (who, about) = (who.to_owned(), about.to_owned());
         self.file
             .write(move |tx| {
-                let calls = book::unknown(tx.connection, &filter, CALLS_MAX)?;
+                let calls = entries::unknown(tx.connection, &filter, CALLS_MAX)?;
                 let resolved = sums(&calls, verdict);
                 if resolved.calls == 0 {
                     return Ok(resolved);
@@ -155,7 +155,7 @@ impl Ledger {
                     left = left.saturating_sub(share.unwrap_or(NanoUsd::ZERO));
                     let spent = Spent { usage: Usage::default(), cost: share, answers: 0 };
                     let spent = (verdict != Verdict::NotBilled).then_some(&spent);
-                    book::decide(tx, call, spent, now_ms)?;
+                    entries::decide(tx, call, spent, now_ms)?;
                 }
                 Ok(resolved)
             })
@@ -186,7 +186,7 @@ impl Ledger {
     }
 }
 
-fn sums(calls: &[book::Held], verdict: Verdict) -> Resolved {
+fn sums(calls: &[entries::Held], verdict: Verdict) -> Resolved {
     let ceiling = calls.iter().filter_map(|call| call.ceiling).map(nanos).sum();
     Resolved {
         calls: calls.iter().map(|call| u64::try_from(call.requests).unwrap_or(0)).sum(),
@@ -200,7 +200,7 @@ fn sums(calls: &[book::Held], verdict: Verdict) -> Resolved {
 }
 
 /// A sum is spread by what each call can have cost; where nothing is known of that, by requests.
-fn weight(call: &book::Held) -> u128 {
+fn weight(call: &entries::Held) -> u128 {
     let weight = call.ceiling.filter(|ceiling| *ceiling > 0).unwrap_or(call.requests);
     u128::try_from(weight).unwrap_or(0)
 }
@@ -237,8 +237,8 @@ fn read_decision(row: &Row<'_>) -> rusqlite::Result<Decision> {
     })
 }
 
-impl From<book::Held> for UnknownCall {
-    fn from(call: book::Held) -> Self {
+impl From<entries::Held> for UnknownCall {
+    fn from(call: entries::Held) -> Self {
         let (day, profile, model) = call.spend;
         Self {
             call: call.call,

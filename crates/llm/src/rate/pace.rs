@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Meter;
-use super::choice::Choice;
+use super::meter_detect::Choice;
 use super::refusals::{Kind, Refused, Unexplained};
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use longhaul_queue::limits::{PIECES_MAX, SWEEP_MAX};
-use longhaul_queue::store::{Filter, ListRequest, Piece};
+use longhaul_queue::store::{ExportRecord, Filter, ListRequest};
 use longhaul_queue::{Clock as _, EngineStore, Json, State, SystemClock};
 use longhaul_stores::StoreUrl;
 
@@ -138,7 +138,7 @@ async fn copy(app: &App, from: &dyn EngineStore, to: &dyn EngineStore, jobs: u64
     let mut after = None;
     loop {
         let page = from.export(after, PIECES_MAX).await?;
-        let pieces: Vec<Piece> = page.pieces.into_iter().filter(tally::is_moved).collect();
+        let pieces: Vec<ExportRecord> = page.pieces.into_iter().filter(tally::is_moved).collect();
         for piece in &pieces {
             tally.add(piece)?;
         }

@@ -5,11 +5,11 @@ use std::convert::Infallible;
 
 use super::tables::{Row, Tables};
 use crate::error::{Error, Result};
+use crate::fairness::{from_next, rank, take_turns};
 use crate::job::{Claimed, Job, Lease};
 use crate::limits::{CLAIM_MAX, LOG_LINES_MAX};
 use crate::state::{JobError, State};
 use crate::store::{ClaimRequest, ExtendRequest, Renewal, Save};
-use crate::turns::{from_next, rank, take_turns};
 
 impl Tables {
     pub(super) fn claim(&mut self, request: &ClaimRequest) -> Vec<Claimed> {

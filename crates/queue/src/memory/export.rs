@@ -8,7 +8,7 @@ use crate::job::{Dependency, JobId};
 use crate::limits::PIECES_MAX;
 use crate::state::State;
 use crate::store::{
-    EdgePiece, ExportPage, JobPiece, LedgerRow, Piece, QueuePiece, Record, UniquePiece, refusals,
+    EdgePiece, ExportPage, ExportRecord, JobPiece, LedgerRow, QueuePiece, Record, UniquePiece, refusals,
 };
 
 impl Tables {
@@ -16,42 +16,46 @@ impl Tables {
         let skip: usize = after.map_or(Ok(0), str::parse).map_err(|_| refusals::no_export_cursor())?;
         let limit = limit.clamp(1, PIECES_MAX);
         let mut pieces = self.pieces().skip(skip);
-        let page: Vec<Piece> = pieces.by_ref().take(limit).collect();
+        let page: Vec<ExportRecord> = pieces.by_ref().take(limit).collect();
         let next = pieces.next().map(|_| (skip + page.len()).to_string());
         Ok(ExportPage { pieces: page, next })
     }
 
-    fn pieces(&self) -> impl Iterator<Item = Piece> {
-        let last_seq = (self.last_seq > 0).then_some(Piece::LastSeq(self.last_seq));
+    fn pieces(&self) -> impl Iterator<Item = ExportRecord> {
+        let last_seq = (self.last_seq > 0).then_some(ExportRecord::LastSeq(self.last_seq));
         let open = self.processes.iter().filter(|(_, process)| !process.sealed);
         let schedules = self.schedules.values();
         let record = |(name, record): (&String, &Record)| {
             let Record { version, value } = record.clone();
-            Piece::Record { name: name.clone(), version, value }
+            ExportRecord::Record { name: name.clone(), version, value }
         };
         let signal = |(key, row): (&String, &SignalRow)| {
             let (signal, expires_at) = (row.signal.clone(), row.expires_at);
-            Piece::Signal { key: key.clone(), signal, expires_at }
+            ExportRecord::Signal { key: key.clone(), signal, expires_at }
         };
         last_seq
             .into_iter()
             .chain(self.queue_pieces())
-            .chain(open.map(|(id, _)| Piece::OpenProcess(id.clone())))
-            .chain(self.jobs.values().map(|row| Piece::Job(Box::new(self.job_piece(row)))))
-            .chain(self.uniques.iter().map(|(scope, row)| Piece::Unique(unique_piece(scope, row))))
+            .chain(open.map(|(id, _)| ExportRecord::OpenProcess(id.clone())))
+            .chain(self.jobs.values().map(|row| ExportRecord::Job(Box::new(self.job_piece(row)))))
+            .chain(self.uniques.iter().map(|(scope, row)| ExportRecord::Unique(unique_piece(scope, row))))
             .chain(self.signals.iter().map(signal))
-            .chain(schedules.map(|schedule| Piece::Schedule(schedule.clone())))
-            .chain(self.ledger().into_iter().map(Piece::Ledger))
+            .chain(schedules.map(|schedule| ExportRecord::Schedule(schedule.clone())))
+            .chain(self.ledger().into_iter().map(ExportRecord::Ledger))
             .chain(self.records.iter().map(record))
     }
 
-    fn queue_pieces(&self) -> impl Iterator<Item = Piece> {
+    fn queue_pieces(&self) -> impl Iterator<Item = ExportRecord> {
         let mut names: Vec<&String> = self.queues.keys().chain(self.turns.keys()).collect();
         names.sort_unstable();
         names.dedup();
         names.into_iter().map(|name| {
             let settings = self.queues.get(name).copied().unwrap_or_default();
-            Piece::Queue(QueuePiece { name: name.clone(), settings, last_key: self.turns.get(name).cloned() })
+            ExportRecord::Queue(QueuePiece {
+                name: name.clone(),
+                settings,
+                last_key: self.turns.get(name).cloned(),
+            })
         })
     }
 
@@ -86,7 +90,7 @@ impl Tables {
         }
     }
 
-    pub(super) fn import(&mut self, pieces: Vec<Piece>) -> Result<()> {
+    pub(super) fn import(&mut self, pieces: Vec<ExportRecord>) -> Result<()> {
         let mut places = HashMap::new();
         for piece in &pieces {
             self.check_piece(piece, &mut places)?;
@@ -99,8 +103,8 @@ impl Tables {
     }
 
     /// Refuses a job that runs, or whose place is another's: a stored one's, or of one in `places`, which came before.
-    fn check_piece(&self, piece: &Piece, places: &mut HashMap<i64, JobId>) -> Result<()> {
-        let Piece::Job(piece) = piece else { return Ok(()) };
+    fn check_piece(&self, piece: &ExportRecord, places: &mut HashMap<i64, JobId>) -> Result<()> {
+        let ExportRecord::Job(piece) = piece else { return Ok(()) };
         let job = &piece.job;
         if job.state == State::Running {
             return Err(Error::wrong_state(job.id, job.state, "imported"));
@@ -114,30 +118,30 @@ impl Tables {
         }
     }
 
-    fn put(&mut self, piece: Piece) {
+    fn put(&mut self, piece: ExportRecord) {
         match piece {
-            Piece::LastSeq(seq) => self.last_seq = self.last_seq.max(seq),
-            Piece::Queue(piece) => self.put_queue(piece),
-            Piece::OpenProcess(id) => self.processes.entry(id).or_default().sealed = false,
-            Piece::Job(piece) => {
+            ExportRecord::LastSeq(seq) => self.last_seq = self.last_seq.max(seq),
+            ExportRecord::Queue(piece) => self.put_queue(piece),
+            ExportRecord::OpenProcess(id) => self.processes.entry(id).or_default().sealed = false,
+            ExportRecord::Job(piece) => {
                 if !self.jobs.contains_key(&piece.job.seq) {
                     self.put_job(*piece);
                 }
             }
-            Piece::Unique(UniquePiece { queue, kind, key, job_id, seq, ended, taken_until }) => {
+            ExportRecord::Unique(UniquePiece { queue, kind, key, job_id, seq, ended, taken_until }) => {
                 let row = UniqueRow { job_id, seq, ended, taken_until };
                 self.uniques.insert(UniqueScope { queue, kind, key }, row);
             }
-            Piece::Signal { key, signal, expires_at } => {
+            ExportRecord::Signal { key, signal, expires_at } => {
                 self.signals.insert(key, SignalRow { signal, expires_at });
             }
-            Piece::Schedule(schedule) => {
+            ExportRecord::Schedule(schedule) => {
                 self.schedules.insert(schedule.name.clone(), schedule);
             }
-            Piece::Ledger(LedgerRow { day, queue, kind, state, jobs }) => {
+            ExportRecord::Ledger(LedgerRow { day, queue, kind, state, jobs }) => {
                 self.ledger.insert((day, queue, kind, state), jobs);
             }
-            Piece::Record { name, version, value } => {
+            ExportRecord::Record { name, version, value } => {
                 self.records.insert(name, Record { version, value });
             }
         }

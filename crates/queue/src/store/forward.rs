@@ -72,7 +72,7 @@ macro_rules! forward_store {
             record(name: String) -> Option<$crate::store::Record>;
             put_record(name: String, expected: u64, value: $crate::Json) -> bool;
             export(after: Option<String>, limit: usize) -> $crate::store::ExportPage;
-            import(pieces: Vec<$crate::store::Piece>) -> ();
+            import(pieces: Vec<$crate::store::ExportRecord>) -> ();
         } }
     };
     (@half $store:ty, $around:ident, $half:ident { $($plain:tt)* } {

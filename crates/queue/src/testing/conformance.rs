@@ -17,6 +17,7 @@ mod edit;
 mod enqueue;
 mod events;
 mod export;
+mod fairness;
 mod graph;
 mod lease;
 mod lists;
@@ -27,7 +28,6 @@ mod results;
 mod schedule;
 mod settle;
 mod sweep;
-mod turns;
 mod unique;
 
 /// One case.
@@ -98,7 +98,7 @@ macro_rules! conformance_list {
                 a_claim_behind_a_settle_sees_its_follow_ups,
                 a_claim_behind_a_settle_sees_a_park_whose_signal_was_there,
             }
-            turns {
+            fairness {
                 keys_take_turns_whatever_their_backlog,
                 turns_go_on_where_the_last_claim_ended,
                 the_key_with_the_fewest_running_jobs_comes_first,

@@ -2,15 +2,15 @@
 
 use crate::clock::Timestamp;
 use crate::limits::PIECES_MAX;
-use crate::store::{EngineStore, Piece};
+use crate::store::{EngineStore, ExportRecord};
 
 /// Everything that a store exports. Panics when it fails.
-pub async fn export_all(store: &dyn EngineStore) -> Vec<Piece> {
+pub async fn export_all(store: &dyn EngineStore) -> Vec<ExportRecord> {
     export_by(store, PIECES_MAX).await
 }
 
 /// The same, by pages of `limit`.
-pub async fn export_by(store: &dyn EngineStore, limit: usize) -> Vec<Piece> {
+pub async fn export_by(store: &dyn EngineStore, limit: usize) -> Vec<ExportRecord> {
     let mut pieces = Vec::new();
     let mut after = None;
     loop {
@@ -24,14 +24,14 @@ pub async fn export_by(store: &dyn EngineStore, limit: usize) -> Vec<Piece> {
 }
 
 /// Imports pieces, page by page. Panics when the store refuses them.
-pub async fn import_all(store: &dyn EngineStore, pieces: Vec<Piece>) {
+pub async fn import_all(store: &dyn EngineStore, pieces: Vec<ExportRecord>) {
     for page in pieces.chunks(5) {
         store.import(page.to_vec()).await.expect("import answers");
     }
 }
 
 /// Pieces as text, a line each, sorted: within its kind a piece may stand anywhere.
-pub fn as_lines(pieces: &[Piece]) -> String {
+pub fn as_lines(pieces: &[ExportRecord]) -> String {
     let mut lines: Vec<String> =
         pieces.iter().map(|piece| serde_json::to_string(piece).expect("a piece is JSON")).collect();
     lines.sort_unstable();
@@ -39,12 +39,12 @@ pub fn as_lines(pieces: &[Piece]) -> String {
 }
 
 /// Whether a store must still have it: keys and signals past their time may be gone.
-pub(super) fn lasts_at(piece: &Piece, now: Timestamp) -> bool {
+pub(super) fn lasts_at(piece: &ExportRecord, now: Timestamp) -> bool {
     match piece {
-        Piece::Unique(unique) => {
+        ExportRecord::Unique(unique) => {
             unique.ended.is_none() || unique.taken_until.is_some_and(|until| until > now)
         }
-        Piece::Signal { expires_at, .. } => *expires_at > now,
+        ExportRecord::Signal { expires_at, .. } => *expires_at > now,
         _ => true,
     }
 }

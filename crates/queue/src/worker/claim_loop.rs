@@ -28,7 +28,7 @@ use crate::shutdown::{Level, Shutdown};
 use crate::store::ClaimRequest;
 
 use super::Identity;
-use super::gathering::{Batch, Gathering};
+use super::batch_builder::{Batch, Gathering};
 use super::options::{QueueShare, WorkerReport, queue_order};
 use super::settling::Settling;
 

@@ -14,14 +14,14 @@ use longhaul_queue::{Claimed, Json, State, Timestamp};
 use tokio_postgres::Row;
 
 use super::error::DbResult;
+use super::fairness::{self, Wanted};
 use super::rows::{
     JOB_COLUMNS, JobRow, flag, from_text, job_by_seq, job_columns, read_id, read_json, read_state,
 };
 use super::settle::cancel_waiting;
-use super::turns::{self, Wanted};
 use super::tx::Tx;
 use super::{graph, totals};
-use crate::changes::Subject;
+use crate::changes::JobKey;
 use crate::settle_order::SettleOrder;
 
 /// Hands out ready jobs of the first queue that the request names.
@@ -50,7 +50,7 @@ pub(super) async fn claim(
         suspects: request.suspects_max.min(CLAIM_MAX),
         now,
     };
-    let chosen = turns::choose(tx, &wanted).await?;
+    let chosen = fairness::choose(tx, &wanted).await?;
     if !known.one_at_a_time() && !tx.is_alone() {
         // Nothing has expired here, and what could be had beside others, the quick claim has tried to get.
         return Ok(Vec::new());
@@ -74,8 +74,8 @@ pub(super) async fn claim(
     Ok(claimed)
 }
 
-fn subject(job: &Job) -> Subject<'_> {
-    Subject {
+fn subject(job: &Job) -> JobKey<'_> {
+    JobKey {
         id: job.id,
         queue: &job.queue,
         kind: &job.kind,

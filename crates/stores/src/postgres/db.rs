@@ -17,15 +17,15 @@ use tokio::sync::watch;
 use tokio_postgres::Client;
 use tracing::debug;
 
-use crate::gather::Gather;
+use crate::insert_batcher::Gather;
 use crate::io::Io;
 use crate::server_clock::ServerClock;
 use crate::settle_order::SettleOrder;
 
-use super::done::Habit;
 use super::error::{DbError, DbResult, from_sql, is_collision, is_connection_lost};
 use super::listener::Listener;
 use super::pool::{Door, Pool, Pooled};
+use super::settle_fast::Habit;
 use super::tx::Tx;
 use super::url::PostgresUrl;
 use super::{fold, server_time};

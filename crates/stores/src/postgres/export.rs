@@ -2,7 +2,7 @@
 
 use longhaul_queue::job::ProcessId;
 use longhaul_queue::limits::PIECES_MAX;
-use longhaul_queue::store::{ExportPage, JobPiece, Piece, QueuePiece, UniquePiece, refusals};
+use longhaul_queue::store::{ExportPage, ExportRecord, JobPiece, QueuePiece, UniquePiece, refusals};
 use longhaul_queue::{Json, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -49,7 +49,7 @@ impl Cursor {
 }
 
 /// Some pieces of one kind, each with the cursor behind it.
-type Pieces = Vec<(Cursor, Piece)>;
+type Pieces = Vec<(Cursor, ExportRecord)>;
 
 /// One page.
 pub(super) async fn export(tx: &Tx<'_>, after: Option<&str>, limit: usize) -> DbResult<ExportPage> {
@@ -93,7 +93,7 @@ async fn read(tx: &Tx<'_>, cursor: &Cursor, wanted: usize) -> DbResult<(Pieces, 
         Cursor::Schedule(after) => schedules(tx, after, wanted).await?,
         Cursor::Ledger(given) => {
             let lines = ledger(tx).await?.into_iter().enumerate().skip(*given).take(wanted);
-            lines.map(|(place, line)| (Cursor::Ledger(place + 1), Piece::Ledger(line))).collect()
+            lines.map(|(place, line)| (Cursor::Ledger(place + 1), ExportRecord::Ledger(line))).collect()
         }
         Cursor::Record(after) => records(tx, after, wanted).await?,
     };
@@ -104,7 +104,7 @@ async fn last_seq(tx: &Tx<'_>) -> DbResult<Pieces> {
     let row = tx.one("SELECT value FROM lh_meta WHERE key = 'seq' AND value > 0", &[]).await?;
     let Some(row) = row else { return Ok(Vec::new()) };
     // Nothing of this kind stands behind it.
-    Ok(vec![(Cursor::Queue(String::new()), Piece::LastSeq(row.try_get(0)?))])
+    Ok(vec![(Cursor::Queue(String::new()), ExportRecord::LastSeq(row.try_get(0)?))])
 }
 
 async fn queues(tx: &Tx<'_>, after: &str, wanted: usize) -> DbResult<Pieces> {
@@ -118,7 +118,7 @@ async fn queues(tx: &Tx<'_>, after: &str, wanted: usize) -> DbResult<Pieces> {
         let settings = read_queue(&row)?.settings;
         let (name, last_key): (String, _) = (row.try_get(6)?, row.try_get(7)?);
         let cursor = Cursor::Queue(name.clone());
-        pieces.push((cursor, Piece::Queue(QueuePiece { name, settings, last_key })));
+        pieces.push((cursor, ExportRecord::Queue(QueuePiece { name, settings, last_key })));
     }
     Ok(pieces)
 }
@@ -128,7 +128,7 @@ async fn open_processes(tx: &Tx<'_>, after: &str, wanted: usize) -> DbResult<Pie
     let mut pieces = Vec::new();
     for row in tx.all(sql, &[&after, &stored_limit(wanted)]).await? {
         let id: String = row.try_get(0)?;
-        pieces.push((Cursor::Process(id.clone()), Piece::OpenProcess(ProcessId::from(id))));
+        pieces.push((Cursor::Process(id.clone()), ExportRecord::OpenProcess(ProcessId::from(id))));
     }
     Ok(pieces)
 }
@@ -149,7 +149,7 @@ async fn jobs(tx: &Tx<'_>, after: i64, wanted: usize) -> DbResult<(Pieces, bool)
     }
     let cut = seqs.len() < rows.len();
     let pieces = job_pieces(tx, &seqs).await?;
-    let with_cursor = |piece: JobPiece| (Cursor::Job(piece.job.seq), Piece::Job(Box::new(piece)));
+    let with_cursor = |piece: JobPiece| (Cursor::Job(piece.job.seq), ExportRecord::Job(Box::new(piece)));
     Ok((pieces.into_iter().map(with_cursor).collect(), cut))
 }
 
@@ -169,7 +169,7 @@ async fn uniques(tx: &Tx<'_>, after: [&String; 3], wanted: usize) -> DbResult<Pi
             taken_until: row.try_get::<_, Option<i64>>(6)?.map(Timestamp::from_millis),
         };
         let cursor = Cursor::Unique(piece.queue.clone(), piece.kind.clone(), piece.key.clone());
-        pieces.push((cursor, Piece::Unique(piece)));
+        pieces.push((cursor, ExportRecord::Unique(piece)));
     }
     Ok(pieces)
 }
@@ -181,7 +181,7 @@ async fn signals(tx: &Tx<'_>, after: &str, wanted: usize) -> DbResult<Pieces> {
         let key: String = row.try_get(0)?;
         let signal = from_text("a signal", row.try_get(1)?)?.ok_or_else(|| corrupt("a signal", "nothing"))?;
         let expires_at = Timestamp::from_millis(row.try_get(2)?);
-        pieces.push((Cursor::Signal(key.clone()), Piece::Signal { key, signal, expires_at }));
+        pieces.push((Cursor::Signal(key.clone()), ExportRecord::Signal { key, signal, expires_at }));
     }
     Ok(pieces)
 }
@@ -192,7 +192,7 @@ async fn schedules(tx: &Tx<'_>, after: &str, wanted: usize) -> DbResult<Pieces> 
     for row in tx.all(sql, &[&after, &stored_limit(wanted)]).await? {
         let schedule = from_text("a schedule", row.try_get(1)?)?;
         let schedule = schedule.ok_or_else(|| corrupt("a schedule", "nothing"))?;
-        pieces.push((Cursor::Schedule(row.try_get(0)?), Piece::Schedule(schedule)));
+        pieces.push((Cursor::Schedule(row.try_get(0)?), ExportRecord::Schedule(schedule)));
     }
     Ok(pieces)
 }
@@ -202,7 +202,7 @@ async fn records(tx: &Tx<'_>, after: &str, wanted: usize) -> DbResult<Pieces> {
     let mut pieces = Vec::new();
     for row in tx.all(sql, &[&after, &stored_limit(wanted)]).await? {
         let name: String = row.try_get(0)?;
-        let piece = Piece::Record {
+        let piece = ExportRecord::Record {
             name: name.clone(),
             version: read_fence(&row, 1)?,
             value: Json::trusted(row.try_get::<_, String>(2)?),

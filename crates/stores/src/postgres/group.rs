@@ -8,8 +8,8 @@ use longhaul_queue::{Error, NewJob, Result, Timestamp};
 use super::db::{Db, Mode, transact};
 use super::error::{DbError, DbResult};
 use super::tx::Tx;
-use super::{insert, plain};
-use crate::gather::{Gather, Inserts, Part};
+use super::{insert, insert_fast};
+use crate::insert_batcher::{Gather, Inserts, Part};
 
 #[async_trait]
 impl Inserts for Db {
@@ -33,5 +33,5 @@ async fn insert_all(tx: &mut Tx<'_>, parts: &[&Part]) -> DbResult<Vec<Vec<Enqueu
     }
     let parts: Vec<(&[NewJob], Timestamp)> =
         parts.iter().map(|part| (part.jobs.as_slice(), part.now)).collect();
-    plain::insert(tx, &parts).await
+    insert_fast::insert(tx, &parts).await
 }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use longhaul_queue::job::{JobId, ProcessId, WorkerId};
-use longhaul_queue::store::{JobPiece, LedgerRow, Piece, QueuePiece, UniquePiece, refusals};
+use longhaul_queue::store::{ExportRecord, JobPiece, LedgerRow, QueuePiece, UniquePiece, refusals};
 use longhaul_queue::{Error, Json, State};
 use serde_json::{Value, json};
 
@@ -14,13 +14,13 @@ use super::rows::{
 };
 use super::settings::{have_keys, put_schedule, write_queue};
 use super::tx::Tx;
-use crate::changes::Subject;
+use crate::changes::JobKey;
 
 /// The place of a parent that is gone; nobody has it.
 const NOWHERE: i64 = 0;
 
 /// Writes pieces; those that are there already stay.
-pub(super) async fn import(tx: &mut Tx<'_>, pieces: &[Piece]) -> DbResult<()> {
+pub(super) async fn import(tx: &mut Tx<'_>, pieces: &[ExportRecord]) -> DbResult<()> {
     let jobs: Vec<&JobPiece> = pieces.iter().filter_map(|piece| piece_job(piece)).collect();
     let new = check(tx, &jobs).await?;
     for piece in pieces {
@@ -31,8 +31,8 @@ pub(super) async fn import(tx: &mut Tx<'_>, pieces: &[Piece]) -> DbResult<()> {
     Ok(())
 }
 
-fn piece_job(piece: &Piece) -> Option<&JobPiece> {
-    if let Piece::Job(job) = piece { Some(job) } else { None }
+fn piece_job(piece: &ExportRecord) -> Option<&JobPiece> {
+    if let ExportRecord::Job(job) = piece { Some(job) } else { None }
 }
 
 /// Those that are not stored yet. What cannot be stored is refused before anything is.
@@ -62,29 +62,29 @@ async fn check<'p>(tx: &Tx<'_>, jobs: &[&'p JobPiece]) -> DbResult<Vec<&'p JobPi
     Ok(new)
 }
 
-async fn put(tx: &mut Tx<'_>, piece: &Piece) -> DbResult<()> {
+async fn put(tx: &mut Tx<'_>, piece: &ExportRecord) -> DbResult<()> {
     match piece {
-        Piece::LastSeq(seq) => {
+        ExportRecord::LastSeq(seq) => {
             let sql = "UPDATE lh_meta SET value = greatest(value, $1) WHERE key = 'seq'";
             tx.run(sql, &[seq]).await?;
         }
-        Piece::Queue(queue) => put_queue(tx, queue).await?,
-        Piece::OpenProcess(id) => {
+        ExportRecord::Queue(queue) => put_queue(tx, queue).await?,
+        ExportRecord::OpenProcess(id) => {
             let sql = "INSERT INTO lh_processes (id, sealed) VALUES ($1, false)
                  ON CONFLICT (id) DO UPDATE SET sealed = false";
             tx.run(sql, &[&id.as_str()]).await?;
         }
         // All at once, behind the others.
-        Piece::Job(_) => {}
-        Piece::Unique(unique) => put_unique(tx, unique).await?,
-        Piece::Signal { key, signal, expires_at } => {
+        ExportRecord::Job(_) => {}
+        ExportRecord::Unique(unique) => put_unique(tx, unique).await?,
+        ExportRecord::Signal { key, signal, expires_at } => {
             let sql = "INSERT INTO lh_signals (key, signal, expires_at) VALUES ($1, $2, $3)
                  ON CONFLICT (key) DO UPDATE SET signal = excluded.signal, expires_at = excluded.expires_at";
             tx.run(sql, &[key, &to_text("a signal", signal)?, &expires_at.as_millis()]).await?;
         }
-        Piece::Schedule(schedule) => put_schedule(tx, schedule).await?,
-        Piece::Ledger(line) => put_ledger(tx, line).await?,
-        Piece::Record { name, version, value } => {
+        ExportRecord::Schedule(schedule) => put_schedule(tx, schedule).await?,
+        ExportRecord::Ledger(line) => put_ledger(tx, line).await?,
+        ExportRecord::Record { name, version, value } => {
             let sql = "INSERT INTO lh_records (name, version, value) VALUES ($1, $2, $3)
                  ON CONFLICT (name) DO UPDATE SET version = excluded.version, value = excluded.value";
             tx.run(sql, &[name, &stored_fence(*version), &value.as_str()]).await?;
@@ -182,7 +182,7 @@ async fn put_jobs(tx: &mut Tx<'_>, pieces: &[&JobPiece]) -> DbResult<()> {
         rows.add(piece)?;
         let job = &piece.job;
         let process = job.process_id.as_ref().map(ProcessId::as_str);
-        let subject = Subject { id: job.id, queue: &job.queue, kind: &job.kind, process, helper: job.helper };
+        let subject = JobKey { id: job.id, queue: &job.queue, kind: &job.kind, process, helper: job.helper };
         tx.came(subject, job.state);
     }
     rows.write(tx).await?;

@@ -15,9 +15,9 @@ use super::rows::{
 };
 use super::tx::Tx;
 use super::unique::{self, Scope};
-use super::{columns, graph, plain, process};
-use crate::changes::Subject;
-use crate::gather::reaches_out;
+use super::{columns, graph, insert_fast, process};
+use crate::changes::JobKey;
+use crate::insert_batcher::reaches_out;
 
 /// Stores jobs in the order given; parents may stand after their children.
 pub(super) async fn insert(tx: &mut Tx<'_>, jobs: &[NewJob], now: Timestamp) -> DbResult<Vec<Enqueued>> {
@@ -29,7 +29,7 @@ pub(super) async fn insert(tx: &mut Tx<'_>, jobs: &[NewJob], now: Timestamp) -> 
         return Err(DbError::Alone);
     }
     if tx.may_restart() {
-        return Ok(plain::insert(tx, &[(jobs, now)]).await?.pop().unwrap_or_default());
+        return Ok(insert_fast::insert(tx, &[(jobs, now)]).await?.pop().unwrap_or_default());
     }
     let ids = jobs.iter().map(id_of).collect::<DbResult<Vec<_>>>()?;
     let last_seq = lock_seq(tx).await?;
@@ -335,7 +335,7 @@ impl<'j> Plan<'j> {
             }
             let process = new.job.process_id.as_ref().map(ProcessId::as_str);
             let (queue, kind) = (new.job.queue.as_str(), new.job.kind.as_str());
-            let subject = Subject { id: new.id, queue, kind, process, helper: new.job.helper };
+            let subject = JobKey { id: new.id, queue, kind, process, helper: new.job.helper };
             tx.moved(subject, None, Some(state));
         }
         jobs.write(tx, self.last_seq).await?;

@@ -8,9 +8,9 @@ use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::store::{Filter, FilterMatcher, ListRequest, Page};
 
 use super::error::{DbError, DbResult};
+use super::list_plan::{ListPlan, Stretch, Walk, choose};
 use super::rows::{JobRow, from_text, job_columns, read_id};
 use super::tx::Tx;
-use super::ways::{Stretch, Walk, Way, choose};
 
 /// Rows that one page may look at.
 const ROWS_MAX: usize = 100_000;
@@ -27,7 +27,7 @@ pub(super) async fn list(tx: &Tx<'_>, request: &ListRequest) -> DbResult<Page<Jo
     let limit = request.limit.clamp(1, PAGE_MAX);
     let matcher = request.filter.matcher();
     let way = choose(tx, &request.filter, &matcher).await?;
-    if way == Way::Nowhere {
+    if way == ListPlan::Nowhere {
         return Ok(Page { items: Vec::new(), next: None, partial: false });
     }
     let walk = Walk::along(&way, &request.filter, &matcher, request.newest_first);

@@ -12,20 +12,22 @@
 
 mod admin;
 mod claim;
+mod claim_fast;
 mod columns;
 mod db;
 mod delete;
-mod done;
 mod error;
 mod export;
+mod fairness;
 mod fold;
 mod graph;
 mod group;
 mod import;
 mod insert;
+mod insert_fast;
 mod list;
+mod list_plan;
 mod listener;
-mod plain;
 mod pool;
 mod process;
 mod read;
@@ -36,17 +38,15 @@ mod save;
 mod server_time;
 mod settings;
 mod settle;
+mod settle_fast;
 mod sweep;
-mod take;
 mod tls;
 mod totals;
 mod transaction;
-mod turns;
 mod tx;
 mod unique;
 mod updates;
 mod url;
-mod ways;
 
 use std::sync::Arc;
 
@@ -56,9 +56,9 @@ use longhaul_queue::job::{
     Claimed, Job, JobChange, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId,
 };
 use longhaul_queue::store::{
-    CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExportPage, ExtendRequest, Firing, LedgerRow,
-    ListRequest, Page, Piece, ProcessInfo, QueueChange, QueueInfo, Record, Renewal, RetryRequest, Save,
-    Schedule, SettleItem, Settled, Swept, Task, UnparkRequest, Unparked, WorkerInfo,
+    CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExportPage, ExportRecord, ExtendRequest,
+    Firing, LedgerRow, ListRequest, Page, ProcessInfo, QueueChange, QueueInfo, Record, Renewal, RetryRequest,
+    Save, Schedule, SettleItem, Settled, Swept, Task, UnparkRequest, Unparked, WorkerInfo,
 };
 use longhaul_queue::{Clock, EngineStore, Json, Result, State, Store, Timestamp};
 use tokio::sync::watch;
@@ -67,7 +67,7 @@ pub use db::PostgresOptions;
 use db::{Db, Mode, transact};
 pub use url::PostgresUrl;
 
-use crate::gather::{self, Part};
+use crate::insert_batcher::{self, Part};
 
 /// Jobs in a Postgres schema. Cheap to clone.
 #[derive(Clone)]
@@ -111,10 +111,10 @@ impl Store for PostgresStore {
     }
 
     async fn insert(&self, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {
-        if gather::is_small(&jobs) {
-            return gather::enqueue(&self.db, self.db.pool.io(), Part { jobs, now }).await;
+        if insert_batcher::is_small(&jobs) {
+            return insert_batcher::enqueue(&self.db, self.db.pool.io(), Part { jobs, now }).await;
         }
-        let alone = jobs.iter().any(gather::reaches_out);
+        let alone = jobs.iter().any(insert_batcher::reaches_out);
         let mode = if alone { Mode::Alone } else { Mode::Shared };
         transact!(self.db, mode, now, |tx| insert::insert(tx, &jobs, now))
     }
@@ -219,7 +219,7 @@ impl EngineStore for PostgresStore {
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
         self.db.settle_order.settled(&request.worker).await;
-        self.served(|db| async move { take::claim(&db, request).await }).await
+        self.served(|db| async move { claim_fast::claim(&db, request).await }).await
     }
 
     async fn extend(&self, request: ExtendRequest) -> Result<Vec<Renewal>> {
@@ -236,7 +236,7 @@ impl EngineStore for PostgresStore {
     async fn settle(&self, items: Vec<SettleItem>, now: Timestamp) -> Result<Vec<Settled>> {
         let order = &self.db.settle_order;
         let pending =
-            order.begin(items.iter().filter(|item| !(order.was_alone(item) && done::is_plain(item))));
+            order.begin(items.iter().filter(|item| !(order.was_alone(item) && settle_fast::is_plain(item))));
         self.served(|db| async move {
             transact!(db, Mode::Shared, now, |tx| settle::settle(tx, &items, now, (&db.habit, &pending)))
         })
@@ -296,7 +296,7 @@ impl EngineStore for PostgresStore {
         transact!(self.db, Mode::Read, Timestamp::default(), |tx| export::export(tx, after.as_deref(), limit))
     }
 
-    async fn import(&self, pieces: Vec<Piece>) -> Result<()> {
+    async fn import(&self, pieces: Vec<ExportRecord>) -> Result<()> {
         transact!(self.db, Mode::Alone, Timestamp::default(), |tx| import::import(tx, &pieces))
     }
 }

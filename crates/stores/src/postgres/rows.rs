@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::error::{DbResult, corrupt};
 use super::tx::Tx;
-use crate::changes::Subject;
+use crate::changes::JobKey;
 pub(super) use crate::row_flags as flag;
 
 /// The columns of [`JobRow`], in its order. Payload, data and result are not among them: they may be large.
@@ -115,8 +115,8 @@ impl JobRow {
         self.flags & flag != 0
     }
 
-    pub(super) fn subject(&self) -> Subject<'_> {
-        Subject {
+    pub(super) fn subject(&self) -> JobKey<'_> {
+        JobKey {
             id: self.id,
             queue: &self.queue,
             kind: &self.kind,

@@ -13,9 +13,9 @@ use longhaul_queue::store::{SettleItem, Settled, Signal};
 use longhaul_queue::{Lease, State, Timestamp};
 
 use super::delete::delete_rows;
-use super::done::{self, Habit};
 use super::error::{DbError, DbResult};
 use super::rows::{JobRow, flag, from_text, job_by_seq, job_columns, millis, state_number, to_text};
+use super::settle_fast::{self, Habit};
 use super::tx::Tx;
 use super::updates::{Runs, Updates};
 use super::{graph, insert, process, unique};
@@ -54,7 +54,7 @@ async fn settle_among_others(
     if items.iter().any(|item| !item.follow_ups.is_empty()) {
         return Err(DbError::Alone);
     }
-    let replies = done::finish(tx, items, now, habit).await?;
+    let replies = settle_fast::finish(tx, items, now, habit).await?;
     let left = items.iter().zip(&replies).filter(|(_, reply)| reply.is_none()).map(|(item, _)| item);
     let left: Vec<&SettleItem> = left.collect();
     if left.is_empty() {

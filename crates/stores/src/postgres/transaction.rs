@@ -13,7 +13,7 @@ use super::error::{DbResult, corrupt, from_sql};
 use super::insert;
 use super::rows::{stored_fence, uuid};
 use super::tx::Tx;
-use crate::gather::reaches_out;
+use crate::insert_batcher::reaches_out;
 
 impl PostgresStore {
     /// Enqueues jobs in a caller's transaction on the same database: both are stored with its commit, or neither.

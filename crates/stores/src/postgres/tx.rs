@@ -19,7 +19,7 @@ use super::listener::Listener;
 use super::pool::{Pooled, Statements};
 use super::rows::{from_text, state_number, to_text};
 use super::{process, totals};
-use crate::changes::{Changes, Subject};
+use crate::changes::{Changes, JobKey};
 use crate::queue_row::QueueRow;
 
 /// What a statement is given.
@@ -189,17 +189,17 @@ impl<'a> Tx<'a> {
     }
 
     /// Books a job's move: `None` is "not stored".
-    pub(super) fn moved(&mut self, subject: Subject<'_>, from: Option<State>, to: Option<State>) {
+    pub(super) fn moved(&mut self, subject: JobKey<'_>, from: Option<State>, to: Option<State>) {
         self.changes.moved(subject, from, to);
     }
 
     /// Books a job that comes as it is, from elsewhere: it is counted, and no news.
-    pub(super) fn came(&mut self, subject: Subject<'_>, state: State) {
+    pub(super) fn came(&mut self, subject: JobKey<'_>, state: State) {
         self.changes.came(subject, state);
     }
 
     /// Adds an event.
-    pub(super) fn tell(&mut self, subject: Subject<'_>, state: State, progress: Option<Progress>) {
+    pub(super) fn tell(&mut self, subject: JobKey<'_>, state: State, progress: Option<Progress>) {
         self.changes.tell(subject, state, progress);
     }
 

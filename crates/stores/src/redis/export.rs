@@ -5,7 +5,9 @@ use std::str::FromStr;
 
 use longhaul_queue::job::ProcessId;
 use longhaul_queue::limits::PIECES_MAX;
-use longhaul_queue::store::{EdgePiece, ExportPage, JobPiece, Piece, ProcessInfo, QueuePiece, UniquePiece};
+use longhaul_queue::store::{
+    EdgePiece, ExportPage, ExportRecord, JobPiece, ProcessInfo, QueuePiece, UniquePiece,
+};
 use longhaul_queue::{Error, Result, Timestamp};
 use redis::Value;
 
@@ -17,7 +19,7 @@ use super::reply;
 use super::scripts::Function;
 use super::{records, settings};
 
-/// Stages in the order of [`Piece`]; those in between are hashes.
+/// Stages in the order of [`ExportRecord`]; those in between are hashes.
 const LAST_SEQ: usize = 0;
 const PROCESSES: usize = 2;
 const JOBS: usize = 3;
@@ -41,7 +43,7 @@ struct Hash {
     /// Fields that one look asks for, by how large they may be. Always the same, so that a cursor within a batch keeps its
     /// meaning.
     count: usize,
-    piece: fn(&[u8], &[u8]) -> Result<Piece>,
+    piece: fn(&[u8], &[u8]) -> Result<ExportRecord>,
 }
 
 pub(super) async fn export(store: &RedisStore, after: Option<String>, limit: usize) -> Result<ExportPage> {
@@ -80,7 +82,7 @@ async fn at_stage(
     stage: usize,
     place: &str,
     limit: usize,
-) -> Result<(Vec<Piece>, Option<String>)> {
+) -> Result<(Vec<ExportRecord>, Option<String>)> {
     match stage {
         LAST_SEQ => Ok((last_seq(store).await?.into_iter().collect(), None)),
         PROCESSES => open_processes(store, place, limit).await,
@@ -92,26 +94,26 @@ async fn at_stage(
     }
 }
 
-async fn last_seq(store: &RedisStore) -> Result<Option<Piece>> {
+async fn last_seq(store: &RedisStore) -> Result<Option<ExportRecord>> {
     let mut command = redis::cmd("HGET");
     command.arg(store.link.key("meta")).arg("seq");
     let last: Option<i64> = store.link.ask(&command).await?;
-    Ok(last.filter(|last| *last > 0).map(Piece::LastSeq))
+    Ok(last.filter(|last| *last > 0).map(ExportRecord::LastSeq))
 }
 
 async fn open_processes(
     store: &RedisStore,
     place: &str,
     limit: usize,
-) -> Result<(Vec<Piece>, Option<String>)> {
+) -> Result<(Vec<ExportRecord>, Option<String>)> {
     let after = (!place.is_empty()).then(|| ProcessId::new(place));
     let page = settings::processes(store, after, limit).await?;
     let next = (page.len() == limit).then(|| page.last().map(|last| last.id.to_string())).flatten();
-    let open = |process: ProcessInfo| (!process.sealed).then_some(Piece::OpenProcess(process.id));
+    let open = |process: ProcessInfo| (!process.sealed).then_some(ExportRecord::OpenProcess(process.id));
     Ok((page.into_iter().filter_map(open).collect(), next))
 }
 
-async fn jobs(store: &RedisStore, place: &str, limit: usize) -> Result<(Vec<Piece>, Option<String>)> {
+async fn jobs(store: &RedisStore, place: &str, limit: usize) -> Result<(Vec<ExportRecord>, Option<String>)> {
     let after: i64 = if place.is_empty() { 0 } else { number(place)? };
     let args: Args = vec![after.to_string().into_bytes(), limit.to_string().into_bytes()];
     let found = store.link.run(Function::ExportJobs, Timestamp::default(), args).await?;
@@ -120,7 +122,7 @@ async fn jobs(store: &RedisStore, place: &str, limit: usize) -> Result<(Vec<Piec
     for value in reply::list(found)? {
         let piece = job_piece(value)?;
         last = Some(piece.job.seq.to_string());
-        pieces.push(Piece::Job(Box::new(piece)));
+        pieces.push(ExportRecord::Job(Box::new(piece)));
     }
     Ok((pieces, last))
 }
@@ -162,7 +164,7 @@ async fn scan(
     hash: &Hash,
     place: &str,
     limit: usize,
-) -> Result<(Vec<Piece>, Option<String>)> {
+) -> Result<(Vec<ExportRecord>, Option<String>)> {
     let (cursor, given): (u64, usize) = match place.split_once(' ') {
         None => (0, 0),
         Some((cursor, given)) => (number(cursor)?, number(given)?),
@@ -170,7 +172,7 @@ async fn scan(
     let mut command = redis::cmd("HSCAN");
     command.arg(store.link.key(hash.name)).arg(cursor).arg("COUNT").arg(hash.count);
     let (next, fields): (u64, Vec<Field>) = store.link.ask(&command).await?;
-    let pieces: Vec<Piece> = fields
+    let pieces: Vec<ExportRecord> = fields
         .iter()
         .skip(given)
         .take(limit)
@@ -185,12 +187,12 @@ async fn scan(
     Ok((pieces, place))
 }
 
-fn queue_piece(name: &[u8], value: &[u8]) -> Result<Piece> {
+fn queue_piece(name: &[u8], value: &[u8]) -> Result<ExportRecord> {
     let settings::Queue { settings, last_key } = settings::Queue::read(value)?;
-    Ok(Piece::Queue(QueuePiece { name: text(name)?, settings, last_key }))
+    Ok(ExportRecord::Queue(QueuePiece { name: text(name)?, settings, last_key }))
 }
 
-fn unique_piece(name: &[u8], value: &[u8]) -> Result<Piece> {
+fn unique_piece(name: &[u8], value: &[u8]) -> Result<ExportRecord> {
     let scope = text(name)?;
     let mut parts = scope.splitn(3, '\u{1f}').map(str::to_owned);
     let (Some(queue), Some(kind), Some(key)) = (parts.next(), parts.next(), parts.next()) else {
@@ -199,25 +201,33 @@ fn unique_piece(name: &[u8], value: &[u8]) -> Result<Piece> {
     let mut reader = Reader::new(value);
     let (job_id, seq, ended) = (reader.id()?, reader.seq()?, reader.byte()?);
     let ended = (ended != NOT_ENDED).then(|| codec::state(ended)).transpose()?;
-    Ok(Piece::Unique(UniquePiece { queue, kind, key, job_id, seq, ended, taken_until: reader.time()? }))
+    Ok(ExportRecord::Unique(UniquePiece {
+        queue,
+        kind,
+        key,
+        job_id,
+        seq,
+        ended,
+        taken_until: reader.time()?,
+    }))
 }
 
-fn signal_piece(name: &[u8], value: &[u8]) -> Result<Piece> {
+fn signal_piece(name: &[u8], value: &[u8]) -> Result<ExportRecord> {
     let mut reader = Reader::new(value);
     let expires_at = reader.time()?.ok_or_else(|| corrupt("a signal"))?;
     let signal = codec::from_json("a signal", reader.rest())?;
-    Ok(Piece::Signal { key: text(name)?, signal, expires_at })
+    Ok(ExportRecord::Signal { key: text(name)?, signal, expires_at })
 }
 
-fn schedule_piece(_: &[u8], value: &[u8]) -> Result<Piece> {
-    settings::schedule(value).map(Piece::Schedule)
+fn schedule_piece(_: &[u8], value: &[u8]) -> Result<ExportRecord> {
+    settings::schedule(value).map(ExportRecord::Schedule)
 }
 
-fn ledger_piece(name: &[u8], value: &[u8]) -> Result<Piece> {
-    ledger_row(name, value).map(Piece::Ledger)
+fn ledger_piece(name: &[u8], value: &[u8]) -> Result<ExportRecord> {
+    ledger_row(name, value).map(ExportRecord::Ledger)
 }
 
-fn record_piece(name: &[u8], value: &[u8]) -> Result<Piece> {
+fn record_piece(name: &[u8], value: &[u8]) -> Result<ExportRecord> {
     let record = records::read(value)?;
-    Ok(Piece::Record { name: text(name)?, version: record.version, value: record.value })
+    Ok(ExportRecord::Record { name: text(name)?, version: record.version, value: record.value })
 }

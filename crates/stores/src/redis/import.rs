@@ -2,7 +2,7 @@
 
 use longhaul_queue::job::{JobId, NewJob, Run};
 use longhaul_queue::state::JobError;
-use longhaul_queue::store::{EdgePiece, JobPiece, LedgerRow, Piece, QueuePiece, UniquePiece};
+use longhaul_queue::store::{EdgePiece, ExportRecord, JobPiece, LedgerRow, QueuePiece, UniquePiece};
 use longhaul_queue::{Error, Json, Result, State, Timestamp};
 
 use super::RedisStore;
@@ -16,7 +16,7 @@ use super::scripts::{Function, OUT_IN_ROW_MAX};
 use super::settings::{Queue, schedule_bytes};
 use super::{records, reply};
 
-pub(super) async fn import(store: &RedisStore, pieces: &[Piece]) -> Result<()> {
+pub(super) async fn import(store: &RedisStore, pieces: &[ExportRecord]) -> Result<()> {
     let mut args: Args = vec![number(&pieces.len())];
     for piece in pieces {
         put_piece(&mut args, piece)?;
@@ -44,31 +44,31 @@ fn text(json: &Json) -> Vec<u8> {
 }
 
 /// Adds a piece behind the letter that says what it is.
-fn put_piece(args: &mut Args, piece: &Piece) -> Result<()> {
+fn put_piece(args: &mut Args, piece: &ExportRecord) -> Result<()> {
     match piece {
-        Piece::LastSeq(seq) => args.extend([b"L".to_vec(), number(seq)]),
-        Piece::Queue(queue) => {
+        ExportRecord::LastSeq(seq) => args.extend([b"L".to_vec(), number(seq)]),
+        ExportRecord::Queue(queue) => {
             let QueuePiece { name, settings, last_key } = queue.clone();
             let queue = Queue { settings, last_key };
             args.extend([b"Q".to_vec(), name.into_bytes(), queue.bytes()]);
         }
-        Piece::OpenProcess(id) => args.extend([b"P".to_vec(), id.as_str().as_bytes().to_vec()]),
-        Piece::Job(job) => put_job(args, job)?,
-        Piece::Unique(unique) => put_unique(args, unique),
-        Piece::Signal { key, signal, expires_at } => {
+        ExportRecord::OpenProcess(id) => args.extend([b"P".to_vec(), id.as_str().as_bytes().to_vec()]),
+        ExportRecord::Job(job) => put_job(args, job)?,
+        ExportRecord::Unique(unique) => put_unique(args, unique),
+        ExportRecord::Signal { key, signal, expires_at } => {
             let mut bytes = Vec::new();
             put_time(&mut bytes, Some(*expires_at));
             bytes.extend(text(&Json::of(signal)?));
             args.extend([b"S".to_vec(), key.as_bytes().to_vec(), bytes, number(&millis(*expires_at))]);
         }
-        Piece::Schedule(schedule) => {
+        ExportRecord::Schedule(schedule) => {
             args.extend([b"C".to_vec(), schedule.name.as_bytes().to_vec(), schedule_bytes(schedule)?]);
         }
-        Piece::Ledger(LedgerRow { day, queue, kind, state, jobs }) => {
+        ExportRecord::Ledger(LedgerRow { day, queue, kind, state, jobs }) => {
             let name = format!("{day}\u{1f}{queue}\u{1f}{kind}\u{1f}{}", *state as u8);
             args.extend([b"D".to_vec(), name.into_bytes(), number(jobs)]);
         }
-        Piece::Record { name, version, value } => {
+        ExportRecord::Record { name, version, value } => {
             args.extend([b"R".to_vec(), name.as_bytes().to_vec(), records::bytes(*version, value)]);
         }
     }

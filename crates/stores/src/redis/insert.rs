@@ -15,7 +15,7 @@ use super::encode::{Args, first_state, options_text, put_job};
 use super::link::Link;
 use super::reply;
 use super::scripts::Function;
-use crate::gather::{Gather, Inserts, Part};
+use crate::insert_batcher::{Gather, Inserts, Part};
 
 /// Where jobs come in.
 pub(super) struct Enqueues {

@@ -81,9 +81,9 @@ use longhaul_queue::job::{
     Claimed, Job, JobChange, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId,
 };
 use longhaul_queue::store::{
-    CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExportPage, ExtendRequest, Firing, LedgerRow,
-    ListRequest, Page, Piece, ProcessInfo, QueueChange, QueueInfo, Record, Renewal, RetryRequest, Save,
-    Schedule, SettleItem, Settled, Swept, Task, UnparkRequest, Unparked, WorkerInfo,
+    CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExportPage, ExportRecord, ExtendRequest,
+    Firing, LedgerRow, ListRequest, Page, ProcessInfo, QueueChange, QueueInfo, Record, Renewal, RetryRequest,
+    Save, Schedule, SettleItem, Settled, Swept, Task, UnparkRequest, Unparked, WorkerInfo,
 };
 use longhaul_queue::{Clock, EngineStore, Json, Result, State, Store, Timestamp};
 
@@ -93,7 +93,7 @@ use link::Link;
 use server_time::ServerTime;
 use watch::Watcher;
 
-use crate::gather::{self, Gather, Inserts as _, Part};
+use crate::insert_batcher::{self, Gather, Inserts as _, Part};
 use crate::io::Io;
 use crate::settle_order::SettleOrder;
 
@@ -140,8 +140,8 @@ impl Store for RedisStore {
 
     async fn insert(&self, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {
         let part = Part { jobs, now };
-        if gather::is_small(&part.jobs) {
-            return gather::enqueue(&self.enqueues, self.link.runtime(), part).await;
+        if insert_batcher::is_small(&part.jobs) {
+            return insert_batcher::enqueue(&self.enqueues, self.link.runtime(), part).await;
         }
         self.enqueues.alone(&part).await
     }
@@ -295,7 +295,7 @@ impl EngineStore for RedisStore {
         export::export(self, after, limit).await
     }
 
-    async fn import(&self, pieces: Vec<Piece>) -> Result<()> {
+    async fn import(&self, pieces: Vec<ExportRecord>) -> Result<()> {
         import::import(self, &pieces).await
     }
 

@@ -14,11 +14,11 @@ use longhaul_queue::{Claimed, State};
 use rusqlite::Connection;
 
 use super::error::DbResult;
+use super::fairness::Ask;
 use super::rows::{Body, JobRow, job_with_body};
 use super::settle::cancel_waiting;
-use super::turns::Ask;
 use super::tx::Tx;
-use super::{graph, sweep, turns};
+use super::{fairness, graph, sweep};
 
 /// Expired jobs that one claim cancels on its way; each costs a row.
 pub(super) const EXPIRED_MET_MAX: usize = 100;
@@ -61,7 +61,7 @@ pub(super) fn claim(tx: &mut Tx<'_>, request: &ClaimRequest) -> DbResult<Vec<Cla
         if tx.queue(queue)?.keyed
             && let Some((_, body)) = choice.jobs.last()
         {
-            turns::served(tx, queue, body.options.fair_key.as_deref().unwrap_or_default())?;
+            fairness::served(tx, queue, body.options.fair_key.as_deref().unwrap_or_default())?;
         }
         for (row, body) in choice.jobs {
             suspects_left -= usize::from(row.is_suspect());
@@ -120,7 +120,7 @@ fn choose(tx: &mut Tx<'_>, queue: &str, request: &ClaimRequest, wanted: Look) ->
         }
     };
     if known.in_lines() {
-        return turns::choose(tx, &Ask { queue, kinds, wanted, now: request.now }, known);
+        return fairness::choose(tx, &Ask { queue, kinds, wanted, now: request.now }, known);
     }
     let mut choice = Choice::default();
     loop {

@@ -10,7 +10,7 @@ use longhaul_sqlite::{Durability, FileError, FileOptions, FileResult, Schema, Sq
 use rusqlite::Connection;
 
 use super::error::{DbError, DbResult, of_caller};
-use super::news::News;
+use super::event_buffer::News;
 use super::session::JobSession;
 use super::tx::Tx;
 use super::workers::Workers;

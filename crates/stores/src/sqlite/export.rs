@@ -3,7 +3,7 @@
 use longhaul_queue::job::JobId;
 use longhaul_queue::limits::PIECES_MAX;
 use longhaul_queue::store::{
-    EdgePiece, ExportPage, JobPiece, Piece, QueuePiece, Signal, UniquePiece, refusals,
+    EdgePiece, ExportPage, ExportRecord, JobPiece, QueuePiece, Signal, UniquePiece, refusals,
 };
 use longhaul_queue::{Json, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row};
@@ -19,7 +19,7 @@ use super::settings::{queue_columns, read_queue, whole_queue};
 /// Bytes of values on one page, at about which it ends.
 const PAGE_BYTES: usize = 8_000_000;
 
-/// Where an export stands: after this piece. In the order of [`Piece`].
+/// Where an export stands: after this piece. In the order of [`ExportRecord`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Place {
@@ -36,21 +36,21 @@ enum Place {
 }
 
 impl Place {
-    fn after(piece: &Piece) -> Self {
+    fn after(piece: &ExportRecord) -> Self {
         match piece {
-            Piece::LastSeq(_) => Self::LastSeq,
-            Piece::Queue(queue) => Self::Queue(queue.name.clone()),
-            Piece::OpenProcess(id) => Self::OpenProcess(id.as_str().to_owned()),
-            Piece::Job(piece) => Self::Job(piece.job.seq),
-            Piece::Unique(unique) => {
+            ExportRecord::LastSeq(_) => Self::LastSeq,
+            ExportRecord::Queue(queue) => Self::Queue(queue.name.clone()),
+            ExportRecord::OpenProcess(id) => Self::OpenProcess(id.as_str().to_owned()),
+            ExportRecord::Job(piece) => Self::Job(piece.job.seq),
+            ExportRecord::Unique(unique) => {
                 Self::Unique(unique.queue.clone(), unique.kind.clone(), unique.key.clone())
             }
-            Piece::Signal { key, .. } => Self::Signal(key.clone()),
-            Piece::Schedule(schedule) => Self::Schedule(schedule.name.clone()),
-            Piece::Ledger(row) => {
+            ExportRecord::Signal { key, .. } => Self::Signal(key.clone()),
+            ExportRecord::Schedule(schedule) => Self::Schedule(schedule.name.clone()),
+            ExportRecord::Ledger(row) => {
                 Self::Ledger(row.day, row.queue.clone(), row.kind.clone(), state_number(row.state))
             }
-            Piece::Record { name, .. } => Self::Record(name.clone()),
+            ExportRecord::Record { name, .. } => Self::Record(name.clone()),
         }
     }
 }
@@ -100,7 +100,7 @@ struct Page<'a> {
     connection: &'a Connection,
     limit: usize,
     bytes: usize,
-    pieces: Vec<Piece>,
+    pieces: Vec<ExportRecord>,
     /// Something was left for the next page.
     more: bool,
 }
@@ -115,7 +115,7 @@ impl Page<'_> {
     fn fill<T>(
         &mut self,
         rows: Vec<T>,
-        mut piece: impl FnMut(&Connection, T) -> DbResult<Option<Piece>>,
+        mut piece: impl FnMut(&Connection, T) -> DbResult<Option<ExportRecord>>,
     ) -> DbResult<()> {
         for row in rows {
             if self.pieces.len() == self.limit || self.bytes >= PAGE_BYTES {
@@ -134,7 +134,7 @@ impl Page<'_> {
         let sql = "SELECT max(value, (SELECT coalesce(max(seq), 0) FROM lh_jobs)) AS last
                    FROM lh_meta WHERE key = 'deleted_seq' AND last > 0";
         let rows = all(self.connection, sql, [], |row| row.get(0))?;
-        self.fill(rows, |_, seq| Ok(Some(Piece::LastSeq(seq))))
+        self.fill(rows, |_, seq| Ok(Some(ExportRecord::LastSeq(seq))))
     }
 
     fn queues(&mut self, place: &Place) -> DbResult<()> {
@@ -148,7 +148,7 @@ impl Page<'_> {
         let rows = all(self.connection, sql, (after, self.rows()), read)?;
         self.fill(rows, |_, (columns, name, last_key)| {
             let settings = whole_queue(columns)?.settings;
-            Ok(Some(Piece::Queue(QueuePiece { name, settings, last_key })))
+            Ok(Some(ExportRecord::Queue(QueuePiece { name, settings, last_key })))
         })
     }
 
@@ -156,14 +156,14 @@ impl Page<'_> {
         let after = if let Place::OpenProcess(id) = place { id } else { "" };
         let sql = "SELECT id FROM lh_processes WHERE sealed = 0 AND id > ?1 ORDER BY id LIMIT ?2";
         let rows = all(self.connection, sql, (after, self.rows()), |row| row.get::<_, String>(0))?;
-        self.fill(rows, |_, id| Ok(Some(Piece::OpenProcess(id.into()))))
+        self.fill(rows, |_, id| Ok(Some(ExportRecord::OpenProcess(id.into()))))
     }
 
     fn jobs(&mut self, place: &Place) -> DbResult<()> {
         let after = if let Place::Job(seq) = place { *seq } else { i64::MIN };
         let sql = concat!("SELECT ", job_columns!(), " FROM lh_jobs WHERE seq > ?1 ORDER BY seq LIMIT ?2");
         let rows = all(self.connection, sql, (after, self.rows()), JobRow::read)?;
-        self.fill(rows, |connection, row| Ok(Some(Piece::Job(Box::new(job_piece(connection, row)?)))))
+        self.fill(rows, |connection, row| Ok(Some(ExportRecord::Job(Box::new(job_piece(connection, row)?)))))
     }
 
     fn uniques(&mut self, place: &Place) -> DbResult<()> {
@@ -175,7 +175,7 @@ impl Page<'_> {
         let sql = "SELECT queue, kind, key, job_id, seq, ended, taken_until FROM lh_uniques
                    WHERE (queue, kind, key) > (?1, ?2, ?3) ORDER BY queue, kind, key LIMIT ?4";
         let rows = all(self.connection, sql, (after.0, after.1, after.2, self.rows()), |row| {
-            Ok(Piece::Unique(UniquePiece {
+            Ok(ExportRecord::Unique(UniquePiece {
                 queue: row.get(0)?,
                 kind: row.get(1)?,
                 key: row.get(2)?,
@@ -196,7 +196,7 @@ impl Page<'_> {
         self.fill(rows, |_, (key, signal, expires_at)| {
             let signal = from_text::<Signal>("a signal", Some(signal))?;
             let expires_at = Timestamp::from_millis(expires_at);
-            Ok(signal.map(|signal| Piece::Signal { key, signal, expires_at }))
+            Ok(signal.map(|signal| ExportRecord::Signal { key, signal, expires_at }))
         })
     }
 
@@ -204,7 +204,7 @@ impl Page<'_> {
         let after = if let Place::Schedule(name) = place { name } else { "" };
         let sql = "SELECT schedule FROM lh_schedules WHERE name > ?1 ORDER BY name LIMIT ?2";
         let rows = all(self.connection, sql, (after, self.rows()), |row| row.get::<_, String>(0))?;
-        self.fill(rows, |_, text| Ok(from_text("a schedule", Some(text))?.map(Piece::Schedule)))
+        self.fill(rows, |_, text| Ok(from_text("a schedule", Some(text))?.map(ExportRecord::Schedule)))
     }
 
     fn ledger(&mut self, place: &Place) -> DbResult<()> {
@@ -217,7 +217,7 @@ impl Page<'_> {
                    WHERE (day, queue, kind, state) > (?1, ?2, ?3, ?4) ORDER BY day, queue, kind, state LIMIT ?5";
         let params = (after.0, after.1, after.2, after.3, self.rows());
         let rows = all(self.connection, sql, params, read_ledger_row)?;
-        self.fill(rows, |_, row| Ok(Some(Piece::Ledger(row))))
+        self.fill(rows, |_, row| Ok(Some(ExportRecord::Ledger(row))))
     }
 
     fn records(&mut self, place: &Place) -> DbResult<()> {
@@ -225,30 +225,30 @@ impl Page<'_> {
         let sql = "SELECT name, version, value FROM lh_records WHERE name > ?1 ORDER BY name LIMIT ?2";
         let rows = all(self.connection, sql, (after, self.rows()), |row| {
             let value = Json::trusted(row.get::<_, String>(2)?);
-            Ok(Piece::Record { name: row.get(0)?, version: row.get(1)?, value })
+            Ok(ExportRecord::Record { name: row.get(0)?, version: row.get(1)?, value })
         })?;
         self.fill(rows, |_, piece| Ok(Some(piece)))
     }
 }
 
 /// About how much a piece weighs.
-fn bytes_of(piece: &Piece) -> usize {
+fn bytes_of(piece: &ExportRecord) -> usize {
     match piece {
-        Piece::Job(piece) => {
+        ExportRecord::Job(piece) => {
             let results = piece.edges.iter().filter_map(|edge| edge.result.as_ref());
             let values = [&piece.data, &piece.result].into_iter().flatten().chain(results);
             let lines = piece.log.iter().map(|line| line.text.len());
             piece.payload.len() + values.map(Json::len).chain(lines).sum::<usize>()
         }
-        Piece::Signal { signal: Signal::Resume(value) | Signal::Done(value), .. }
-        | Piece::Record { value, .. } => value.len(),
-        Piece::Schedule(schedule) => schedule.job.payload.len(),
-        Piece::LastSeq(_)
-        | Piece::Queue(_)
-        | Piece::OpenProcess(_)
-        | Piece::Unique(_)
-        | Piece::Signal { signal: Signal::Retry(_) | Signal::Fail(_), .. }
-        | Piece::Ledger(_) => 0,
+        ExportRecord::Signal { signal: Signal::Resume(value) | Signal::Done(value), .. }
+        | ExportRecord::Record { value, .. } => value.len(),
+        ExportRecord::Schedule(schedule) => schedule.job.payload.len(),
+        ExportRecord::LastSeq(_)
+        | ExportRecord::Queue(_)
+        | ExportRecord::OpenProcess(_)
+        | ExportRecord::Unique(_)
+        | ExportRecord::Signal { signal: Signal::Retry(_) | Signal::Fail(_), .. }
+        | ExportRecord::Ledger(_) => 0,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use longhaul_queue::job::{Job, ProcessId, Run};
 use longhaul_queue::store::{
-    EdgePiece, JobPiece, LedgerRow, Piece, QueuePiece, Signal, UniquePiece, refusals,
+    EdgePiece, ExportRecord, JobPiece, LedgerRow, QueuePiece, Signal, UniquePiece, refusals,
 };
 use longhaul_queue::{Error, Json, State, Timestamp, WorkerId};
 use rusqlite::params;
@@ -11,8 +11,8 @@ use super::error::{DbError, DbResult};
 use super::rows::{flag, on_failure_number, options_text, state_number, to_text};
 use super::settings::{put_schedule, write_queue};
 use super::tx::Tx;
-use super::{sweep, turns};
-use crate::changes::Subject;
+use super::{fairness, sweep};
+use crate::changes::JobKey;
 use crate::history::{Newest, with_newest};
 use crate::queue_row::QueueRow;
 
@@ -20,7 +20,7 @@ use crate::queue_row::QueueRow;
 const GONE: i64 = 0;
 
 /// Writes pieces; one that is there already is left alone or written again.
-pub(super) fn import(tx: &mut Tx<'_>, pieces: Vec<Piece>) -> DbResult<()> {
+pub(super) fn import(tx: &mut Tx<'_>, pieces: Vec<ExportRecord>) -> DbResult<()> {
     for piece in pieces {
         put(tx, piece)?;
     }
@@ -28,21 +28,21 @@ pub(super) fn import(tx: &mut Tx<'_>, pieces: Vec<Piece>) -> DbResult<()> {
     Ok(())
 }
 
-fn put(tx: &mut Tx<'_>, piece: Piece) -> DbResult<()> {
+fn put(tx: &mut Tx<'_>, piece: ExportRecord) -> DbResult<()> {
     match piece {
-        Piece::LastSeq(seq) => {
+        ExportRecord::LastSeq(seq) => {
             tx.run("UPDATE lh_meta SET value = max(value, ?1) WHERE key = 'deleted_seq'", [seq])?;
             tx.forget_seq();
             Ok(())
         }
-        Piece::Queue(queue) => put_queue(tx, queue),
-        Piece::OpenProcess(id) => open_process(tx, &id),
-        Piece::Job(piece) => put_job(tx, &piece),
-        Piece::Unique(unique) => put_unique(tx, &unique),
-        Piece::Signal { key, signal, expires_at } => put_signal(tx, &key, &signal, expires_at),
-        Piece::Schedule(schedule) => put_schedule(tx, &schedule),
-        Piece::Ledger(row) => put_ledger(tx, &row),
-        Piece::Record { name, version, value } => {
+        ExportRecord::Queue(queue) => put_queue(tx, queue),
+        ExportRecord::OpenProcess(id) => open_process(tx, &id),
+        ExportRecord::Job(piece) => put_job(tx, &piece),
+        ExportRecord::Unique(unique) => put_unique(tx, &unique),
+        ExportRecord::Signal { key, signal, expires_at } => put_signal(tx, &key, &signal, expires_at),
+        ExportRecord::Schedule(schedule) => put_schedule(tx, &schedule),
+        ExportRecord::Ledger(row) => put_ledger(tx, &row),
+        ExportRecord::Record { name, version, value } => {
             tx.run(
                 "INSERT INTO lh_records (name, version, value) VALUES (?1, ?2, ?3)
                  ON CONFLICT DO UPDATE SET version = excluded.version, value = excluded.value",
@@ -56,8 +56,8 @@ fn put(tx: &mut Tx<'_>, piece: Piece) -> DbResult<()> {
 fn put_queue(tx: &mut Tx<'_>, piece: QueuePiece) -> DbResult<()> {
     let QueuePiece { name, settings, last_key } = piece;
     if let Some(last_key) = last_key {
-        turns::expect_keys(tx, &name)?;
-        turns::served(tx, &name, &last_key)?;
+        fairness::expect_keys(tx, &name)?;
+        fairness::served(tx, &name, &last_key)?;
     }
     if settings.is_default() {
         return Ok(());
@@ -132,13 +132,13 @@ fn put_job(tx: &mut Tx<'_>, piece: &JobPiece) -> DbResult<()> {
         sweep::remind_at(tx, expires_at, job.seq)?;
     }
     if job.options.fair_key.is_some() {
-        turns::expect_keys(tx, &job.queue)?;
+        fairness::expect_keys(tx, &job.queue)?;
     }
     let process = job.process_id.as_ref().map(ProcessId::as_str);
     if process.is_some() {
         tx.run("INSERT INTO lh_processes (id, sealed) VALUES (?1, 1) ON CONFLICT DO NOTHING", [process])?;
     }
-    let subject = Subject { id: job.id, queue: &job.queue, kind: &job.kind, process, helper: job.helper };
+    let subject = JobKey { id: job.id, queue: &job.queue, kind: &job.kind, process, helper: job.helper };
     tx.moved_in(subject, job.state);
     tx.forget_seq();
     Ok(())

@@ -11,8 +11,8 @@ use super::rows::{
     read_result, state_number,
 };
 use super::tx::Tx;
-use super::{graph, process, sweep, turns, unique};
-use crate::changes::Subject;
+use super::{fairness, graph, process, sweep, unique};
+use crate::changes::JobKey;
 
 /// Jobs of a submission whose short payloads go into their rows. More share the pages of `lh_bodies`, and narrow rows
 /// are cheaper to claim and settle by the hundred.
@@ -146,7 +146,7 @@ fn insert_one(
         tx.run("INSERT INTO lh_bodies (seq, options, payload) VALUES (?1, ?2, ?3)", (seq, options, payload))?;
     }
     if job.options.fair_key.is_some() {
-        turns::expect_keys(tx, &job.queue)?;
+        fairness::expect_keys(tx, &job.queue)?;
     }
     if process.is_some() {
         tx.run("INSERT INTO lh_processes (id, sealed) VALUES (?1, 1) ON CONFLICT DO NOTHING", [process])?;
@@ -160,7 +160,7 @@ fn insert_one(
     if let Some(unique) = &job.options.unique {
         unique::hold(tx, unique, job, seq, now)?;
     }
-    let subject = Subject { id, queue: &job.queue, kind: &job.kind, process, helper: job.helper };
+    let subject = JobKey { id, queue: &job.queue, kind: &job.kind, process, helper: job.helper };
     tx.moved(subject, None, Some(state));
     Ok(Some(state))
 }

@@ -8,8 +8,8 @@ use longhaul_queue::store::{Candidate, FilterMatcher, ListRequest, Page};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row};
 
 use super::error::{DbError, DbResult};
+use super::list_plan::{ListPlan, choose, walk_columns, walk_sql};
 use super::rows::{flag, job_with_options, read_error, read_options, read_state};
-use super::ways::{Way, choose, walk_columns, walk_sql};
 
 /// What one page may cost.
 #[derive(Debug, Clone, Copy)]
@@ -48,8 +48,8 @@ pub(super) fn list_within(
     let mut walk = Walk::new(connection, &matcher, request, limit, bounds)?;
     let start = request.cursor.unwrap_or(if request.newest_first { i64::MAX } else { i64::MIN });
     match choose(connection, &request.filter, &matcher, bounds.few_max)? {
-        Way::Nowhere => {}
-        Way::Few(mut seqs) => {
+        ListPlan::Nowhere => {}
+        ListPlan::Few(mut seqs) => {
             seqs.retain(|seq| if request.newest_first { *seq < start } else { *seq > start });
             seqs.sort_unstable();
             seqs.dedup();
@@ -58,7 +58,7 @@ pub(super) fn list_within(
             }
             walk.each(&seqs)?;
         }
-        Way::Along(index, value) => {
+        ListPlan::Along(index, value) => {
             let mut statement = connection.prepare_cached(walk_sql(index, request.newest_first))?;
             let mut rows = statement.query((start, value))?;
             while let Some(row) = rows.next()? {

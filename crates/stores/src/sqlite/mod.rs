@@ -11,12 +11,14 @@ mod audit;
 mod claim;
 mod db;
 mod error;
+mod event_buffer;
 mod export;
+mod fairness;
 mod graph;
 mod import;
 mod insert;
 mod list;
-mod news;
+mod list_plan;
 #[cfg(test)]
 mod plans;
 mod process;
@@ -26,10 +28,8 @@ mod session;
 mod settings;
 mod settle;
 mod sweep;
-mod turns;
 mod tx;
 mod unique;
-mod ways;
 mod workers;
 
 use std::path::Path;
@@ -41,9 +41,9 @@ use longhaul_queue::job::{
     Claimed, Job, JobChange, JobDetail, JobId, JobResult, Lease, NewJob, ProcessId, WorkerId,
 };
 use longhaul_queue::store::{
-    CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExportPage, ExtendRequest, Firing, LedgerRow,
-    ListRequest, Page, Piece, ProcessInfo, QueueChange, QueueInfo, Record, Renewal, RetryRequest, Save,
-    Schedule, SettleItem, Settled, Swept, UnparkRequest, Unparked, WorkerInfo,
+    CancelReply, Caps, ClaimRequest, Count, Deleted, Enqueued, ExportPage, ExportRecord, ExtendRequest,
+    Firing, LedgerRow, ListRequest, Page, ProcessInfo, QueueChange, QueueInfo, Record, Renewal, RetryRequest,
+    Save, Schedule, SettleItem, Settled, Swept, UnparkRequest, Unparked, WorkerInfo,
 };
 use longhaul_queue::{EngineStore, Error, Json, Result, State, Store, Timestamp};
 use longhaul_sqlite::WriteOptions;
@@ -320,7 +320,7 @@ impl EngineStore for SqliteStore {
         self.db.read(move |connection| export::export(connection, after.as_deref(), limit)).await
     }
 
-    async fn import(&self, pieces: Vec<Piece>) -> Result<()> {
+    async fn import(&self, pieces: Vec<ExportRecord>) -> Result<()> {
         self.db.file.write(DURABLE, move |tx| import::import(tx, pieces)).await
     }
 }

@@ -3,8 +3,8 @@
 
 use rusqlite::{Connection, OpenFlags, Row};
 
-use super::ways::Index;
-use super::{Db, SqliteOptions, claim, read, sweep, turns, ways, workers};
+use super::list_plan::Index;
+use super::{Db, SqliteOptions, claim, fairness, list_plan, read, sweep, workers};
 
 /// A file with the tables, and a connection of its own beside the store.
 fn beside_a_store(look: impl FnOnce(&Connection)) {
@@ -40,24 +40,34 @@ fn a_claim_finds_its_jobs_by_its_index() {
 fn turns_find_keys_and_jobs_by_their_index() {
     let of_kind = "queue=? AND kind=? AND suspect=?";
     let table = [
-        (turns::NEXT_KEY, "lh_jobs_turns", " AND fair_key>?"),
-        (turns::NEXT_LEVEL, "lh_jobs_ready", " AND priority>?"),
-        (turns::NEXT_LEVEL_OF_KEY, "lh_jobs_turns", " AND fair_key=? AND priority>?"),
-        (turns::HEADS_OF_KEY, "lh_jobs_turns", " AND fair_key=? AND (priority,run_at)>(?,?) AND priority<?"),
-        (turns::HEADS, "lh_jobs_ready", " AND (priority,run_at)>(?,?) AND priority<?"),
+        (fairness::NEXT_KEY, "lh_jobs_turns", " AND fair_key>?"),
+        (fairness::NEXT_LEVEL, "lh_jobs_ready", " AND priority>?"),
+        (fairness::NEXT_LEVEL_OF_KEY, "lh_jobs_turns", " AND fair_key=? AND priority>?"),
+        (
+            fairness::HEADS_OF_KEY,
+            "lh_jobs_turns",
+            " AND fair_key=? AND (priority,run_at)>(?,?) AND priority<?",
+        ),
+        (fairness::HEADS, "lh_jobs_ready", " AND (priority,run_at)>(?,?) AND priority<?"),
     ];
     for (sql, index, range) in table {
         check(sql, &format!("SEARCH lh_jobs USING INDEX {index} ({of_kind}{range})"));
     }
-    check(turns::RUNNING, "SEARCH lh_jobs USING COVERING INDEX lh_jobs_running (queue=? AND fair_key>?)");
+    check(fairness::RUNNING, "SEARCH lh_jobs USING COVERING INDEX lh_jobs_running (queue=? AND fair_key>?)");
 }
 
 /// The plan does not tell, because the index is partial; the program does: no column is read by the table's cursor,
 /// which is the first that is opened.
 #[test]
 fn jobs_are_looked_for_without_reading_their_rows() {
-    let statements =
-        [claim::HEADS, turns::HEADS, turns::HEADS_OF_KEY, turns::NEXT_KEY, turns::NEXT_LEVEL, ways::READY];
+    let statements = [
+        claim::HEADS,
+        fairness::HEADS,
+        fairness::HEADS_OF_KEY,
+        fairness::NEXT_KEY,
+        fairness::NEXT_LEVEL,
+        list_plan::READY,
+    ];
     for sql in statements {
         beside_a_store(|connection| {
             let step = |row: &Row<'_>| Ok((row.get::<_, String>(1)?, row.get::<_, i64>(2)?));
@@ -97,17 +107,20 @@ fn a_list_goes_along_its_index() {
         (Index::EndedBadly, "MERGE (UNION ALL)"),
     ] {
         for (newest_first, beyond) in [(false, ">"), (true, "<")] {
-            check(ways::walk_sql(index, newest_first), &first.replace('~', beyond));
+            check(list_plan::walk_sql(index, newest_first), &first.replace('~', beyond));
         }
     }
 }
 
 #[test]
 fn few_jobs_are_found_by_the_index_of_their_state_or_id() {
-    check(ways::IDS, "SEARCH lh_jobs USING COVERING INDEX lh_jobs_id (id>? AND id<?)");
-    check(ways::READY, "SEARCH lh_jobs USING INDEX lh_jobs_ready (queue=? AND kind=?)");
-    check(ways::READY_WITH_KEY, "SEARCH lh_jobs USING COVERING INDEX lh_jobs_turns (queue=? AND kind=?)");
-    check(ways::DUE, "SEARCH lh_jobs USING COVERING INDEX lh_jobs_due (state=? AND due_at>?)");
-    check(ways::ENDED_BADLY, "SEARCH lh_jobs USING COVERING INDEX lh_jobs_ended_badly (state=?)");
-    check(ways::PARKED, "SEARCH lh_parks USING COVERING INDEX lh_parks_key (key>?)");
+    check(list_plan::IDS, "SEARCH lh_jobs USING COVERING INDEX lh_jobs_id (id>? AND id<?)");
+    check(list_plan::READY, "SEARCH lh_jobs USING INDEX lh_jobs_ready (queue=? AND kind=?)");
+    check(
+        list_plan::READY_WITH_KEY,
+        "SEARCH lh_jobs USING COVERING INDEX lh_jobs_turns (queue=? AND kind=?)",
+    );
+    check(list_plan::DUE, "SEARCH lh_jobs USING COVERING INDEX lh_jobs_due (state=? AND due_at>?)");
+    check(list_plan::ENDED_BADLY, "SEARCH lh_jobs USING COVERING INDEX lh_jobs_ended_badly (state=?)");
+    check(list_plan::PARKED, "SEARCH lh_parks USING COVERING INDEX lh_parks_key (key>?)");
 }

@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::error::{DbResult, corrupt};
 use super::tx::Tx;
-use crate::changes::Subject;
+use crate::changes::JobKey;
 pub(super) use crate::row_flags as flag;
 
 /// Payload and options together may stand in the job's row up to this size. A claim and a settlement rewrite the row,
@@ -101,8 +101,8 @@ impl JobRow {
         self.spent.crashes > 0
     }
 
-    pub(super) fn subject(&self) -> Subject<'_> {
-        Subject {
+    pub(super) fn subject(&self) -> JobKey<'_> {
+        JobKey {
             id: self.id,
             queue: &self.queue,
             kind: &self.kind,

@@ -8,7 +8,7 @@ use longhaul_sqlite::Session;
 use rusqlite::Connection;
 
 use super::error::{DbError, DbResult};
-use super::news::{News, Story, WRITTEN_EVERY};
+use super::event_buffer::{EventRow, News, WRITTEN_EVERY};
 use super::tx::Tx;
 use super::workers::Workers;
 
@@ -23,7 +23,7 @@ pub(super) struct JobSession {
 pub(super) struct Committed {
     /// Others should look.
     changed: bool,
-    story: Option<Story>,
+    story: Option<EventRow>,
     /// The events that waited went with it.
     with_news: bool,
 }

@@ -9,11 +9,11 @@ use longhaul_queue::{Error, State, Timestamp};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row};
 
 use super::error::{DbError, DbResult, corrupt};
-use super::news::{self, Story};
+use super::event_buffer::{self, EventRow};
 use super::process;
 use super::rows::state_number;
 use super::settings::{queue_columns, read_queue, whole_queue};
-use crate::changes::{Changes, ProcessDelta, Subject};
+use crate::changes::{Changes, JobKey, ProcessDelta};
 use crate::queue_row::QueueRow;
 
 /// The transaction that a command runs in.
@@ -186,12 +186,12 @@ impl<'a> Tx<'a> {
     }
 
     /// Books a job's move: `None` is "not stored".
-    pub(super) fn moved(&mut self, subject: Subject<'_>, from: Option<State>, to: Option<State>) {
+    pub(super) fn moved(&mut self, subject: JobKey<'_>, from: Option<State>, to: Option<State>) {
         self.own.moved(subject, from, to);
     }
 
     /// Books a job that comes from another store as it is: it is counted, but it is no news and has not ended here.
-    pub(super) fn moved_in(&mut self, subject: Subject<'_>, state: State) {
+    pub(super) fn moved_in(&mut self, subject: JobKey<'_>, state: State) {
         let mut arrival = Changes::default();
         arrival.moved(subject, None, Some(state));
         let Changes { counts, processes, .. } = arrival;
@@ -199,7 +199,7 @@ impl<'a> Tx<'a> {
     }
 
     /// Adds an event.
-    pub(super) fn tell(&mut self, subject: Subject<'_>, state: State, progress: Option<Progress>) {
+    pub(super) fn tell(&mut self, subject: JobKey<'_>, state: State, progress: Option<Progress>) {
         self.own.tell(subject, state, progress);
     }
 
@@ -343,7 +343,7 @@ impl<'a> Tx<'a> {
     pub(super) fn finish(&mut self) -> DbResult<()> {
         self.flush_counts()?;
         if self.forgets_events {
-            news::forget(self.connection)?;
+            event_buffer::forget(self.connection)?;
         }
         let day = self.locked_at.day();
         for (queue, kind, state, jobs) in self.kept.ledger.iter() {
@@ -362,9 +362,9 @@ impl<'a> Tx<'a> {
     }
 
     /// What to tell after the commit: whether others should look, and what has changed.
-    pub(super) fn outcome(self) -> (bool, Option<Story>) {
+    pub(super) fn outcome(self) -> (bool, Option<EventRow>) {
         let Changes { events: changes, more_events: more, .. } = self.kept;
-        let story = (!changes.is_empty()).then_some(Story { at: self.locked_at, changes, more });
+        let story = (!changes.is_empty()).then_some(EventRow { at: self.locked_at, changes, more });
         (self.changed || story.is_some(), story)
     }
 }

@@ -13,11 +13,11 @@ use longhaul_queue::{JobId, Json, Outcome, Timestamp};
 use sha2::{Digest, Sha256};
 use tracing::{info, warn};
 
-use super::super::gate::scopes;
+use super::super::hold::scopes;
 use super::super::request::RequestPayload;
 use super::super::run::hex;
-use super::super::{Result, harvest};
-use super::troubles::Stored;
+use super::super::{Result, collect};
+use super::lost_batch::Stored;
 use super::{BatchPayload, BatchTold, Ending, Kept, LastWord, Life, Next, Step, done, new_job, unsent};
 
 /// A list of batches may lag behind a creation: how often to look before believing that there is none, and how long
@@ -135,7 +135,7 @@ impl Life<'_> {
             return Ok(Some(ours.status.id.clone()));
         }
         for candidate in found.iter().filter(|found| found.status.state.is_terminal()) {
-            if harvest::has_our_ids(self, &candidate.status.id).await? {
+            if collect::has_our_ids(self, &candidate.status.id).await? {
                 return Ok(Some(candidate.status.id.clone()));
             }
         }

@@ -4,7 +4,7 @@
 use anyhow::{Context as _, Result};
 use longhaul_queue::EngineStore;
 use longhaul_queue::limits::PIECES_MAX;
-use longhaul_queue::store::{LEASE_PREFIX, Piece};
+use longhaul_queue::store::{ExportRecord, LEASE_PREFIX};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
@@ -45,24 +45,24 @@ pub(super) struct Row {
 }
 
 /// Whether a piece belongs to the installation and not to the processes that ran it.
-pub(super) fn is_moved(piece: &Piece) -> bool {
+pub(super) fn is_moved(piece: &ExportRecord) -> bool {
     match piece {
-        Piece::Record { name, .. } => name != super::RECORD && !name.starts_with(LEASE_PREFIX),
+        ExportRecord::Record { name, .. } => name != super::RECORD && !name.starts_with(LEASE_PREFIX),
         _ => true,
     }
 }
 
-fn part_of(piece: &Piece) -> usize {
+fn part_of(piece: &ExportRecord) -> usize {
     match piece {
-        Piece::LastSeq(_) => 0,
-        Piece::Queue(_) => 1,
-        Piece::OpenProcess(_) => 2,
-        Piece::Job(_) => JOBS,
-        Piece::Unique(_) => 4,
-        Piece::Signal { .. } => 5,
-        Piece::Schedule(_) => 6,
-        Piece::Ledger(_) => 7,
-        Piece::Record { .. } => 8,
+        ExportRecord::LastSeq(_) => 0,
+        ExportRecord::Queue(_) => 1,
+        ExportRecord::OpenProcess(_) => 2,
+        ExportRecord::Job(_) => JOBS,
+        ExportRecord::Unique(_) => 4,
+        ExportRecord::Signal { .. } => 5,
+        ExportRecord::Schedule(_) => 6,
+        ExportRecord::Ledger(_) => 7,
+        ExportRecord::Record { .. } => 8,
     }
 }
 
@@ -89,7 +89,7 @@ impl Tally {
         Ok(page.next.is_none() && !page.pieces.iter().any(is_moved))
     }
 
-    pub(super) fn add(&mut self, piece: &Piece) -> Result<()> {
+    pub(super) fn add(&mut self, piece: &ExportRecord) -> Result<()> {
         let text = serde_json::to_vec(piece).context("writing a piece as JSON")?;
         let part = &mut self.parts[part_of(piece)];
         part.pieces += 1;
@@ -146,8 +146,8 @@ mod tests {
 
     #[test]
     fn a_tally_tells_any_difference_but_the_order() {
-        let queue = |name: &str| Piece::OpenProcess(name.into());
-        let tally = |pieces: &[Piece]| {
+        let queue = |name: &str| ExportRecord::OpenProcess(name.into());
+        let tally = |pieces: &[ExportRecord]| {
             let mut tally = Tally::default();
             pieces.iter().for_each(|piece| tally.add(piece).expect("it is JSON"));
             tally

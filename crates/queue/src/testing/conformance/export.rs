@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::job::{NewJob, OnFailure, Retention, Unique, Window};
 use crate::memory::MemoryStore;
 use crate::state::{OnTimeout, State};
-use crate::store::{ClaimRequest, InsertOutcome, Missed, Piece, QueueChange, Save, Schedule, Signal};
+use crate::store::{ClaimRequest, ExportRecord, InsertOutcome, Missed, QueueChange, Save, Schedule, Signal};
 use crate::testing::Bench;
 use crate::testing::bench::{again, days, done, give_up, id, invalid, job, json, park, park_until, secs};
 use crate::testing::export::{as_lines, export_all, export_by, import_all};
@@ -100,16 +100,16 @@ pub(super) async fn everything_that_lasts_is_exported_once_in_pages_of_any_size(
             "pages of {limit}"
         );
     }
-    let kind = |piece: &Piece| match piece {
-        Piece::LastSeq(_) => 0,
-        Piece::Queue(_) => 1,
-        Piece::OpenProcess(_) => 2,
-        Piece::Job(_) => 3,
-        Piece::Unique(_) => 4,
-        Piece::Signal { .. } => 5,
-        Piece::Schedule(_) => 6,
-        Piece::Ledger(_) => 7,
-        Piece::Record { .. } => 8,
+    let kind = |piece: &ExportRecord| match piece {
+        ExportRecord::LastSeq(_) => 0,
+        ExportRecord::Queue(_) => 1,
+        ExportRecord::OpenProcess(_) => 2,
+        ExportRecord::Job(_) => 3,
+        ExportRecord::Unique(_) => 4,
+        ExportRecord::Signal { .. } => 5,
+        ExportRecord::Schedule(_) => 6,
+        ExportRecord::Ledger(_) => 7,
+        ExportRecord::Record { .. } => 8,
     };
     let kinds: Vec<i32> = all.iter().map(kind).collect();
     assert!(kinds.is_sorted(), "{kinds:?}");
@@ -163,18 +163,18 @@ pub(super) async fn a_job_that_comes_twice_in_one_import_is_stored_once(bench: &
     let original = Bench::new(Arc::new(MemoryStore::new())).timed_by(Arc::clone(&bench.clock));
     original.add([job(1).process("p"), job(2)]).await;
     let mut jobs = export_all(original.store.as_ref()).await;
-    jobs.retain(|piece| matches!(piece, Piece::Job(_)));
-    let twice: Vec<Piece> = jobs.iter().chain(&jobs).cloned().collect();
+    jobs.retain(|piece| matches!(piece, ExportRecord::Job(_)));
+    let twice: Vec<ExportRecord> = jobs.iter().chain(&jobs).cloned().collect();
     bench.store.import(twice).await.expect("import answers");
     assert_eq!(bench.snapshot().await, original.snapshot().await);
     assert_eq!(bench.add_one(job(3)).await.seq, 3, "no place is given twice, told or not");
-    let Some(Piece::Job(first)) = jobs.first().cloned() else { panic!("a job comes first") };
+    let Some(ExportRecord::Job(first)) = jobs.first().cloned() else { panic!("a job comes first") };
     let mut other = *first;
     (other.job.id, other.job.seq) = (id(9), 7);
     let same_place = |number: u64| {
         let mut piece = other.clone();
         piece.job.id = id(number);
-        Piece::Job(Box::new(piece))
+        ExportRecord::Job(Box::new(piece))
     };
     invalid(bench.store.import(vec![same_place(8), same_place(9)]).await);
 }

@@ -3,8 +3,8 @@
 
 use rusqlite::{Connection, OptionalExtension, Row};
 
+use super::pending_totals::{SpendKey, Sums, signed, tokens};
 use super::resolve::UnknownFilter;
-use super::sheet::{SpendKey, Sums, signed, tokens};
 use super::{AMOUNT_MAX, LedgerError, PartSpent, Reservation, Reserved, Sheet, Spent, day_of};
 use crate::file::{FileResult, Tx};
 use crate::money::NanoUsd;

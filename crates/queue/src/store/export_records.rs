@@ -12,7 +12,7 @@ use crate::state::{JobError, State};
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExportPage {
     /// These.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<ExportRecord>,
     /// Where the next page starts; `None` on the last.
     pub next: Option<String>,
 }
@@ -21,7 +21,7 @@ pub struct ExportPage {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(clippy::large_enum_variant, reason = "schedules are few, and a page has 500 pieces at most")]
-pub enum Piece {
+pub enum ExportRecord {
     /// The highest `seq` ever given out, when there was one.
     LastSeq(i64),
     /// A queue with settings or with fair keys.

@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use longhaul_queue::Timestamp;
+use longhaul_queue::fairness::{Rank, rank, take_turns};
 use longhaul_queue::store::QueueSettings;
-use longhaul_queue::turns::{Rank, rank, take_turns};
 use tokio_postgres::Row;
 
 use super::error::{DbError, DbResult};

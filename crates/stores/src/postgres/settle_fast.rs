@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::error::DbResult;
 use super::rows::{JobRow, flag, millis, read_id, stored_count, stored_fence, to_text, uuid};
 use super::tx::{Params, Tx};
-use crate::changes::Subject;
+use crate::changes::JobKey;
 
 /// What has ended, in the order of places. Several statements of one settlement may still wait crosswise for a renewal of
 /// its leases; the server ends one of both, which is then run again.
@@ -219,9 +219,9 @@ async fn remove(tx: &mut Tx<'_>, alike: &Alike<'_>, ended: &mut HashSet<i64>) ->
     Ok(())
 }
 
-fn read(row: &Row) -> DbResult<(i64, Subject<'_>)> {
+fn read(row: &Row) -> DbResult<(i64, JobKey<'_>)> {
     let id: JobId = read_id(row, 1)?;
     let helper = row.try_get::<_, i32>(5)? & flag::HELPER != 0;
     let (queue, kind, process) = (row.try_get(2)?, row.try_get(3)?, row.try_get(4)?);
-    Ok((row.try_get(0)?, Subject { id, queue, kind, process, helper }))
+    Ok((row.try_get(0)?, JobKey { id, queue, kind, process, helper }))
 }

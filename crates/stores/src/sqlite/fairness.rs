@@ -8,9 +8,9 @@
 use std::collections::{HashMap, VecDeque};
 
 use longhaul_queue::Timestamp;
+use longhaul_queue::fairness::{Rank, rank, take_turns};
 use longhaul_queue::limits::CLAIM_MAX;
 use longhaul_queue::store::QueueSettings;
-use longhaul_queue::turns::{Rank, rank, take_turns};
 
 use super::claim::{Choice, EXPIRED_MET_MAX, Look, running_in};
 use super::error::DbResult;

@@ -12,7 +12,7 @@ use super::error::{DbError, DbResult};
 use super::insert::{id_of, lock_seq, write_tags};
 use super::rows::{flag, millis, options_text, state_number, uuid};
 use super::tx::Tx;
-use crate::changes::Subject;
+use crate::changes::JobKey;
 
 /// From so many jobs on, copying is faster than one statement with arrays.
 const COPY_FROM_JOBS: usize = 50;
@@ -29,7 +29,7 @@ pub(super) async fn insert(
             let state = add(&mut jobs, job, *now)?;
             let process = job.process_id.as_ref().map(ProcessId::as_str);
             let subject =
-                Subject { id: id_of(job)?, queue: &job.queue, kind: &job.kind, process, helper: job.helper };
+                JobKey { id: id_of(job)?, queue: &job.queue, kind: &job.kind, process, helper: job.helper };
             tx.moved(subject, None, Some(state));
             states.push(state);
         }

@@ -21,7 +21,7 @@ const COUNTERS_MAX: usize = 10_000;
 
 /// How to come by the jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum ListPlan {
     /// Nothing can match.
     Nowhere,
     /// These, in no order, and no others.
@@ -117,24 +117,24 @@ pub(super) fn choose(
     filter: &Filter,
     matcher: &FilterMatcher<'_>,
     few_max: usize,
-) -> DbResult<Way> {
+) -> DbResult<ListPlan> {
     let mut few = Few { connection, seqs: Vec::new(), max: few_max };
     match matcher.ids() {
-        Some(None) => return Ok(Way::Nowhere),
-        Some(Some(range)) if few.ids(range)? => return Ok(Way::Few(few.seqs)),
+        Some(None) => return Ok(ListPlan::Nowhere),
+        Some(Some(range)) if few.ids(range)? => return Ok(ListPlan::Few(few.seqs)),
         _ => few.seqs.clear(),
     }
     let of_process = of_process(connection, filter)?;
     if of_process.is_some_and(|jobs| jobs.matching == 0) {
-        return Ok(Way::Nowhere);
+        return Ok(ListPlan::Nowhere);
     }
     let counts = counts(connection, filter)?;
     if let Some(counts) = &counts {
         if counts.is_empty() {
-            return Ok(Way::Nowhere);
+            return Ok(ListPlan::Nowhere);
         }
         if few.of_counts(counts)? {
-            return Ok(Way::Few(few.seqs));
+            return Ok(ListPlan::Few(few.seqs));
         }
     }
     let matching = counts.map_or(u64::MAX, |counts| counts.iter().map(|count| count.jobs).sum());
@@ -142,9 +142,9 @@ pub(super) fn choose(
 }
 
 /// `states_first`: fewer jobs have the states asked for than belong to the process.
-fn along(filter: &Filter, states_first: bool) -> Way {
+fn along(filter: &Filter, states_first: bool) -> ListPlan {
     if let Some(tag) = &filter.tag {
-        return Way::Along(Index::Tag, Some(tag.clone()));
+        return ListPlan::Along(Index::Tag, Some(tag.clone()));
     }
     let states: BTreeSet<State> = filter.states.iter().copied().collect();
     let by_state = match states.iter().collect::<Vec<_>>().as_slice() {
@@ -155,9 +155,9 @@ fn along(filter: &Filter, states_first: bool) -> Way {
     };
     let process = filter.process_id.as_ref().map(ProcessId::as_str);
     match (process, by_state) {
-        (None, by_state) => Way::Along(by_state.unwrap_or(Index::Jobs), None),
-        (Some(_), Some(index)) if states_first => Way::Along(index, None),
-        (Some(process), _) => Way::Along(Index::Process, Some(process.to_owned())),
+        (None, by_state) => ListPlan::Along(by_state.unwrap_or(Index::Jobs), None),
+        (Some(_), Some(index)) if states_first => ListPlan::Along(index, None),
+        (Some(process), _) => ListPlan::Along(Index::Process, Some(process.to_owned())),
     }
 }
 

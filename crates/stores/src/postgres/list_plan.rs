@@ -15,7 +15,7 @@ const FEW_MAX: usize = 5_000;
 
 /// How to come by the jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum ListPlan {
     /// Nothing can match.
     Nowhere,
     /// These and no others.
@@ -31,30 +31,30 @@ pub(super) enum Way {
 }
 
 /// The way with the fewest jobs to look at.
-pub(super) async fn choose(tx: &Tx<'_>, filter: &Filter, matcher: &FilterMatcher<'_>) -> DbResult<Way> {
+pub(super) async fn choose(tx: &Tx<'_>, filter: &Filter, matcher: &FilterMatcher<'_>) -> DbResult<ListPlan> {
     match matcher.ids() {
-        Some(None) => return Ok(Way::Nowhere),
+        Some(None) => return Ok(ListPlan::Nowhere),
         Some(Some(range)) => {
             if let Some(seqs) = few_ids(tx, range).await? {
-                return Ok(Way::Few(seqs));
+                return Ok(ListPlan::Few(seqs));
             }
         }
         None => {}
     }
     if let Some(tag) = &filter.tag {
-        return Ok(Way::Tag(tag.clone()));
+        return Ok(ListPlan::Tag(tag.clone()));
     }
     let mut states = filter.states.clone();
     states.sort_unstable();
     states.dedup();
     if !states.is_empty() && states.iter().all(|state| matches!(state, State::Failed | State::Cancelled)) {
-        return Ok(Way::EndedBadly(states.into_iter().map(state_number).collect()));
+        return Ok(ListPlan::EndedBadly(states.into_iter().map(state_number).collect()));
     }
     if let Some(seqs) = few_waiting(tx, &states).await? {
-        return Ok(Way::Few(seqs));
+        return Ok(ListPlan::Few(seqs));
     }
     let process = filter.process_id.as_ref().map(ProcessId::as_str);
-    Ok(process.map_or(Way::Jobs, |process| Way::Process(process.to_owned())))
+    Ok(process.map_or(ListPlan::Jobs, |process| ListPlan::Process(process.to_owned())))
 }
 
 async fn few_ids(tx: &Tx<'_>, range: IdRange) -> DbResult<Option<Vec<i64>>> {
@@ -116,23 +116,28 @@ pub(super) struct Stretch {
 }
 
 impl Walk {
-    pub(super) fn along(way: &Way, filter: &Filter, matcher: &FilterMatcher<'_>, newest_first: bool) -> Self {
+    pub(super) fn along(
+        way: &ListPlan,
+        filter: &Filter,
+        matcher: &FilterMatcher<'_>,
+        newest_first: bool,
+    ) -> Self {
         let mut walk = Self { sql: String::new(), params: Vec::new() };
         let (beyond, order) = if newest_first { ("<", "seq DESC") } else { (">", "seq") };
         let from = match way {
-            Way::Nowhere => "SELECT * FROM lh_jobs WHERE false".to_owned(),
-            Way::Few(seqs) => {
+            ListPlan::Nowhere => "SELECT * FROM lh_jobs WHERE false".to_owned(),
+            ListPlan::Few(seqs) => {
                 let seqs = walk.param(seqs.clone());
                 format!("SELECT * FROM lh_jobs WHERE seq = ANY ({seqs}::bigint[]) AND seq {beyond} $1")
             }
-            Way::Jobs => format!("SELECT * FROM lh_jobs WHERE seq {beyond} $1"),
-            Way::Process(process) => {
+            ListPlan::Jobs => format!("SELECT * FROM lh_jobs WHERE seq {beyond} $1"),
+            ListPlan::Process(process) => {
                 let process = walk.param(process.clone());
                 format!(
                     "SELECT * FROM lh_jobs WHERE process IS NOT NULL AND process = {process} AND seq {beyond} $1"
                 )
             }
-            Way::Tag(tag) => {
+            ListPlan::Tag(tag) => {
                 let tag = walk.param(tag.clone());
                 format!(
                     "SELECT lh_jobs.* FROM (SELECT seq AS place FROM lh_tags WHERE tag = {tag} AND seq {beyond} $1
@@ -140,7 +145,7 @@ impl Walk {
                 )
             }
             // Each in `seq` order, merged.
-            Way::EndedBadly(states) => {
+            ListPlan::EndedBadly(states) => {
                 let each = states.iter().map(|state| {
                     format!(
                         "(SELECT * FROM lh_jobs WHERE state >= 6 AND state = {state} AND seq {beyond} $1

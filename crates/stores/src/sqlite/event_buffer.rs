@@ -38,7 +38,7 @@ pub(super) fn forget(connection: &Connection) -> DbResult<()> {
 
 /// What one commit changed.
 #[derive(Debug, Clone)]
-pub(super) struct Story {
+pub(super) struct EventRow {
     pub(super) at: Timestamp,
     pub(super) changes: Vec<Change>,
     pub(super) more: u64,
@@ -47,12 +47,12 @@ pub(super) struct Story {
 /// Events that wait to be written.
 #[derive(Debug, Default)]
 pub(super) struct News {
-    pending: Vec<Story>,
+    pending: Vec<EventRow>,
 }
 
 impl News {
     /// Takes what a commit has changed.
-    pub(super) fn add(&mut self, story: Story) {
+    pub(super) fn add(&mut self, story: EventRow) {
         let crowded = self.pending.len() >= PENDING_MAX;
         match self.pending.last_mut().filter(|_| crowded) {
             Some(last) => {
