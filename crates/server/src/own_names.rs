@@ -2,6 +2,7 @@
 //! webhook's secret, a request that is paid for. So no client may enqueue or claim them, whatever its token allows. Every
 //! entry point that takes such a name from outside checks it here.
 
+use longhaul_api::job_in::{JobIn, Misfit};
 use longhaul_pipeline::{About, RunId};
 use longhaul_queue::{Error, Job, JobId, Result};
 
@@ -63,6 +64,16 @@ impl OwnNames {
             "the kind {kind:?} is reserved: kinds that begin with {} belong to Longhaul; choose another name",
             self.kind_prefixes().join(", ")
         )))
+    }
+
+    /// Refuses a job that a client hands in under a reserved name.
+    pub fn check_job(&self, job: &JobIn) -> std::result::Result<(), Misfit> {
+        self.check_kind(&job.kind).map_err(|error| Misfit::new("kind", error))?;
+        let queue = job.queue.as_deref().map_or(Ok(()), |queue| self.check_queue(queue));
+        queue.map_err(|error| Misfit::new("queue", error))?;
+        let process = job.process_id.as_ref().map_or(Ok(()), |id| self.check_process(id.as_str()));
+        process.map_err(|error| Misfit::new("process_id", error))?;
+        job.id.map_or(Ok(()), |id| self.check_id(id)).map_err(|error| Misfit::new("id", error))
     }
 
     /// Refuses a change of a job of a reserved kind: what it carries is the program's word, and a run that is submitted again

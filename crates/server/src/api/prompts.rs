@@ -4,6 +4,7 @@ use axum::Extension;
 use axum::Json as Answer;
 use axum::extract::{Path, State as Shared};
 use axum::http::StatusCode;
+use longhaul_api::processes::Number;
 use longhaul_llm::NanoUsd;
 use longhaul_prompts::batch::BatchTold;
 use longhaul_prompts::{Basis, Run, Submission, manage};
@@ -12,7 +13,6 @@ use utoipa::ToSchema;
 
 use super::ApiResult;
 use super::extract::ApiJson;
-use super::processes::Number;
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 
