@@ -78,12 +78,6 @@ impl Api {
         self.answer(request).await
     }
 
-    /// The bytes of something.
-    pub(super) async fn bytes(&self, path: &[&str]) -> Result<Vec<u8>> {
-        let response = self.taken(self.request(Method::GET, path, &[])?).await?;
-        Ok(response.bytes().await.map_err(|error| self.unreachable(&error))?.to_vec())
-    }
-
     /// What changes, without end.
     pub(super) async fn events(&self) -> Result<Response> {
         let mut request = self.request(Method::GET, &["events"], &[])?.timeout(Duration::MAX).build();
@@ -119,7 +113,7 @@ impl Api {
         serde_json::from_slice(&bytes).map_err(|error| self.strange(&error))
     }
 
-    pub(super) fn strange(&self, error: &serde_json::Error) -> Error {
+    fn strange(&self, error: &serde_json::Error) -> Error {
         Error::Corrupt(format!(
             "{} answers something else than expected: {error}; is it of another version?",
             self.url()
