@@ -31,7 +31,7 @@ pub struct JobIn {
     /// A name by which others in the same call may depend on it. It is not stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub r#ref: Option<String>,
-    /// Default `default`.
+    /// The lane; default `default`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
     /// The group it belongs to.
@@ -44,14 +44,14 @@ pub struct JobIn {
     /// Lower runs first; default 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
-    /// Earliest start.
+    /// Earliest start, in milliseconds since 1970, UTC.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<i64>)]
     pub run_at: Option<Timestamp>,
-    /// Earliest start, from now on; not together with `run_at`.
+    /// Earliest start, in milliseconds from now; not together with `run_at`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<u64>,
-    /// Past it a job that has never started is cancelled.
+    /// Past it a job that has never started is cancelled; in milliseconds since 1970, UTC.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<i64>)]
     pub expires_at: Option<Timestamp>,

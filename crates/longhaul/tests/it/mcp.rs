@@ -210,7 +210,7 @@ fn wrong_arguments_name_their_field() {
         ),
         ("submit_batch", json!({"model": "sim-small", "prompts": ["a"], "max_cost_usd": 0}), "/max_cost_usd"),
         ("enqueue_job", json!({"kind": "echo", "id": "7"}), "at /id: "),
-        ("enqueue_job", json!({"kind": "echo", "process": "p"}), "there are kind, "),
+        ("enqueue_job", json!({"kind": "echo", "process": "p"}), "process_id, queue, "),
         ("enqueue_job", json!({"kind": "echo", "options": {"titel": "t"}}), "titel"),
         ("enqueue_job", json!({"kind": "echo", "options": {"max_attempts": 0}}), "/options/max_attempts"),
         ("enqueue_job", json!({"kind": "echo", "delay_ms": 1, "run_at": 2}), "field delay_ms"),

@@ -147,6 +147,7 @@ fn plain(schema: &Value, all: &Value) -> Value {
     for (name, value) in fields {
         match (name.as_str(), value) {
             ("pattern" | "example" | "default" | "not", _) => {}
+            ("maximum", most) if *most == u64::MAX => {}
             ("format", format) if format != "uuid" => {}
             ("$ref", name) => {
                 let name = name.as_str().and_then(|name| name.rsplit('/').next()).unwrap_or_default();
