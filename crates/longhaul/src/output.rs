@@ -1,5 +1,5 @@
 //! What a command prints. Result data goes to stdout and nothing else does; notes, hints and warnings go to stderr.
-//! In `json` a list is `{"items": […], "next": cursor or null}`, in `jsonl` it is one object a line.
+//! In `json` a list is `{"items": […], "next": cursor}` as in the HTTP API, in `jsonl` it is one object a line.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
@@ -9,6 +9,8 @@ use anstyle::{AnsiColor, Style};
 use anyhow::Result;
 use clap::ValueEnum;
 use jiff::tz::TimeZone;
+use longhaul_api::Listed;
+use longhaul_api::page::cursor_of;
 use longhaul_queue::{State, Timestamp};
 use serde::Serialize;
 
@@ -56,13 +58,6 @@ pub(crate) enum TimeStyle {
     Unix,
 }
 
-/// A list for programs.
-#[derive(Serialize)]
-struct List<'a, T> {
-    items: &'a [T],
-    next: Option<i64>,
-}
-
 /// Where and how a command prints.
 #[derive(Debug, Clone)]
 pub(crate) struct Output {
@@ -90,18 +85,23 @@ impl Output {
         Self { format, times, quiet, stdout_color, stderr_color }
     }
 
-    /// A list: a table, a document, or a line each.
+    /// A list whose next page begins after a place in submission order.
     pub(crate) fn list<T: Serialize>(
         &self,
         items: &[T],
         next: Option<i64>,
         table: impl FnOnce() -> Table,
     ) -> Result<()> {
+        self.listed(&listed(items, next.map(cursor_of)), table)
+    }
+
+    /// A list: a table, a document, or a line each.
+    pub(crate) fn listed<T: Serialize>(&self, list: &Listed<T>, table: impl FnOnce() -> Table) -> Result<()> {
         match self.format {
             Format::Text => write_stdout(&table().render(self.stdout_color)),
-            Format::Json => self.json(&List { items, next }),
+            Format::Json => self.json(list),
             Format::Jsonl => {
-                items.iter().try_for_each(|item| write_stdout(&(serde_json::to_string(item)? + "\n")))
+                list.items.iter().try_for_each(|item| write_stdout(&(serde_json::to_string(item)? + "\n")))
             }
             Format::None => Ok(()),
         }
@@ -109,7 +109,7 @@ impl Output {
 
     /// A list that people get line by line, as a document.
     pub(crate) fn items<T: Serialize>(&self, items: &[T]) -> Result<()> {
-        self.json(&List { items, next: None })
+        self.json(&listed(items, None))
     }
 
     /// One thing: text of its own, or the object.
@@ -189,6 +189,10 @@ impl Output {
             TimeStyle::Relative | TimeStyle::Iso | TimeStyle::Unix => self.list_time(at, now),
         }
     }
+}
+
+fn listed<T>(items: &[T], next: Option<String>) -> Listed<&T> {
+    Listed { items: items.iter().collect(), next, partial: false }
 }
 
 /// A number of things: `1 request`, `2,000 requests`.

@@ -53,6 +53,12 @@ pub(crate) fn name(text: &str) -> Result<String, String> {
     check_name("the name", text).map(|()| text.to_owned()).map_err(|error| error.to_string())
 }
 
+/// A place in a list, as `-o json` gives it.
+pub(crate) fn cursor(text: &str) -> Result<i64, String> {
+    let wrong = || format!("{text:?} is not a cursor; give the `next` of the page before");
+    longhaul_api::page::seq_of(text).ok_or_else(wrong)
+}
+
 /// A number of things, of which at least one is needed.
 pub(crate) fn positive<T: FromStr + PartialOrd + From<u8>>(text: &str) -> Result<T, String> {
     text.parse()

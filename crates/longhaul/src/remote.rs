@@ -1,7 +1,6 @@
 //! A store that is a running server (`--server`): what callers ask goes over the public API. Workers and maintenance run at the
 //! server, so there is no second half of the seam here.
 
-mod forms;
 mod http;
 mod runs;
 
@@ -10,24 +9,32 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use longhaul_api::counts::CountOut;
+use longhaul_api::events::EventsOut;
+use longhaul_api::job_out::{EnqueuedOut, JobDetailOut, JobOut};
+use longhaul_api::jobs::ManyJobs;
 use longhaul_api::page::{Listed, cursor_of};
+use longhaul_api::processes::{ProcessOut, Results};
+use longhaul_api::queues::{QueueIn, QueueOut};
+use longhaul_api::schedules::{ScheduleIn, ScheduleOut};
+use longhaul_api::verbs::{ChangeIn, ChangeMade, Changed, RetryIn, SignalIn, Signalled};
+use longhaul_api::workers::WorkerOut;
 use longhaul_queue::events::EventPage;
 use longhaul_queue::job::JobResult;
 use longhaul_queue::store::{
     CancelReply, Caps, Count, Deleted, Enqueued, ListRequest, Page, ProcessInfo, QueueChange, QueueInfo,
-    RetryRequest, Schedule, Signal, UnparkRequest, UnparkTarget, Unparked, WorkerInfo,
+    RetryRequest, Schedule, UnparkRequest, UnparkTarget, Unparked, WorkerInfo,
 };
 use longhaul_queue::{
     Error, Job, JobChange, JobDetail, JobId, NewJob, ProcessId, Result, State, Store, Timestamp,
 };
 use reqwest::{Method, Url};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use crate::exit::{Code, Failure};
 
-use forms::Changed;
 pub(crate) use http::{Api, TOKEN_NAME};
 pub(crate) use runs::{RemoteRuns, write_table};
 
@@ -66,7 +73,7 @@ impl Server {
     async fn verb(&self, id: JobId, verb: &str) -> Result<State> {
         let path = ["jobs", &id.to_string(), verb];
         let changed: Changed = self.api.send(Method::POST, &path, None::<&()>).await?;
-        changed.state(id)
+        state_of(&changed)
     }
 }
 
@@ -89,6 +96,23 @@ async fn listen(api: Arc<Api>, changes: watch::Sender<u64>) {
         changes.send_modify(|number| *number += 1);
         tokio::time::sleep(LISTEN_AGAIN).await;
     }
+}
+
+/// The state after a change, which every verb tells but a deletion.
+fn state_of(changed: &Changed) -> Result<State> {
+    let id = changed.id;
+    changed.state.ok_or_else(|| Error::Corrupt(format!("the server does not tell the state of job {id}")))
+}
+
+/// A page of the server as one of the queue.
+fn page<T: Into<U>, U>(listed: Listed<T>) -> Result<Page<U>> {
+    let Listed { items, next, partial } = listed;
+    let next = next.as_deref().map(seq_of).transpose()?;
+    Ok(Page { items: all(items), next, partial })
+}
+
+fn all<T: Into<U>, U>(items: Vec<T>) -> Vec<U> {
+    items.into_iter().map(Into::into).collect()
 }
 
 /// The place that a cursor of the server means.
@@ -141,16 +165,16 @@ impl Store for Server {
     }
 
     async fn insert(&self, jobs: Vec<NewJob>, _now: Timestamp) -> Result<Vec<Enqueued>> {
-        let body = forms::Submission { jobs: jobs.iter().map(Into::into).collect() };
-        self.api.send(Method::POST, &["jobs"], Some(&body)).await
+        let body = ManyJobs { jobs: all(jobs) };
+        let enqueued: Vec<EnqueuedOut> = self.api.send(Method::POST, &["jobs"], Some(&body)).await?;
+        Ok(all(enqueued))
     }
 
     async fn get(&self, ids: Vec<JobId>) -> Result<Vec<JobDetail>> {
         let look = |api: Arc<Api>, id: String| async move {
-            let Some(text) = found(api.bytes(&["jobs", &id]).await)? else { return Ok(None) };
-            forms::detail(&text).map(Some).map_err(|error| api.strange(&error))
+            found(api.get::<JobDetailOut>(&["jobs", &id], &[]).await)
         };
-        Ok(self.each(ids, look).await?.into_iter().flatten().collect())
+        Ok(self.each(ids, look).await?.into_iter().flatten().map(Into::into).collect())
     }
 
     async fn list(&self, request: ListRequest) -> Result<Page<Job>> {
@@ -158,27 +182,22 @@ impl Store for Server {
         let mut query = vec![("order", order.to_owned()), ("limit", request.limit.to_string())];
         query.push(("search", request.filter.to_string()));
         query.extend(request.cursor.map(|seq| ("cursor", cursor_of(seq))));
-        let Listed { items, next, partial } = self.api.get(&["jobs"], &query).await?;
-        Ok(Page { items, next: next.as_deref().map(seq_of).transpose()?, partial })
+        page(self.api.get::<Listed<JobOut>>(&["jobs"], &query).await?)
     }
 
     async fn counts(&self) -> Result<Vec<Count>> {
-        Ok(self.api.get::<Listed<Count>>(&["counts"], &[]).await?.items)
+        Ok(all(self.api.get::<Listed<CountOut>>(&["counts"], &[]).await?.items))
     }
 
     async fn unpark(&self, request: UnparkRequest) -> Result<Unparked> {
-        let signal = match request.signal {
-            Signal::Resume(value) => json!({ "resume": value }),
-            Signal::Done(value) => json!({ "done": value }),
-            Signal::Retry(error) => json!({ "retry": error.text }),
-            Signal::Fail(error) => json!({ "fail": error.text }),
+        let (key, ids) = match request.target {
+            UnparkTarget::Key(key) => (Some(key), None),
+            UnparkTarget::Ids(ids) => (None, Some(ids)),
+            UnparkTarget::Waiting { key, ids } => (Some(key), Some(ids)),
         };
-        let body = match request.target {
-            UnparkTarget::Key(key) => json!({ "key": key, "signal": signal }),
-            UnparkTarget::Ids(ids) => json!({ "ids": ids, "signal": signal }),
-            UnparkTarget::Waiting { key, ids } => json!({ "key": key, "ids": ids, "signal": signal }),
-        };
-        self.api.send(Method::POST, &["signals"], Some(&body)).await
+        let body = SignalIn { key, ids, signal: request.signal.into() };
+        let reached: Signalled = self.api.send(Method::POST, &["signals"], Some(&body)).await?;
+        Ok(reached.into())
     }
 
     async fn cancel(&self, ids: Vec<JobId>, _now: Timestamp) -> Result<Vec<CancelReply>> {
@@ -186,14 +205,9 @@ impl Store for Server {
             let answer = api.send::<Changed>(Method::POST, &["jobs", &id, "cancel"], None::<&()>).await;
             Ok(match found(answer)? {
                 None => CancelReply::NotFound,
-                Some(changed) => match (changed.change.as_str(), changed.state) {
-                    ("cancelled", _) => CancelReply::Cancelled,
-                    ("requested", _) => CancelReply::Requested,
-                    (_, Some(state)) => CancelReply::Ended(state),
-                    (other, None) => {
-                        return Err(Error::Corrupt(format!("the server says {other:?} of job {id}")));
-                    }
-                },
+                Some(Changed { change: ChangeMade::Cancelled, .. }) => CancelReply::Cancelled,
+                Some(Changed { change: ChangeMade::Requested, .. }) => CancelReply::Requested,
+                Some(changed) => CancelReply::Ended(state_of(&changed)?),
             })
         };
         self.each(ids, cancel).await
@@ -202,7 +216,7 @@ impl Store for Server {
     async fn retry(&self, request: RetryRequest) -> Result<Vec<Result<State>>> {
         let keep_data = request.keep_data;
         let retry = |api: Arc<Api>, id: String| async move {
-            let body = json!({ "keep_data": keep_data });
+            let body = RetryIn { keep_data };
             let answer = api.send::<Changed>(Method::POST, &["jobs", &id, "retry"], Some(&body)).await;
             judged(answer.map(|changed| changed.state.unwrap_or(State::Ready)))
         };
@@ -214,9 +228,10 @@ impl Store for Server {
     }
 
     async fn edit(&self, id: JobId, change: JobChange, _now: Timestamp) -> Result<State> {
+        let change = ChangeIn::from(change);
         let changed: Changed =
             self.api.send(Method::PATCH, &["jobs", &id.to_string()], Some(&change)).await?;
-        changed.state(id)
+        state_of(&changed)
     }
 
     async fn run_now(&self, id: JobId, _now: Timestamp) -> Result<State> {
@@ -230,11 +245,9 @@ impl Store for Server {
             query.push(("secrets", true.to_string()));
         }
         let path = ["processes", process_id.as_str(), "results"];
-        let answer: Option<Listed<JobResult>> = found(self.api.get(&path, &query).await)?;
-        let Some(Listed { items, next, partial }) = answer else {
-            return Ok(Page { items: Vec::new(), next: None, partial: false });
-        };
-        Ok(Page { items, next: next.as_deref().map(seq_of).transpose()?, partial })
+        let answer: Option<Results> = found(self.api.get(&path, &query).await)?;
+        let (items, next) = answer.map_or_else(Default::default, |results| (results.items, results.next));
+        page(Listed { items, next, partial: false })
     }
 
     async fn delete(&self, ids: Vec<JobId>) -> Result<Deleted> {
@@ -253,31 +266,23 @@ impl Store for Server {
     }
 
     async fn queues(&self) -> Result<Vec<QueueInfo>> {
-        let listed: Listed<forms::Queue> = self.api.get(&["queues"], &[]).await?;
-        Ok(listed.items.into_iter().map(Into::into).collect())
+        Ok(all(self.api.get::<Listed<QueueOut>>(&["queues"], &[]).await?.items))
     }
 
     async fn set_queue(&self, change: QueueChange) -> Result<()> {
-        let mut body = serde_json::Map::new();
-        body.extend(change.paused.map(|paused| ("paused".to_owned(), json!(paused))));
-        body.extend(change.max_running.map(|limit| ("max_running".to_owned(), json!(limit))));
-        let per_key = change.max_running_per_key;
-        body.extend(per_key.map(|limit| ("max_running_per_key".to_owned(), json!(limit))));
-        let ageing_ms = change.ageing.map(|ageing| ageing.map(|ageing| ageing.as_millis() as u64));
-        body.extend(ageing_ms.map(|ageing_ms| ("ageing_ms".to_owned(), json!(ageing_ms))));
-        body.extend(change.retention.map(|rule| ("retention".to_owned(), json!(rule))));
-        self.api.send::<Value>(Method::PATCH, &["queues", &change.name], Some(&body)).await.map(drop)
+        let name = change.name.clone();
+        let body = QueueIn::from(change);
+        self.api.send::<Value>(Method::PATCH, &["queues", &name], Some(&body)).await.map(drop)
     }
 
     async fn processes(&self, after: Option<ProcessId>, limit: usize) -> Result<Vec<ProcessInfo>> {
         let mut query = vec![("limit", limit.to_string())];
         query.extend(after.map(|id| ("cursor", id.as_str().to_owned())));
-        let listed: Listed<forms::Process> = self.api.get(&["processes"], &query).await?;
-        Ok(listed.items.into_iter().map(Into::into).collect())
+        Ok(all(self.api.get::<Listed<ProcessOut>>(&["processes"], &query).await?.items))
     }
 
     async fn process(&self, id: ProcessId) -> Result<Option<ProcessInfo>> {
-        let answer: Option<forms::Process> = found(self.api.get(&["processes", id.as_str()], &[]).await)?;
+        let answer: Option<ProcessOut> = found(self.api.get(&["processes", id.as_str()], &[]).await)?;
         Ok(answer.map(Into::into))
     }
 
@@ -287,12 +292,13 @@ impl Store for Server {
     }
 
     async fn schedules(&self) -> Result<Vec<Schedule>> {
-        Ok(self.api.get::<Listed<Schedule>>(&["schedules"], &[]).await?.items)
+        Ok(all(self.api.get::<Listed<ScheduleOut>>(&["schedules"], &[]).await?.items))
     }
 
     async fn put_schedule(&self, schedule: Schedule) -> Result<()> {
-        let body = forms::ScheduleIn::from(&schedule);
-        self.api.send::<Value>(Method::PUT, &["schedules", &schedule.name], Some(&body)).await.map(drop)
+        let name = schedule.name.clone();
+        let body = ScheduleIn::from(schedule);
+        self.api.send::<Value>(Method::PUT, &["schedules", &name], Some(&body)).await.map(drop)
     }
 
     async fn delete_schedule(&self, name: String) -> Result<bool> {
@@ -301,12 +307,12 @@ impl Store for Server {
     }
 
     async fn workers(&self, _now: Timestamp) -> Result<Vec<WorkerInfo>> {
-        Ok(self.api.get::<Listed<WorkerInfo>>(&["workers"], &[]).await?.items)
+        Ok(all(self.api.get::<Listed<WorkerOut>>(&["workers"], &[]).await?.items))
     }
 
     async fn events(&self, after: Option<u64>, limit: usize) -> Result<EventPage> {
         let mut query = vec![("limit", limit.to_string())];
         query.extend(after.map(|id| ("after", id.to_string())));
-        self.api.get(&["events"], &query).await
+        Ok(self.api.get::<EventsOut>(&["events"], &query).await?.into())
     }
 }

@@ -16,17 +16,13 @@ use crate::problem::Problem;
 mod actions;
 mod costs;
 mod counts;
-#[expect(unused_qualifications, reason = "written by the macro that describes parameters")]
 mod events;
 mod extract;
 mod idempotency;
 mod job_in;
-mod job_out;
-#[expect(unused_qualifications, reason = "written by the macro that describes parameters")]
-mod jobs;
+pub(crate) mod jobs;
 pub(crate) mod openapi;
 mod page;
-#[expect(unused_qualifications, reason = "written by the macro that describes parameters")]
 mod processes;
 mod prompts;
 mod queues;

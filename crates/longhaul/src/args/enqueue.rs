@@ -13,8 +13,8 @@ Examples:
   longhaul enqueue echo '{\"hello\":\"world\"}'
   longhaul enqueue report @payload.json --at 08:00 --unique daily-report --unique-window 1d
   longhaul enqueue - <<'END'
-  {\"kind\":\"fetch\",\"payload\":{\"url\":\"a\"},\"ref\":\"a\",\"process\":\"nightly\"}
-  {\"kind\":\"merge\",\"after\":[\"@a\"],\"process\":\"nightly\"}
+  {\"kind\":\"fetch\",\"payload\":{\"url\":\"a\"},\"ref\":\"a\",\"process_id\":\"nightly\"}
+  {\"kind\":\"merge\",\"depends_on\":[\"a\"],\"process_id\":\"nightly\"}
   END";
 
 /// `enqueue KIND [JSON]` or `enqueue -`.

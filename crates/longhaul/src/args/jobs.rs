@@ -133,7 +133,7 @@ pub(crate) struct ListArgs {
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = limit)]
     pub(crate) limit: usize,
     /// Where the last page ended: the `next` of `-o json`.
-    #[arg(long, value_name = "CURSOR")]
+    #[arg(long, value_name = "CURSOR", value_parser = parse::cursor)]
     pub(crate) cursor: Option<i64>,
     /// In submission order instead of newest first.
     #[arg(long)]

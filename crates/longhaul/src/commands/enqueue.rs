@@ -3,18 +3,20 @@
 use std::io::{BufRead, Read};
 
 use anyhow::{Context as _, Result};
-use longhaul_queue::job::{Dependency, JobOptions, Unique, UniquePolicy, Window};
+use longhaul_api::Listed;
+use longhaul_api::job_in::{JobIn, ParentIn, ParentRule, Refs};
+use longhaul_api::job_out::EnqueuedOut;
+use longhaul_queue::job::{JobOptions, Unique, UniquePolicy, Window};
 use longhaul_queue::limits::INSERT_MAX;
 use longhaul_queue::store::{Enqueued, InsertOutcome};
-use longhaul_queue::{JobId, Json, NewJob, ProcessId, Queue};
+use longhaul_queue::{JobId, Json, ProcessId, Queue};
 
 use crate::app::{App, resolve_all};
 use crate::args::{EnqueueArgs, JobFlags};
 use crate::exit::{Code, Failure, is_closed_pipe};
-use crate::jobspec::{JobSpec, Refs};
+use crate::jobspec;
 use crate::output::{Format, Table, counted, write_stdout};
 use crate::parse;
-use crate::pipelines::own_names;
 
 /// Text of one submission; more is sent in several.
 const BATCH_BYTES_MAX: usize = 64_000_000;
@@ -37,9 +39,11 @@ pub(crate) async fn run(app: &App, args: &EnqueueArgs) -> Result<Code> {
     if args.kind == "-" {
         return many(app, &queue, &job).await;
     }
+    let job = jobspec::new_job(job, &Refs::default(), app.now());
+    let job = job.map_err(|misfit| Failure::new(Code::Usage, misfit.text))?;
     let enqueued = queue.enqueue(job).await?;
     remark(app, &enqueued);
-    let written = app.out.one(&enqueued, || enqueued.id.to_string());
+    let written = app.out.one(&EnqueuedOut::from(enqueued), || enqueued.id.to_string());
     written.map_err(|error| unprinted(error, &format!("job {} is stored", enqueued.id)))?;
     Ok(Code::Ok)
 }
@@ -73,56 +77,50 @@ fn remark(app: &App, enqueued: &Enqueued) {
     app.out.note(text);
 }
 
-async fn job_of(app: &App, queue: &Queue, kind: &str, payload: Json, flags: &JobFlags) -> Result<NewJob> {
+/// What the options say of one job, or of all lines.
+async fn job_of(app: &App, queue: &Queue, kind: &str, payload: Json, flags: &JobFlags) -> Result<JobIn> {
     let now = app.now();
-    let own = |error: longhaul_queue::Error| Failure::new(Code::Usage, error.to_string());
-    own_names().check_kind(kind).map_err(own)?;
-    flags.queue.as_deref().map_or(Ok(()), |name| own_names().check_queue(name)).map_err(own)?;
-    flags.process.as_deref().map_or(Ok(()), |name| own_names().check_process(name)).map_err(own)?;
-    flags.id.map_or(Ok(()), |name| own_names().check_id(name)).map_err(own)?;
-    let usage = |option: &str, problem: String| Failure::new(Code::Usage, format!("{option}: {problem}"));
-    let at = flags.at.as_deref().map(|text| parse::time(text, now).map_err(|problem| usage("--at", problem)));
-    let expires = flags
-        .expires
-        .as_deref()
-        .map(|text| parse::time(text, now).map_err(|problem| usage("--expires", problem)));
+    let time = |option: &str, text: Option<&String>| {
+        let usage = |problem: String| Failure::new(Code::Usage, format!("{option}: {problem}"));
+        text.map(|text| parse::time(text, now).map_err(usage)).transpose()
+    };
     let on_failure = flags.on_failure.unwrap_or_default();
     let parents = resolve_all(queue, &flags.after).await?;
+    let rule = |id: JobId| ParentIn::Rule(ParentRule { job: id.to_string(), on_failure });
     let unique = flags.unique.as_ref().map(|key| Unique {
         key: key.clone(),
         window: flags.unique_window.map(|length| Window::Enqueue { length }),
         policy: UniquePolicy::Skip,
     });
-    Ok(NewJob {
+    let options = JobOptions {
+        title: flags.title.clone(),
+        owner: flags.owner.clone(),
+        tags: flags.tags.clone(),
+        trace: flags.trace.clone().or_else(|| app.trace.traceparent_if_wanted()),
+        max_attempts: flags.max_attempts,
+        retry: flags.retry.clone(),
+        run_limit: flags.run_limit,
+        fair_key: flags.fair_key.clone(),
+        unique,
+        retention: flags.retention,
+        ..JobOptions::default()
+    };
+    Ok(JobIn {
         id: flags.id,
-        queue: flags.queue.clone().unwrap_or_else(|| longhaul_queue::job::DEFAULT_QUEUE.to_owned()),
-        kind: kind.to_owned(),
-        payload,
+        queue: flags.queue.clone(),
         process_id: flags.process.clone().map(ProcessId::from),
-        helper: false,
-        priority: flags.priority.unwrap_or(0),
-        run_at: at.transpose()?.or_else(|| flags.delay.map(|delay| now + delay)),
-        expires_at: expires.transpose()?,
-        depends_on: parents.into_iter().map(|job_id| Dependency { job_id, on_failure }).collect(),
+        priority: flags.priority,
+        run_at: time("--at", flags.at.as_ref())?.or_else(|| flags.delay.map(|delay| now + delay)),
+        expires_at: time("--expires", flags.expires.as_ref())?,
+        depends_on: parents.into_iter().map(rule).collect(),
         after_process: flags.after_process.clone().map(ProcessId::from),
-        options: JobOptions {
-            title: flags.title.clone(),
-            owner: flags.owner.clone(),
-            tags: flags.tags.clone(),
-            trace: flags.trace.clone().or_else(|| app.trace.traceparent_if_wanted()),
-            max_attempts: flags.max_attempts,
-            retry: flags.retry.clone(),
-            run_limit: flags.run_limit,
-            fair_key: flags.fair_key.clone(),
-            unique,
-            retention: flags.retention,
-            ..JobOptions::default()
-        },
+        options: options.into(),
+        ..JobIn::new(kind, payload)
     })
 }
 
 /// Lines become submissions of at most [`INSERT_MAX`] jobs, each stored all or none.
-async fn many(app: &App, queue: &Queue, defaults: &NewJob) -> Result<Code> {
+async fn many(app: &App, queue: &Queue, defaults: &JobIn) -> Result<Code> {
     if defaults.id.is_some() {
         return Err(Failure::new(
             Code::Usage,
@@ -131,7 +129,7 @@ async fn many(app: &App, queue: &Queue, defaults: &NewJob) -> Result<Code> {
         .into());
     }
     let mut lines = Lines::new(app.limits()?.value_bytes_max + LINE_EXTRA_BYTES_MAX);
-    let mut refs = Refs::new();
+    let mut refs = Refs::default();
     let mut all = Vec::new();
     loop {
         let before = lines.number;
@@ -163,7 +161,8 @@ fn print_many(app: &App, all: &[Enqueued]) -> Result<()> {
     if app.out.format == Format::Text {
         return write_stdout(&all.iter().map(|enqueued| format!("{}\n", enqueued.id)).collect::<String>());
     }
-    app.out.list(all, None, || Table::new(&[]))
+    let shown = Listed::whole(all.iter().copied().map(EnqueuedOut::from).collect());
+    app.out.listed(&shown, || Table::new(&[]))
 }
 
 fn with_stored(error: anyhow::Error, stored: usize, lines: usize) -> anyhow::Error {
@@ -177,29 +176,24 @@ fn with_stored(error: anyhow::Error, stored: usize, lines: usize) -> anyhow::Err
 async fn next_batch(
     app: &App,
     queue: &Queue,
-    defaults: &NewJob,
+    defaults: &JobIn,
     lines: &mut Lines,
     refs: &mut Refs,
 ) -> Result<Vec<Enqueued>> {
     let now = app.now();
-    let mut specs = Vec::new();
+    let mut read = Vec::new();
     let mut bytes = 0;
-    while specs.len() < INSERT_MAX && bytes < BATCH_BYTES_MAX {
+    while read.len() < INSERT_MAX && bytes < BATCH_BYTES_MAX {
         let Some((number, line)) = lines.next()? else { break };
         bytes += line.len();
-        let mut spec = JobSpec::parse(&line).map_err(|problem| at_line(number, &problem))?;
-        if let Some(name) = spec.local_name().map(str::to_owned) {
-            let id = spec.id().unwrap_or_else(|| JobId::generate(now, fastrand::u128(..)));
-            spec.set_id(id);
-            if refs.insert(name.clone(), id).is_some() {
-                return Err(at_line(number, &format!("the ref {name:?} is given twice")).into());
-            }
-        }
-        specs.push((number, spec));
+        let mut job = jobspec::read(&line).map_err(|problem| at_line(number, &problem))?;
+        refs.add(&mut job, || JobId::generate(now, fastrand::u128(..)))
+            .map_err(|misfit| at_line(number, &misfit.to_string()))?;
+        read.push((number, jobspec::with_defaults(job, defaults)));
     }
-    let mut jobs = Vec::with_capacity(specs.len());
-    for (number, spec) in specs {
-        let job = spec.into_job(defaults, refs, now).map_err(|problem| at_line(number, &problem))?;
+    let mut jobs = Vec::with_capacity(read.len());
+    for (number, job) in read {
+        let job = jobspec::new_job(job, refs, now).map_err(|misfit| at_line(number, &misfit.to_string()))?;
         queue.limits().check_job(&job).map_err(|error| at_line(number, &error.to_string()))?;
         jobs.push(job);
     }

@@ -1,6 +1,7 @@
 //! `events`: what has changed, newest last. Hints for people, never the source of truth.
 
 use anyhow::Result;
+use longhaul_api::events::{EventOut, EventsOut};
 use longhaul_queue::events::{Change, Event};
 use longhaul_queue::limits::PAGE_MAX;
 use serde::Serialize;
@@ -13,12 +14,12 @@ use crate::output::{Format, local, plain};
 
 /// A line of the stream.
 #[derive(Debug, Serialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-enum Line<'a> {
+#[serde(untagged)]
+enum Line {
     /// Some jobs changed.
-    Change(&'a Event),
+    Change(EventOut),
     /// Events are missing: read the state afresh.
-    Resync,
+    Resync { resync: bool },
 }
 
 /// Runs the command.
@@ -35,7 +36,8 @@ pub(crate) async fn run(app: &App, args: &EventsArgs) -> Result<Code> {
     let mut last = 0;
     loop {
         if page.resync {
-            app.out.stream(&Line::Resync, || "resync: events were lost, read the state afresh".to_owned())?;
+            let line = Line::Resync { resync: true };
+            app.out.stream(&line, || "resync: events were lost, read the state afresh".to_owned())?;
         }
         for event in &page.events {
             last = event.id;
@@ -59,7 +61,8 @@ fn list(app: &App, events: &[Event], process: Option<&str>) -> Result<Code> {
         app.out.note("there are no events");
     }
     if app.out.format == Format::Json {
-        app.out.items(&events.iter().map(Line::Change).collect::<Vec<_>>())?;
+        let page = EventsOut { events: events.into_iter().map(Into::into).collect(), resync: false };
+        app.out.one(&page, String::new)?;
     } else {
         events.iter().try_for_each(|event| print(app, event))?;
     }
@@ -67,7 +70,7 @@ fn list(app: &App, events: &[Event], process: Option<&str>) -> Result<Code> {
 }
 
 fn print(app: &App, event: &Event) -> Result<()> {
-    app.out.stream(&Line::Change(event), || text(app, event))
+    app.out.stream(&Line::Change(event.clone().into()), || text(app, event))
 }
 
 /// An event with the changes that are asked for; none without any.

@@ -1,6 +1,10 @@
 //! `jobs …`: list, show, explain, log, and the changes by id or by filter.
 
 use anyhow::Result;
+use longhaul_api::job_out::JobOut;
+use longhaul_api::page::cursor_of;
+use longhaul_api::processes::Number;
+use longhaul_api::verbs::{ChangeMade, Changed, Signalled};
 use longhaul_prompts::manage;
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::state::{JobError, Reason};
@@ -42,7 +46,8 @@ async fn ls(app: &App, queue: &Queue, args: &ListArgs) -> Result<Code> {
         limit: args.limit,
     };
     let page = queue.list(request).await?;
-    app.out.list(&page.items, page.next, || table(app, &page.items))?;
+    let shown: Vec<JobOut> = page.items.iter().cloned().map(Into::into).collect();
+    app.out.list(&shown, page.next, || table(app, &page.items))?;
     if page.items.is_empty() {
         let any = args.filter.is_empty() && args.cursor.is_none();
         app.out.note(if any {
@@ -54,7 +59,7 @@ async fn ls(app: &App, queue: &Queue, args: &ListArgs) -> Result<Code> {
         return Ok(if any { Code::Ok } else { Code::NothingMatched });
     }
     if let Some(next) = page.next {
-        app.out.hint(format_args!("there are more: add --cursor {next}"));
+        app.out.hint(format_args!("there are more: add --cursor {}", cursor_of(next)));
     }
     Ok(Code::Ok)
 }
@@ -94,34 +99,53 @@ fn note(app: &App, job: &Job) -> String {
 
 /// What became of one job of many.
 #[derive(Debug, Serialize)]
-struct Change {
-    id: JobId,
-    /// A word for programs: `ready`, `cancelled`, `requested`, `deleted`, `ended`, `refused`.
-    change: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
+#[serde(untagged)]
+enum Change {
+    /// As the API tells it.
+    Done(Changed),
+    /// It stays as it was.
+    Refused { id: JobId, change: &'static str, error: String },
 }
 
 impl Change {
-    fn done(id: JobId, change: &str) -> Self {
-        Self { id, change: change.to_owned(), error: None }
+    fn done(id: JobId, change: ChangeMade, state: Option<State>) -> Self {
+        Self::Done(Changed { id, change, state })
     }
 
     fn refused(id: JobId, error: &dyn std::fmt::Display) -> Self {
-        Self { id, change: "refused".to_owned(), error: Some(error.to_string()) }
+        Self::Refused { id, change: "refused", error: error.to_string() }
+    }
+
+    /// The job, what people are told of it, and why nothing was done.
+    fn row(&self) -> (JobId, &str, &str) {
+        match self {
+            Self::Refused { id, change, error } => (*id, change, error),
+            Self::Done(Changed { id, change, state }) => {
+                let word = match change {
+                    ChangeMade::Cancelled => "cancelled",
+                    ChangeMade::Requested => "requested",
+                    ChangeMade::Deleted => "deleted",
+                    ChangeMade::Edited
+                    | ChangeMade::Retried
+                    | ChangeMade::Started
+                    | ChangeMade::Released
+                    | ChangeMade::Ended => state.map_or("", State::as_str),
+                };
+                (*id, word, "")
+            }
+        }
     }
 }
 
 fn print_changes(app: &App, changes: &[Change]) -> Result<Code> {
     app.out.list(changes, None, || {
         let mut table = Table::new(&["ID", "CHANGE", "REASON"]);
-        for change in changes {
-            let reason = change.error.as_deref().unwrap_or_default();
-            table.row(vec![Cell::new(change.id.to_string()), Cell::new(&change.change), Cell::new(reason)]);
+        for (id, change, reason) in changes.iter().map(Change::row) {
+            table.row(vec![Cell::new(id.to_string()), Cell::new(change), Cell::new(reason)]);
         }
         table
     })?;
-    let refused = changes.iter().filter(|change| change.error.is_some()).count();
+    let refused = changes.iter().filter(|change| matches!(change, Change::Refused { .. })).count();
     if refused > 0 {
         app.out.note(format_args!("{refused} of {} refused", changes.len()));
         return Ok(Code::Failure);
@@ -183,7 +207,7 @@ fn narrowed(args: &BulkArgs, default: &[State], allowed: fn(State) -> bool) -> R
 }
 
 fn print_bulk(app: &App, what: &str, count: u64) -> Result<Code> {
-    app.out.one(&serde_json::json!({ what: count }), || format!("{count} {what}"))?;
+    app.out.one(&Number { changed: count }, || format!("{count} {what}"))?;
     Ok(Code::Ok)
 }
 
@@ -205,7 +229,8 @@ async fn retry(app: &App, queue: &Queue, args: &RetryArgs) -> Result<Code> {
         .into_iter()
         .zip(replies)
         .map(|(id, reply)| {
-            reply.map_or_else(|error| Change::refused(id, &error), |state| Change::done(id, state.as_str()))
+            let done = |state| Change::done(id, ChangeMade::Retried, Some(state));
+            reply.map_or_else(|error| Change::refused(id, &error), done)
         })
         .collect();
     print_changes(app, &changes)
@@ -216,11 +241,11 @@ async fn edit(app: &App, queue: &Queue, args: &EditArgs) -> Result<Code> {
     own_names().check_change(&queue.get(id).await?.job)?;
     let payload = args.payload.as_deref().map(|payload| app.json_argument(Some(payload))).transpose()?;
     let change = JobChange { priority: args.priority, title: args.title.clone(), payload };
-    let mut state = queue.edit(id, change).await?;
+    let (mut change, mut state) = (ChangeMade::Edited, queue.edit(id, change).await?);
     if args.retry && state.is_terminal() {
-        state = queue.retry(id, true).await?;
+        (change, state) = (ChangeMade::Retried, queue.retry(id, true).await?);
     }
-    print_changes(app, &[Change::done(id, state.as_str())])
+    print_changes(app, &[Change::done(id, change, Some(state))])
 }
 
 async fn cancel(app: &App, queue: &Queue, args: &BulkArgs) -> Result<Code> {
@@ -239,8 +264,8 @@ async fn cancel(app: &App, queue: &Queue, args: &BulkArgs) -> Result<Code> {
     refuse_batches(queue, &ids).await?;
     let replies = queue.store().cancel(ids.clone(), queue.clock().now()).await?;
     let change = |(id, reply)| match reply {
-        CancelReply::Cancelled => Change::done(id, "cancelled"),
-        CancelReply::Requested => Change::done(id, "requested"),
+        CancelReply::Cancelled => Change::done(id, ChangeMade::Cancelled, Some(State::Cancelled)),
+        CancelReply::Requested => Change::done(id, ChangeMade::Requested, Some(State::Running)),
         CancelReply::Ended(state) => Change::refused(id, &format_args!("it had {state} before")),
         CancelReply::NotFound => Change::refused(id, &"there is no such job"),
     };
@@ -285,7 +310,7 @@ async fn rm(app: &App, queue: &Queue, args: &BulkArgs) -> Result<Code> {
     let deleted = queue.consume(ids.clone()).await?;
     let change = |id: JobId| match deleted.refused.iter().find(|(refused, _)| *refused == id) {
         Some((_, error)) => Change::refused(id, error),
-        None => Change::done(id, "deleted"),
+        None => Change::done(id, ChangeMade::Deleted, None),
     };
     let changes: Vec<Change> = ids.into_iter().map(change).collect();
     print_changes(app, &changes)
@@ -302,6 +327,7 @@ async fn unpark(app: &App, queue: &Queue, args: &UnparkArgs) -> Result<Code> {
         Some(key) => queue.unpark(key, signal).await?,
         None => queue.unpark_jobs(resolve_all(queue, &args.ids).await?, signal).await?,
     };
+    let unparked = Signalled::from(unparked);
     app.out.one(&unparked, || unparked.jobs.iter().map(|id| format!("{id}\n")).collect())?;
     if unparked.jobs.is_empty() && unparked.kept {
         app.out.note("nobody waits for this key yet; the signal is kept for 7 days");
@@ -315,5 +341,5 @@ async fn unpark(app: &App, queue: &Queue, args: &UnparkArgs) -> Result<Code> {
 async fn unhold(app: &App, queue: &Queue, id: &str) -> Result<Code> {
     let id = resolve(queue, id).await?;
     let state = queue.unhold(id).await?;
-    print_changes(app, &[Change::done(id, state.as_str())])
+    print_changes(app, &[Change::done(id, ChangeMade::Released, Some(state))])
 }

@@ -1,61 +1,21 @@
 //! `process …`: groups of jobs of one caller. `consume` is here too: it ends a process for good.
 
 use anyhow::Result;
+use longhaul_api::Listed;
+use longhaul_api::processes::{Number, ProcessOut};
 use longhaul_prompts::batch;
 use longhaul_queue::store::{Filter, ListRequest, ProcessInfo};
 use longhaul_queue::{ProcessId, Queue, State};
-use serde::Serialize;
 
 use crate::app::App;
 use crate::args::ProcessCommand;
 use crate::exit::{Code, Failure};
 use crate::output::{Cell, Table, counted, state_style};
 
-/// Counts by the name of the state, as programs want them.
-#[derive(Debug, Serialize)]
-#[serde(transparent)]
-pub(super) struct Counts(serde_json::Map<String, serde_json::Value>);
-
-impl From<[u64; 8]> for Counts {
-    fn from(counts: [u64; 8]) -> Self {
-        Self(
-            State::ALL
-                .iter()
-                .zip(counts)
-                .map(|(state, count)| (state.as_str().to_owned(), count.into()))
-                .collect(),
-        )
-    }
-}
-
 /// `3 ready · 1 failed`, zeros left out.
 fn counts_text(counts: [u64; 8]) -> String {
     let present = State::ALL.iter().zip(counts).filter(|(_, count)| *count > 0);
     present.map(|(state, count)| format!("{count} {state}")).collect::<Vec<_>>().join(" · ")
-}
-
-/// A process for programs.
-#[derive(Debug, Serialize)]
-struct ProcessView<'a> {
-    id: &'a ProcessId,
-    sealed: bool,
-    total: u64,
-    unfinished: u64,
-    counts: Counts,
-    helpers: Counts,
-}
-
-impl<'a> From<&'a ProcessInfo> for ProcessView<'a> {
-    fn from(info: &'a ProcessInfo) -> Self {
-        Self {
-            id: &info.id,
-            sealed: info.sealed,
-            total: info.total(),
-            unfinished: info.unfinished(),
-            counts: info.counts.into(),
-            helpers: info.helpers.into(),
-        }
-    }
 }
 
 /// Runs the command.
@@ -72,10 +32,11 @@ pub(crate) async fn run(app: &App, command: &ProcessCommand) -> Result<Code> {
             print(app, &queue.process(&id).await?)
         }
         ProcessCommand::Open { id } => {
-            queue.open_process(id.as_str().into()).await?;
-            app.out.one(&serde_json::json!({ "id": id, "sealed": false }), || {
-                format!("process {id} is open for more jobs")
-            })?;
+            let id = ProcessId::from(id.as_str());
+            queue.open_process(id.clone()).await?;
+            let info = queue.store().process(id.clone()).await?;
+            let info = info.unwrap_or_else(|| ProcessInfo::empty(id.clone()));
+            app.out.one(&ProcessOut::from(info), || format!("process {id} is open for more jobs"))?;
             Ok(Code::Ok)
         }
     }
@@ -83,14 +44,14 @@ pub(crate) async fn run(app: &App, command: &ProcessCommand) -> Result<Code> {
 
 async fn ls(app: &App, queue: &Queue, limit: usize, cursor: Option<String>) -> Result<Code> {
     let list = queue.store().processes(cursor.map(ProcessId::from), limit).await?;
-    let views: Vec<ProcessView<'_>> = list.iter().map(ProcessView::from).collect();
-    app.out.list(&views, None, || table(&list))?;
+    let next = list.last().filter(|_| list.len() == limit).map(|last| last.id.as_str().to_owned());
+    let items = list.iter().cloned().map(ProcessOut::from).collect();
+    let shown = Listed { items, next, partial: false };
+    app.out.listed(&shown, || table(&list))?;
     if list.is_empty() {
         app.out.note("there are no processes; a job joins one with --process ID");
-    } else if list.len() == limit
-        && let Some(last) = list.last()
-    {
-        app.out.hint(format_args!("there may be more: add --cursor {}", last.id));
+    } else if let Some(next) = shown.next {
+        app.out.hint(format_args!("there may be more: add --cursor {next}"));
     }
     Ok(Code::Ok)
 }
@@ -114,7 +75,7 @@ fn table(list: &[ProcessInfo]) -> Table {
 
 /// One process.
 pub(super) fn print(app: &App, info: &ProcessInfo) -> Result<Code> {
-    app.out.one(&ProcessView::from(info), || {
+    app.out.one(&ProcessOut::from(info.clone()), || {
         let open = if info.sealed { "" } else { " · open for more jobs" };
         let done = info.total() - info.unfinished();
         format!("process {}: {done} of {} done ({}){open}", info.id, info.total(), counts_text(info.counts))
@@ -137,7 +98,7 @@ async fn cancel(app: &App, queue: &Queue, id: &ProcessId) -> Result<Code> {
     refuse_run_with_batches(queue, id).await?;
     app.confirm(&format!("cancel {} of process {id}", counted(count, "unfinished job")))?;
     let cancelled = queue.cancel_process(id.clone()).await?;
-    app.out.one(&serde_json::json!({ "cancelled": cancelled }), || format!("{cancelled} cancelled"))?;
+    app.out.one(&Number { changed: cancelled }, || format!("{cancelled} cancelled"))?;
     Ok(Code::Ok)
 }
 
@@ -166,7 +127,7 @@ pub(crate) async fn consume(app: &App, id: &str) -> Result<Code> {
     // A process that is not there is either a typing error or consumed already; both deserve to be told.
     queue.process(&id).await?;
     let deleted = queue.consume_process(&id).await?;
-    app.out.one(&serde_json::json!({ "deleted": deleted }), || {
+    app.out.one(&Number { changed: deleted }, || {
         format!("{} of process {id} deleted for good", counted(deleted, "job"))
     })?;
     Ok(Code::Ok)

@@ -1,12 +1,12 @@
 //! `queues …`.
 
 use anyhow::Result;
+use longhaul_api::Listed;
+use longhaul_api::queues::QueueOut;
 use longhaul_queue::job::DEFAULT_QUEUE;
-use longhaul_queue::store::{QueueChange, QueueInfo, QueueSettings};
+use longhaul_queue::store::{QueueChange, QueueInfo};
 use longhaul_queue::{Queue, State};
-use serde::Serialize;
 
-use super::process::Counts;
 use crate::app::App;
 use crate::args::{QueueSetArgs, QueuesCommand};
 use crate::exit::{Code, Failure};
@@ -76,21 +76,9 @@ fn change(args: &QueueSetArgs) -> QueueChange {
     }
 }
 
-/// A queue for programs.
-#[derive(Debug, Serialize)]
-struct QueueView<'a> {
-    name: &'a str,
-    #[serde(flatten)]
-    settings: QueueSettings,
-    counts: Counts,
-}
-
 fn ls(app: &App, queues: &[QueueInfo]) -> Result<Code> {
-    let views: Vec<QueueView<'_>> = queues
-        .iter()
-        .map(|info| QueueView { name: &info.name, settings: info.settings, counts: info.counts.into() })
-        .collect();
-    app.out.list(&views, None, || table(queues))?;
+    let shown = Listed::whole(queues.iter().cloned().map(QueueOut::from).collect());
+    app.out.listed(&shown, || table(queues))?;
     if queues.is_empty() {
         app.out.note("there are no queues; the first job of a queue makes it");
     }

@@ -7,6 +7,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as 
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
+use longhaul_api::processes::ResultOut;
 use longhaul_queue::job::JobResult;
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::{JobId, ProcessId, Queue, State};
@@ -124,7 +125,8 @@ impl Sink {
     }
 
     fn write(&mut self, items: &[JobResult]) -> Result<()> {
-        let line = |item: &JobResult| serde_json::to_string(item).map(|line| line + "\n");
+        let line =
+            |item: &JobResult| serde_json::to_string(&ResultOut::from(item.clone())).map(|line| line + "\n");
         match self {
             Self::Nowhere => Ok(()),
             Self::Stdout => write_stdout(&items.iter().map(line).collect::<Result<String, _>>()?),

@@ -2,20 +2,19 @@
 
 use anyhow::Result;
 use jiff::tz::TimeZone;
+use longhaul_api::Listed;
+use longhaul_api::job_out::EnqueuedOut;
+use longhaul_api::schedules::{Removed, ScheduleOut};
 use longhaul_queue::limits::check_name;
 use longhaul_queue::maintenance::next_after;
 use longhaul_queue::store::Schedule;
-use longhaul_queue::{NewJob, Queue, Timestamp};
-use serde::Serialize;
+use longhaul_queue::{NewJob, Queue};
 
 use crate::app::App;
 use crate::args::{ScheduleAddArgs, ScheduleCommand};
 use crate::exit::{Code, Failure};
 use crate::output::{Cell, Table, local};
 use crate::pipelines::own_names;
-
-/// Coming runs that `add` prints.
-const RUNS_SHOWN: usize = 3;
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, command: &ScheduleCommand) -> Result<Code> {
@@ -35,7 +34,8 @@ pub(crate) async fn run(app: &App, command: &ScheduleCommand) -> Result<Code> {
 
 async fn ls(app: &App, queue: &Queue) -> Result<Code> {
     let schedules = queue.store().schedules().await?;
-    app.out.list(&schedules, None, || table(app, &schedules))?;
+    let shown = Listed::whole(schedules.iter().cloned().map(ScheduleOut::from).collect());
+    app.out.listed(&shown, || table(app, &schedules))?;
     if schedules.is_empty() {
         app.out.note(
             "there are no schedules; add one: longhaul schedule add NAME --cron '0 8 * * *' --kind KIND",
@@ -63,21 +63,16 @@ fn table(app: &App, schedules: &[Schedule]) -> Table {
     table
 }
 
-/// A schedule with its coming runs, for programs.
-#[derive(Debug, Serialize)]
-struct Added<'a> {
-    #[serde(flatten)]
-    schedule: &'a Schedule,
-    next_runs: Vec<Timestamp>,
-}
-
 async fn add(app: &App, queue: &Queue, args: &ScheduleAddArgs) -> Result<Code> {
     check_name("schedule", &args.name)?;
     let own = |error: longhaul_queue::Error| Failure::new(Code::Usage, error.to_string());
     own_names().check_kind(&args.kind).map_err(own)?;
     args.queue.as_deref().map_or(Ok(()), |name| own_names().check_queue(name)).map_err(own)?;
     let timezone = args.tz.clone().unwrap_or_else(system_zone);
-    let next_runs = next_runs(&args.cron, &timezone, app.now())?;
+    let next_at = next_after(&args.cron, &timezone, app.now()).map_err(|error| {
+        Failure::new(Code::Usage, error)
+            .hint("minute hour day month weekday, such as --cron '0 8 * * 1-5' --tz Europe/Berlin")
+    })?;
     let mut job = NewJob::new(&args.kind, app.json_argument(args.payload.as_deref())?);
     job.queue = args.queue.clone().unwrap_or(job.queue);
     job.priority = args.priority.unwrap_or(0);
@@ -90,14 +85,14 @@ async fn add(app: &App, queue: &Queue, args: &ScheduleAddArgs) -> Result<Code> {
         timezone,
         job,
         missed: args.missed,
-        next_at: next_runs.first().copied().unwrap_or(app.now()),
+        next_at,
         last_at: None,
     };
     queue.store().put_schedule(schedule.clone()).await?;
-    let added = Added { schedule: &schedule, next_runs };
+    let added = ScheduleOut::from(schedule);
     app.out.one(&added, || {
         let runs: Vec<String> = added.next_runs.iter().map(|at| format!("  {}", local(*at))).collect();
-        format!("schedule {} runs next at\n{}", schedule.name, runs.join("\n"))
+        format!("schedule {} runs next at\n{}", added.name, runs.join("\n"))
     })?;
     Ok(Code::Ok)
 }
@@ -106,30 +101,11 @@ fn system_zone() -> String {
     TimeZone::system().iana_name().unwrap_or("UTC").to_owned()
 }
 
-fn next_runs(cron: &str, timezone: &str, now: Timestamp) -> Result<Vec<Timestamp>> {
-    let mut runs = Vec::with_capacity(RUNS_SHOWN);
-    let mut after = now;
-    while runs.len() < RUNS_SHOWN {
-        match next_after(cron, timezone, after) {
-            Ok(next) => after = next,
-            // An expression may have an end; its last times are still worth showing.
-            Err(_) if !runs.is_empty() => break,
-            Err(error) => {
-                return Err(Failure::new(Code::Usage, error)
-                    .hint("minute hour day month weekday, such as --cron '0 8 * * 1-5' --tz Europe/Berlin")
-                    .into());
-            }
-        }
-        runs.push(after);
-    }
-    Ok(runs)
-}
-
 async fn rm(app: &App, queue: &Queue, name: &str) -> Result<Code> {
     if !queue.store().delete_schedule(name.to_owned()).await? {
         return Err(no_schedule(name));
     }
-    app.out.one(&serde_json::json!({ "removed": name }), || format!("schedule {name} removed"))?;
+    app.out.one(&Removed { removed: name.to_owned() }, || format!("schedule {name} removed"))?;
     Ok(Code::Ok)
 }
 
@@ -137,7 +113,7 @@ async fn fire(app: &App, queue: &Queue, name: &str) -> Result<Code> {
     let schedules = queue.store().schedules().await?;
     let schedule =
         schedules.into_iter().find(|schedule| schedule.name == name).ok_or_else(|| no_schedule(name))?;
-    let enqueued = queue.enqueue(NewJob { id: None, ..schedule.job }).await?;
+    let enqueued = EnqueuedOut::from(queue.enqueue(NewJob { id: None, ..schedule.job }).await?);
     app.out.one(&enqueued, || enqueued.id.to_string())?;
     Ok(Code::Ok)
 }

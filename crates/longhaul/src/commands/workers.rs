@@ -1,6 +1,8 @@
 //! `workers ls`.
 
 use anyhow::Result;
+use longhaul_api::Listed;
+use longhaul_api::workers::WorkerOut;
 use longhaul_queue::State;
 use longhaul_queue::store::WorkerInfo;
 
@@ -22,7 +24,8 @@ pub(crate) async fn ls(app: &App) -> Result<Code> {
     let own = own_names();
     let (is_own_queue, is_own_kind) =
         (|name: &str| own.is_own_queue(name), |name: &str| own.is_own_kind(name));
-    app.out.list(&workers, None, || {
+    let shown_to_programs = workers.iter().cloned().map(|worker| WorkerOut::new(worker, now)).collect();
+    app.out.listed(&Listed::whole(shown_to_programs), || {
         let mut table =
             Table::new(&["WORKER", "HOST", "PID", "VERSION", "BUSY", "QUEUES", "KINDS", "UP", "SEEN"]);
         for worker in &workers {

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use longhaul_api::job_in::Refs;
 use longhaul_queue::state::{JobError, OnTimeout, Park, Reason};
 use longhaul_queue::{Json, NewJob, Outcome, Timestamp};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::jobspec::{JobSpec, Refs, describe};
+use crate::jobspec::{self, describe};
 use crate::parse;
 
 /// What a control line asks for.
@@ -127,12 +128,8 @@ pub(super) fn parse(line: &str, now: Timestamp) -> Result<Control, String> {
         Line::Fail { error } => Control::Decide(Outcome::Fail(JobError::new(Reason::Failure, error))),
         Line::Enqueue { .. } => {
             let job = verbatim.job.unwrap_or_else(Json::null);
-            let defaults = NewJob::new("", Json::null());
-            Control::Enqueue(Box::new(JobSpec::parse(job.as_str())?.into_job(
-                &defaults,
-                &Refs::new(),
-                now,
-            )?))
+            let job = jobspec::new_job(jobspec::read(job.as_str())?, &Refs::default(), now);
+            Control::Enqueue(Box::new(job.map_err(|misfit| misfit.to_string())?))
         }
     })
 }

@@ -134,12 +134,6 @@ impl Api {
         self.taken(self.request(Method::GET, path, query)?.timeout(WORK_WAIT)).await
     }
 
-    /// The bytes of something.
-    pub(crate) async fn bytes(&self, path: &[&str]) -> Result<Vec<u8>> {
-        let response = self.taken(self.request(Method::GET, path, &[])?).await?;
-        Ok(response.bytes().await.map_err(|error| self.unreachable(&error))?.to_vec())
-    }
-
     /// What changes, without end.
     pub(crate) async fn events(&self) -> Result<Response> {
         let mut request = self.request(Method::GET, &["events"], &[])?.timeout(Duration::MAX).build();
@@ -184,7 +178,7 @@ impl Api {
         serde_json::from_slice(&bytes).map_err(|error| self.strange(&error))
     }
 
-    pub(crate) fn strange(&self, error: &serde_json::Error) -> Error {
+    fn strange(&self, error: &serde_json::Error) -> Error {
         Error::Corrupt(format!(
             "{} answers something else than expected: {error}; is it of another version?",
             self.url()

@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use async_trait::async_trait;
 use longhaul_api::Listed;
 use longhaul_api::page::cursor_of;
+use longhaul_api::processes::Number;
 use longhaul_api::runs::{Decision, Resolve, Resume, RetryRun, Run, RunDetail};
 use longhaul_llm::Llm;
 use longhaul_pipeline::{Error as RunError, FollowedRun, Part, Retry, RunId, Status};
@@ -14,7 +15,7 @@ use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::{Error, Queue};
 use longhaul_sheets::settings::Format;
 use reqwest::Method;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::json;
 
 use super::{Api, Server, refused};
@@ -104,12 +105,6 @@ pub(crate) async fn write_table(api: &Api, sheet: &RunId, out: &Path) -> Result<
         sink.bytes().write_all(&piece).with_context(|| format!("writing {}", out.display()))?;
     }
     sink.finish()
-}
-
-/// How many a verb changed.
-#[derive(Deserialize)]
-struct Number {
-    changed: u64,
 }
 
 impl RemoteRun {

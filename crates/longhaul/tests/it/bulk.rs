@@ -23,8 +23,8 @@ fn lists_filter_and_page() {
     assert_eq!(count(&["--search", "needle"]), Some(1));
     assert_eq!(count(&["--kind", "echo", "--state", "ready", "--state", "failed"]), Some(1));
     let page = place.json(&["jobs", "ls", "--limit", "3"]);
-    let next = page["next"].as_i64().expect("a cursor").to_string();
-    assert_eq!(count(&["--limit", "3", "--cursor", &next]), Some(1));
+    let next = page["next"].as_str().expect("a cursor");
+    assert_eq!(count(&["--limit", "3", "--cursor", next]), Some(1));
     assert_eq!(place.run(&["jobs", "ls", "--kind", "nobody"]).code, Some(4));
 }
 
@@ -43,9 +43,9 @@ fn an_id_may_be_shortened_while_it_is_unique() {
 fn a_bulk_change_needs_a_yes_and_knows_its_count() {
     let place = three_failed();
     place.run(&["jobs", "retry", "--state", "failed"]).fails(2, &["retry 3 jobs", "--yes"]);
-    assert_eq!(place.json(&["jobs", "retry", "--state", "failed", "--yes"])["retried"], 3);
-    assert_eq!(place.json(&["jobs", "cancel", "--queue", "default", "--yes"])["cancelled"], 3);
-    assert_eq!(place.json(&["jobs", "rm", "--state", "cancelled", "--yes"])["deleted"], 3);
+    assert_eq!(place.json(&["jobs", "retry", "--state", "failed", "--yes"])["changed"], 3);
+    assert_eq!(place.json(&["jobs", "cancel", "--queue", "default", "--yes"])["changed"], 3);
+    assert_eq!(place.json(&["jobs", "rm", "--state", "cancelled", "--yes"])["changed"], 3);
     place.run(&["jobs", "rm", "--state", "cancelled", "--yes"]).fails(4, &["no jobs to delete match"]);
     assert_eq!(place.run(&["jobs", "cancel"]).code, Some(2));
 }
@@ -106,7 +106,7 @@ fn events_tell_of_changes() {
     place.drain(&[]);
     let lines = place.ok(&["events", "--process", "p", "-o", "jsonl"]);
     let last: serde_json::Value = serde_json::from_str(lines.lines().last().expect("events")).expect("JSON");
-    assert_eq!((&last["event"], &last["changes"][0]["state"]), (&"change".into(), &"succeeded".into()));
+    assert!(last["id"].is_u64() && last["changes"][0]["state"] == "succeeded", "{last}");
     assert_eq!(last["changes"][0]["job_id"], id.as_str());
     assert_eq!(place.ok(&["events", "--process", "other"]), "");
 }

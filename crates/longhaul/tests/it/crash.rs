@@ -70,7 +70,7 @@ fn a_killed_submission_leaves_all_of_a_batch_or_nothing() {
     const ROUNDS: u32 = 12;
     let line = |number: u64| {
         format!(
-            "{{\"id\":\"0198c5a2-7d1e-7000-8000-{number:012x}\",\"kind\":\"echo\",\"payload\":{number},\"process\":\"p\"}}\n"
+            "{{\"id\":\"0198c5a2-7d1e-7000-8000-{number:012x}\",\"kind\":\"echo\",\"payload\":{number},\"process_id\":\"p\"}}\n"
         )
     };
     let input: String = (0..JOBS).map(line).collect();

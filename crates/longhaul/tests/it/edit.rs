@@ -37,7 +37,7 @@ fn a_waiting_job_is_edited_through_a_server() {
         away.json(&args)
     };
     let changed = edit(&["--priority", "-5", "--title", "", "--payload", "null"]);
-    assert_eq!(changed["items"][0]["change"], "ready", "{changed}");
+    assert_eq!(changed["items"][0]["state"], "ready", "{changed}");
     let shown = home.show(&second);
     assert_eq!((&shown["priority"], &shown["payload"]), (&json!(-5), &json!(null)), "{shown}");
     assert!(shown["options"]["title"].is_null(), "{shown}");

@@ -94,9 +94,9 @@ fn an_id_of_ones_own_makes_enqueue_repeatable() {
 fn lines_form_a_graph_with_local_names() {
     let place = Place::new();
     let lines = r#"
-        {"kind":"merge","after":["@a",{"id":"@b","on_failure":"run"}],"process":"p"}
-        {"kind":"fetch","ref":"a","process":"p"}
-        {"kind":"fetch","ref":"b","process":"p","tags":["x"]}
+        {"kind":"merge","depends_on":["a",{"job":"b","on_failure":"run"}],"process_id":"p"}
+        {"kind":"fetch","ref":"a","process_id":"p"}
+        {"kind":"fetch","ref":"b","process_id":"p","options":{"tags":["x"]}}
     "#;
     let ran = place.feed(&["enqueue", "-"], lines);
     assert_eq!(ran.code, Some(0), "{ran:?}");
@@ -112,17 +112,17 @@ fn a_wrong_line_is_named_and_nothing_is_stored() {
     let place = Place::new();
     let cases = [
         ("{\"kind\":\"a\"}\n{\"kind\":\"b\",\"quue\":1}\n", &["line 2", "unknown field `quue`"]),
-        ("{\"kind\":\"a\"}\n\n{\"kind\":\"b\",\"delay\":\"soon\"}\n", &["line 3", "`delay`"]),
-        ("{\"kind\":\"a\",\"after\":[\"@nobody\"]}\n", &["line 1", "nobody"]),
+        ("{\"kind\":\"a\"}\n\n{\"kind\":\"b\",\"delay\":\"5s\"}\n", &["line 3", "`delay`"]),
+        ("{\"kind\":\"a\",\"depends_on\":[\"nobody\"]}\n", &["line 1", "nobody"]),
         ("{\"kind\":\"a\",\"ref\":\"x\"}\n{\"kind\":\"a\",\"ref\":\"x\"}\n", &["line 2", "given twice"]),
         ("{\"kind\":\"a\"}\nnot json\n", &["line 2", "column"]),
-        ("{\"kind\":\"a\",\"max_attempts\":0}\n", &["line 1", "max_attempts"]),
+        ("{\"kind\":\"a\",\"options\":{\"max_attempts\":0}}\n", &["line 1", "max_attempts"]),
     ];
     for (lines, words) in cases {
         place.feed(&["enqueue", "-"], lines).fails(2, words);
     }
     assert_eq!(place.json(&["jobs", "ls"])["items"].as_array().map(Vec::len), Some(0));
-    let cycle = "{\"kind\":\"a\",\"ref\":\"x\",\"after\":[\"@y\"]}\n{\"kind\":\"a\",\"ref\":\"y\",\"after\":[\"@x\"]}\n";
+    let cycle = "{\"kind\":\"a\",\"ref\":\"x\",\"depends_on\":[\"y\"]}\n{\"kind\":\"a\",\"ref\":\"y\",\"depends_on\":[\"x\"]}\n";
     assert_eq!(place.feed(&["enqueue", "-"], cycle).code, Some(1));
     assert_eq!(place.feed(&["enqueue", "-"], "").code, Some(4));
 }

@@ -169,7 +169,7 @@ fn retry_and_fail_win_over_the_exit_code() {
 #[test]
 fn enqueue_adds_a_job_with_the_outcome() {
     let place = Place::new();
-    let command = r#"[ "$LONGHAUL_KIND" = y ] || echo '{"longhaul":"enqueue","job":{"kind":"y","payload":[1.10],"tags":["t"]}}'"#;
+    let command = r#"[ "$LONGHAUL_KIND" = y ] || echo '{"longhaul":"enqueue","job":{"kind":"y","payload":[1.10],"options":{"tags":["t"]}}}'"#;
     let parent = place.exec("1", command);
     assert_eq!(parent["state"], "succeeded");
     let jobs = place.json(&["jobs", "ls", "--kind", "y"]);

@@ -60,7 +60,7 @@ fn processes_share_the_limits_of_a_key() {
 fn a_pause_and_a_cancel_reach_every_process() {
     let place = Place::new();
     let lines: String =
-        (0..40).map(|_| "{\"kind\":\"sleep\",\"payload\":{\"for\":\"1h\"},\"process\":\"p\"}\n").collect();
+        (0..40).map(|_| "{\"kind\":\"sleep\",\"payload\":{\"for\":\"1h\"},\"process_id\":\"p\"}\n").collect();
     assert_eq!(place.feed(&["enqueue", "-"], &lines).code, Some(0));
     let workers: Vec<Process> =
         (0..3).map(|_| Process::start(&place, &["work", "--concurrency", "4"])).collect();

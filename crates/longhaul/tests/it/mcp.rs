@@ -151,8 +151,8 @@ fn a_client_that_may_write_hands_in_cancels_and_retries() {
     client.initialize("2025-11-25");
     assert_eq!(names(&client.ask("tools/list", &json!({}))).len(), 13);
 
-    let job =
-        client.done("enqueue_job", &json!({"kind": "fail", "payload": {}, "max_attempts": 1, "title": "t"}));
+    let job = json!({"kind": "fail", "payload": {}, "options": {"max_attempts": 1, "title": "t"}});
+    let job = client.done("enqueue_job", &job);
     assert!(
         job["state"] == "ready" && job["note"].as_str().expect("a note").contains("longhaul work"),
         "{job}"
@@ -209,7 +209,12 @@ fn wrong_arguments_name_their_field() {
             "custom_ids",
         ),
         ("submit_batch", json!({"model": "sim-small", "prompts": ["a"], "max_cost_usd": 0}), "/max_cost_usd"),
-        ("enqueue_job", json!({"kind": "echo", "id": "7"}), "7"),
+        ("enqueue_job", json!({"kind": "echo", "id": "7"}), "at /id: "),
+        ("enqueue_job", json!({"kind": "echo", "process": "p"}), "process_id, queue, "),
+        ("enqueue_job", json!({"kind": "echo", "options": {"titel": "t"}}), "titel"),
+        ("enqueue_job", json!({"kind": "echo", "options": {"max_attempts": 0}}), "/options/max_attempts"),
+        ("enqueue_job", json!({"kind": "echo", "delay_ms": 1, "run_at": 2}), "field delay_ms"),
+        ("enqueue_job", json!({"kind": "echo", "depends_on": ["nobody"]}), "field depends_on"),
         ("queue_stats", json!({"queue": "nobody"}), "nobody"),
     ];
     for (tool, arguments, words) in rows {

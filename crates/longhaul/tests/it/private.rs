@@ -87,7 +87,8 @@ fn a_command_gets_the_usual_variables_and_those_that_are_named() {
 #[test]
 fn a_machine_that_cannot_start_commands_costs_no_job_an_attempt() {
     let place = Place::new();
-    let lines: String = (0..20).map(|_| "{\"kind\":\"x\",\"process\":\"p\",\"max_attempts\":1}\n").collect();
+    let lines: String =
+        (0..20).map(|_| "{\"kind\":\"x\",\"process_id\":\"p\",\"options\":{\"max_attempts\":1}}\n").collect();
     place.feed(&["enqueue", "-"], &lines);
     let work = place.command(&["work", "--drain", "--concurrency", "16", "--exec", "sleep 0.3; echo 1"]);
     // Enough for the store and a few commands at once, not for sixteen.

@@ -49,7 +49,7 @@ fn commands_say_the_same_through_a_server_as_beside_its_store() {
     ]);
     let child = away.ok(&["enqueue", "echo", "null", "--after", &first, "--priority", "7"]);
     let later = away.ok(&["enqueue", "echo", "\"a text\"", "--delay", "2h", "--queue", "slow"]);
-    let lines = (0..5).map(|n| format!("{{\"kind\":\"echo\",\"payload\":{n},\"process\":\"p 1/2\"}}\n"));
+    let lines = (0..5).map(|n| format!("{{\"kind\":\"echo\",\"payload\":{n},\"process_id\":\"p 1/2\"}}\n"));
     let fed = away.place.feed(&away.args(&["enqueue", "-"]), &lines.collect::<String>());
     assert_eq!(fed.code, Some(0), "{fed:?}");
     away.ok(&["queues", "pause", "slow"]);

@@ -73,7 +73,7 @@ fn consume_refuses_while_a_job_is_unfinished() {
     let id = place.enqueue(&["echo", "--process", "p"]);
     place.run(&["consume", "p"]).fails(1, &["1 unfinished"]);
     place.ok(&["jobs", "cancel", &id]);
-    assert_eq!(place.json(&["consume", "p"])["deleted"], 4);
+    assert_eq!(place.json(&["consume", "p"])["changed"], 4);
     place.run(&["consume", "p"]).fails(4, &["no process p"]);
 }
 
@@ -90,7 +90,7 @@ fn a_process_is_opened_sealed_and_cancelled() {
     assert_eq!(place.show(&after)["state"], "succeeded");
     place.enqueue(&["echo", "--process", "p"]);
     place.run(&["process", "cancel", "p"]).fails(2, &["cancel 1 unfinished"]);
-    assert_eq!(place.json(&["process", "cancel", "p", "--yes"])["cancelled"], 1);
+    assert_eq!(place.json(&["process", "cancel", "p", "--yes"])["changed"], 1);
     let shown = place.json(&["process", "show", "p"]);
     assert_eq!((&shown["counts"]["cancelled"], &shown["unfinished"]), (&1.into(), &0.into()));
     assert_eq!(place.json(&["process", "ls"])["items"][0]["id"], "p");

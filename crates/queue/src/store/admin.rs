@@ -97,6 +97,11 @@ pub struct ProcessInfo {
 }
 
 impl ProcessInfo {
+    /// A process that is open for its first job.
+    pub fn empty(id: ProcessId) -> Self {
+        Self { id, sealed: false, counts: [0; 8], helpers: [0; 8] }
+    }
+
     /// Total number of jobs, without helpers.
     pub fn total(&self) -> u64 {
         self.counts.iter().sum()

@@ -9,17 +9,15 @@ use axum::Extension;
 use axum::Json as Answer;
 use axum::extract::{Path, State as Shared};
 use axum::http::StatusCode;
+use longhaul_api::actions::{ActionIn, ActionOut, FilterIn, Verb};
 use longhaul_prompts::manage;
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::store::{CancelReply, Filter, ListRequest, RetryRequest};
 use longhaul_queue::{Job, JobId, State};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use super::ApiResult;
 use super::extract::ApiJson;
 use super::jobs::searched;
-use super::verbs::yes;
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 use crate::problem::Problem;
@@ -42,100 +40,27 @@ struct Action {
     ended: Mutex<Option<Result<(), String>>>,
 }
 
-/// What is done to each job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-enum Verb {
-    /// Put back those that failed, or were cancelled if the filter names that state.
-    Retry,
-    /// End those that have not ended.
-    Cancel,
-    /// Delete those that have ended, for good.
-    Delete,
+/// The states that a verb applies to.
+fn narrow(verb: Verb, states: Vec<State>) -> Vec<State> {
+    let applies = |state: &State| match verb {
+        Verb::Retry => matches!(state, State::Failed | State::Cancelled),
+        Verb::Cancel => !state.is_terminal(),
+        Verb::Delete => state.is_terminal(),
+    };
+    let states = match (verb, states.is_empty()) {
+        // Cancelled jobs come back only when named: somebody meant it.
+        (Verb::Retry, true) => vec![State::Failed],
+        (Verb::Cancel | Verb::Delete, true) => State::ALL.to_vec(),
+        (_, false) => states,
+    };
+    states.into_iter().filter(applies).collect()
 }
 
-impl Verb {
-    /// The states that it applies to.
-    fn narrow(self, states: Vec<State>) -> Vec<State> {
-        let applies = |state: &State| match self {
-            Self::Retry => matches!(state, State::Failed | State::Cancelled),
-            Self::Cancel => !state.is_terminal(),
-            Self::Delete => state.is_terminal(),
-        };
-        let states = match (self, states.is_empty()) {
-            // Cancelled jobs come back only when named: somebody meant it.
-            (Self::Retry, true) => vec![State::Failed],
-            (Self::Cancel | Self::Delete, true) => State::ALL.to_vec(),
-            (_, false) => states,
-        };
-        states.into_iter().filter(applies).collect()
-    }
-}
-
-/// A verb and the jobs that it is for.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ActionIn {
-    /// The verb.
-    action: Verb,
-    /// Which jobs.
-    #[serde(default)]
-    filter: FilterIn,
-    /// Needed when the filter is empty: all jobs are meant.
-    #[serde(default)]
-    all: bool,
-    /// For `retry`: with their checkpoints (default), or from the start.
-    #[serde(default = "yes")]
-    keep_data: bool,
-}
-
-/// Which jobs; all given conditions must hold.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schema(as = Filter)]
-pub(super) struct FilterIn {
-    /// In any of these states.
-    #[schema(value_type = Vec<String>)]
-    state: Vec<State>,
-    /// In this queue.
-    queue: Option<String>,
-    /// Of this kind.
-    kind: Option<String>,
-    /// Of this process.
-    process: Option<String>,
-    /// With this tag.
-    tag: Option<String>,
-    /// Text in payload, title or error, or the start of an id.
-    search: Option<String>,
-}
-
-impl FilterIn {
-    fn read(self, hide_secrets: bool) -> Result<Filter, Problem> {
-        let Self { state, queue, kind, process, tag, search } = self;
-        let process_id = process.map(Into::into);
-        let given = Filter { states: state, queue, kind, process_id, tag, hide_secrets, ..Filter::default() };
-        searched(given, search.as_deref())
-    }
-}
-
-/// How far an action is.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Action)]
-pub(super) struct ActionOut {
-    /// Its name.
-    id: String,
-    /// What it does.
-    action: Verb,
-    /// Jobs that it has come to.
-    matched_so_far: u64,
-    /// Those that it changed; the others had changed by themselves meanwhile.
-    changed: u64,
-    /// It goes no further.
-    done: bool,
-    /// Somebody ended it early.
-    aborted: bool,
-    /// Why it ended early.
-    error: Option<String>,
+fn read(filter: FilterIn, hide_secrets: bool) -> Result<Filter, Problem> {
+    let FilterIn { state, queue, kind, process, tag, search } = filter;
+    let process_id = process.map(Into::into);
+    let given = Filter { states: state, queue, kind, process_id, tag, hide_secrets, ..Filter::default() };
+    searched(given, search.as_deref())
 }
 
 impl Action {
@@ -203,12 +128,12 @@ pub(super) async fn start_action(
     ApiJson(asked): ApiJson<ActionIn>,
 ) -> ApiResult<(StatusCode, Answer<ActionOut>)> {
     let hide_secrets = redact::hides_from(&caller);
-    let filter = asked.filter.read(hide_secrets)?;
+    let filter = read(asked.filter, hide_secrets)?;
     if filter == (Filter { hide_secrets, ..Filter::default() }) && !asked.all {
         let text = "the filter is empty, which means every job: say so with \"all\": true";
         return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", text).at("filter").into());
     }
-    let filter = Filter { states: asked.action.narrow(filter.states), ..filter };
+    let filter = Filter { states: narrow(asked.action, filter.states), ..filter };
     let action = ctx.actions.add(asked.action)?;
     let shown = action.show();
     tokio::spawn(async move {

@@ -15,14 +15,11 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use futures_util::stream;
+use longhaul_api::events::{EventOut, EventsOut, EventsQuery};
 use longhaul_llm::sse::SseEvent;
-use longhaul_queue::events::{Change, Event};
-use longhaul_queue::job::Progress;
 use longhaul_queue::store::NameForm;
-use longhaul_queue::{JobId, Queue, State, Timestamp};
-use serde::{Deserialize, Serialize};
+use longhaul_queue::{ProcessId, Queue};
 use tokio::sync::watch;
-use utoipa::{IntoParams, ToSchema};
 
 use super::ApiResult;
 use super::extract::ApiQuery;
@@ -52,130 +49,26 @@ impl Streams {
     }
 }
 
-/// Which changes a reader wants; all given must hold.
-#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(super) struct Wanted {
-    /// Events after this number; `Last-Event-ID` goes before it.
-    after: Option<u64>,
-    /// For a page: at most this many events, 1 to 1000; default 100.
-    limit: Option<usize>,
-    /// Of this process.
-    process: Option<String>,
-    /// Of this queue.
-    queue: Option<String>,
-    /// Of this kind.
-    kind: Option<String>,
-}
-
-impl Wanted {
-    fn is_everything(&self) -> bool {
-        self.process.is_none() && self.queue.is_none() && self.kind.is_none()
-    }
-
-    /// The part of an event that is wanted. Changes that are only counted cannot be told apart: whoever wants some of them is
-    /// told that there were more.
-    fn part_of(&self, mut event: EventOut, hidden: &[NameForm]) -> Option<EventOut> {
-        if self.is_everything() && hidden.is_empty() {
-            return Some(event);
-        }
-        event.changes.retain(|change| {
-            !hidden.iter().any(|queues| queues.fits(&change.queue))
-                && self.process.as_ref().is_none_or(|wanted| change.process_id.as_ref() == Some(wanted))
-                && self.queue.as_deref().is_none_or(|wanted| change.queue == wanted)
-                && self.kind.as_deref().is_none_or(|wanted| change.kind == wanted)
-        });
-        (!event.changes.is_empty() || event.more > 0).then_some(event)
-    }
-}
-
-/// What one commit changed: the `data` of the event `change`.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Event)]
-pub(super) struct EventOut {
-    /// Its number, rising: also the event's `id`, to come back with.
-    id: u64,
-    /// When.
-    #[schema(value_type = i64)]
-    at: Timestamp,
-    /// The first 16 changes that are wanted.
-    changes: Vec<ChangeOut>,
-    /// How many more there were, wanted or not.
-    #[serde(skip_serializing_if = "is_zero")]
-    more: u64,
-}
-
-/// One job's change.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Change)]
-struct ChangeOut {
-    /// The job.
-    #[schema(value_type = String, format = "uuid")]
-    job_id: JobId,
-    /// Its queue.
-    queue: String,
-    /// Its kind.
-    kind: String,
-    /// Its process.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    process_id: Option<String>,
-    /// Where it stands now.
-    #[schema(value_type = String)]
-    state: State,
-    /// `done`, `total`, `message` and `at`, when that is the news.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
-    progress: Option<Progress>,
-}
-
-impl From<Event> for EventOut {
-    fn from(event: Event) -> Self {
-        let Event { id, at, changes, more } = event;
-        let shown = |change: Change| {
-            let Change { job_id, queue, kind, process_id, state, progress } = change;
-            let process_id = process_id.map(|process| process.as_str().to_owned());
-            ChangeOut { job_id, queue, kind, process_id, state, progress }
-        };
-        Self { id, at, changes: changes.into_iter().map(shown).collect(), more }
-    }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's skip_serializing_if passes a reference")]
-fn is_zero(count: &u64) -> bool {
-    *count == 0
-}
-
-/// Events of one look.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = EventPage)]
-struct EventsOut {
-    /// Oldest first.
-    events: Vec<EventOut>,
-    /// What was missed is gone: look afresh.
-    resync: bool,
-}
-
 /// Streams changes as they happen; returns a page of them to a client that accepts only JSON.
 ///
 /// Server-sent events: `hello` with the number to come back with, `change` with jobs that changed, `resync` when what was missed
 /// is gone and one must look afresh, and a comment every 15 seconds.
 #[utoipa::path(get, path = "/api/v1/events", tag = "events",
-    params(Wanted, ("Last-Event-ID" = Option<u64>, Header, description = "The last event that was read.")),
+    params(EventsQuery, ("Last-Event-ID" = Option<u64>, Header, description = "The last event that was read.")),
     responses((status = 200, description = "`data` of the event `change`; or a page",
         content((EventOut = "text/event-stream"), (EventsOut = "application/json")))))]
 pub(super) async fn stream_events(
     Shared(ctx): Shared<Ctx>,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
-    ApiQuery(wanted): ApiQuery<Wanted>,
+    ApiQuery(wanted): ApiQuery<EventsQuery>,
 ) -> ApiResult<Response> {
     let last = headers.get("last-event-id").and_then(|value| value.to_str().ok());
     let after = last.and_then(|last| last.parse().ok()).or(wanted.after);
     let hidden = access::hidden_queues(&ctx, &caller, wanted.process.as_deref()).await?;
     if wants_page(&headers) {
         let page = ctx.queue().events(after, limit(wanted.limit)?).await?;
-        let events = page.events.into_iter().filter_map(|event| wanted.part_of(event.into(), &hidden));
+        let events = page.events.into_iter().filter_map(|event| part_of(&wanted, event.into(), &hidden));
         return Ok(Answer(EventsOut { events: events.collect(), resync: page.resync }).into_response());
     }
     let place = Place::take(&ctx)?;
@@ -203,6 +96,23 @@ pub(super) async fn stream_events(
 fn wants_page(headers: &HeaderMap) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
     accept.is_some_and(|accept| accept.trim() == "application/json")
+}
+
+/// The part of an event that is wanted. Changes that are only counted cannot be told apart: whoever wants some of them is
+/// told that there were more.
+fn part_of(wanted: &EventsQuery, mut event: EventOut, hidden: &[NameForm]) -> Option<EventOut> {
+    let is_everything = wanted.process.is_none() && wanted.queue.is_none() && wanted.kind.is_none();
+    if is_everything && hidden.is_empty() {
+        return Some(event);
+    }
+    let fits = |wanted: &Option<String>, name: Option<&str>| wanted.is_none() || wanted.as_deref() == name;
+    event.changes.retain(|change| {
+        !hidden.iter().any(|queues| queues.fits(&change.queue))
+            && fits(&wanted.process, change.process_id.as_ref().map(ProcessId::as_str))
+            && fits(&wanted.queue, Some(&change.queue))
+            && fits(&wanted.kind, Some(&change.kind))
+    });
+    (!event.changes.is_empty() || event.more > 0).then_some(event)
 }
 
 /// One of the streams that may be open.
@@ -233,7 +143,7 @@ struct Reader {
     queue: Queue,
     changes: watch::Receiver<u64>,
     draining: watch::Receiver<bool>,
-    wanted: Wanted,
+    wanted: EventsQuery,
     /// Queues that it is told nothing of.
     hidden: Vec<NameForm>,
     /// The newest event that was read; `None` before the first look of one who has read nothing.
@@ -289,7 +199,7 @@ impl Reader {
         }
         for event in page.events {
             let id = event.id;
-            let Some(event) = self.wanted.part_of(event.into(), &self.hidden) else { continue };
+            let Some(event) = part_of(&self.wanted, event.into(), &self.hidden) else { continue };
             let Ok(data) = serde_json::to_string(&event) else { continue };
             self.ready.push_back(format!("id: {id}\n{}", SseEvent::named("change", data).to_text()));
         }

@@ -6,7 +6,6 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use longhaul_pipeline::json_check;
 use longhaul_queue::JobId;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::ApiError;
@@ -140,11 +139,4 @@ fn unfit(text: &str, path: &str) -> Problem {
 /// The id in a path.
 pub(super) fn job_id(text: &str) -> Result<JobId, Problem> {
     text.parse().map_err(|error| Problem::invalid(error).at("id"))
-}
-
-/// A change of a setting that may also be lifted: left out, `null`, or a value.
-pub(super) fn change<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<Option<T>>, D::Error> {
-    Option::<T>::deserialize(deserializer).map(Some)
 }

@@ -19,7 +19,7 @@ const KEY_BYTES_MAX: usize = 255;
 
 /// The key of a call. Another client may choose the same without knowing, so it counts beside the name of the token.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Key {
+pub(crate) struct Key {
     owner: Option<String>,
     text: String,
 }

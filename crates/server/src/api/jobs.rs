@@ -6,17 +6,17 @@ use axum::Extension;
 use axum::Json as Answer;
 use axum::extract::{Path, State as Shared};
 use axum::http::StatusCode;
+use longhaul_api::job_in::{JobIn, Misfit};
+use longhaul_api::job_out::{EnqueuedOut, ExplanationOut, JobDetailOut, JobOut};
+use longhaul_api::jobs::{JobsQuery, ManyJobs, Order, Submission, WaitQuery};
 use longhaul_pipeline::webhooks;
 use longhaul_queue::store::{Enqueued, Filter, InsertOutcome, ListRequest};
 use longhaul_queue::{Job, JobId, NewJob, ProcessId, State, Timestamp};
-use serde::Deserialize;
-use utoipa::{IntoParams, ToSchema};
 
 use super::ApiResult;
 use super::extract::{ApiQuery, Body, job_id};
 use super::idempotency::{Key, Keyed};
-use super::job_in::{JobIn, new_jobs, wrong};
-use super::job_out::{EnqueuedOut, ExplanationOut, JobDetailOut, JobOut};
+use super::job_in::{new_jobs, wrong};
 use super::page::{Listed, cursor_of, limit, seq_of};
 use crate::batches::access;
 use crate::ctx::Ctx;
@@ -25,43 +25,6 @@ use crate::problem::Problem;
 use crate::redact;
 use crate::tokens::Scope;
 use crate::wait::{Wait, duration};
-
-/// Which jobs, in what order.
-#[derive(Debug, Default, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(super) struct JobsQuery {
-    /// In any of these states; repeated, or with commas.
-    state: Option<String>,
-    /// In this queue.
-    queue: Option<String>,
-    /// Of this kind.
-    kind: Option<String>,
-    /// Of this process.
-    process: Option<String>,
-    /// With this tag.
-    tag: Option<String>,
-    /// Text in payload, title or error, or the start of an id.
-    search: Option<String>,
-    /// `newest` (default) or `oldest` first.
-    #[param(inline)]
-    order: Option<Order>,
-    /// At most this many items, 1 to 1000; default 100.
-    limit: Option<usize>,
-    /// `next` of the page before.
-    cursor: Option<String>,
-}
-
-/// Which end of a list comes first.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-enum Order {
-    /// The newest.
-    #[default]
-    Newest,
-    /// The oldest.
-    Oldest,
-}
 
 /// The states of a list with commas.
 pub(super) fn states(text: Option<&str>) -> Result<Vec<State>, Problem> {
@@ -109,25 +72,6 @@ pub(super) async fn list_jobs(
     Ok(Answer(Listed { items, next: page.next.map(cursor_of), partial: page.partial }))
 }
 
-/// Jobs to store: one, or many that may depend on each other.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(untagged)]
-#[expect(dead_code, reason = "it describes the body, which is read by its fields")]
-enum Submission {
-    /// One.
-    One(Box<JobIn>),
-    /// Many, all or none.
-    Many(ManyJobs),
-}
-
-/// Many jobs, stored all or none.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct ManyJobs {
-    /// In submission order. At most 50 000.
-    jobs: Vec<JobIn>,
-}
-
 /// Stores one job, or many with their dependencies, all or none. With the header `Idempotency-Key` the same call may be sent again:
 /// it answers the same jobs with `how: duplicate`.
 #[utoipa::path(
@@ -142,24 +86,36 @@ pub(super) async fn enqueue_jobs(
     Keyed(key): Keyed,
     body: Body,
 ) -> ApiResult<(StatusCode, Answer<Vec<EnqueuedOut>>)> {
-    let mut jobs = submitted(&body)?;
+    let jobs = submitted(&body)?;
     drop(body);
+    let enqueued = enqueue(&ctx, &caller, key, jobs).await?;
+    let new = enqueued.iter().any(|job| job.how != InsertOutcome::Duplicate);
+    let status = if new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, Answer(enqueued.into_iter().map(Into::into).collect())))
+}
+
+/// Stores the jobs of one call for a caller, all or none.
+pub(crate) async fn enqueue(
+    ctx: &Ctx,
+    caller: &Caller,
+    key: Option<Key>,
+    mut jobs: Vec<JobIn>,
+) -> Result<Vec<Enqueued>, Problem> {
     if let Some(trace) = caller.trace {
-        jobs.iter_mut().for_each(|job| job.options.asked_from(trace));
+        for job in &mut jobs {
+            job.options.trace.get_or_insert_with(|| trace.to_string());
+        }
     }
     let now = ctx.queue().clock().now();
     // A job that needs no look at the store before: most of them, so the rest is kept apart.
     let waits = |job: &JobIn| !job.depends_on.is_empty() || job.after_process.is_some();
     let sees_all = caller.may(Scope::Admin);
     let is_plain = |job: &JobIn| job.webhook.is_none() && (sees_all || !waits(job));
-    let enqueued = if key.is_none() && jobs.iter().all(is_plain) {
-        ctx.queue().enqueue_many(new_jobs(&ctx.names, jobs, now, |_| None)?).await.map_err(Problem::unfit)?
-    } else {
-        Box::pin(enqueue_after_a_look(&ctx, &caller, key, jobs)).await?
-    };
-    let new = enqueued.iter().any(|job| job.how != InsertOutcome::Duplicate);
-    let status = if new { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, Answer(enqueued.into_iter().map(Into::into).collect())))
+    if key.is_none() && jobs.iter().all(is_plain) {
+        let jobs = new_jobs(&ctx.names, jobs, now, |_| None)?;
+        return ctx.queue().enqueue_many(jobs).await.map_err(Problem::unfit);
+    }
+    Box::pin(enqueue_after_a_look(ctx, caller, key, jobs)).await
 }
 
 /// One job, or many.
@@ -181,8 +137,8 @@ async fn enqueue_after_a_look(
     let now = ctx.queue().clock().now();
     if let (Some(_), Some(index)) = (&key, jobs.iter().position(|job| job.delay_ms.is_some())) {
         // Sent again later it would mean another time, and so another job.
-        let text = "delay_ms counts from now, which a repeated call changes: send run_at".to_owned();
-        return Err(wrong(index, "delay_ms", text));
+        let text = "delay_ms counts from now, which a repeated call changes: send run_at";
+        return Err(wrong(index, Misfit::new("delay_ms", text)));
     }
     let webhooks = webhooks(ctx, &jobs)?;
     let fresh =
@@ -212,11 +168,12 @@ fn webhooks(ctx: &Ctx, jobs: &[JobIn]) -> Result<BTreeMap<usize, String>, Proble
     for (index, job) in jobs.iter().enumerate() {
         let Some(name) = &job.webhook else { continue };
         if ctx.endpoints.get(name).is_none() {
-            return Err(wrong(index, "webhook", format!("there is no webhook {name}")));
+            let text = format_args!("there is no webhook {name}");
+            return Err(wrong(index, Misfit::new("webhook", text)));
         }
         // Where the key is taken there is no job of this call whose end could be told.
         if job.options.unique.is_some() {
-            return Err(wrong(index, "webhook", "webhook and unique exclude each other".to_owned()));
+            return Err(wrong(index, Misfit::new("webhook", "webhook and unique exclude each other")));
         }
         webhooks.insert(index, name.clone());
     }
@@ -240,15 +197,6 @@ async fn deliveries(
     let is_new = |id: JobId| !stored.iter().any(|detail| detail.job.id == id);
     let told = told.into_iter().filter(|(id, _)| is_new(*id));
     Ok(told.filter_map(|(id, name)| webhooks::after_job(id, name, now)).collect())
-}
-
-/// How long to wait.
-#[derive(Debug, Default, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(super) struct WaitQuery {
-    /// Answer only when it has ended, or after this time: `30s`, at most `5m`.
-    pub(super) wait: Option<String>,
 }
 
 /// Shows a job with its runs, log and progress; with `wait`, once it has ended.

@@ -12,7 +12,7 @@ use utoipa::{OpenApi as _, ToSchema};
 
 use crate::ctx::Ctx;
 
-mod bounds;
+pub(crate) mod bounds;
 mod compatible;
 
 /// What holds for all of it.

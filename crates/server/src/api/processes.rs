@@ -7,19 +7,18 @@ use axum::extract::{Path, State as Shared};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
+use longhaul_api::jobs::WaitQuery;
+use longhaul_api::page::{Listed, PageQuery, cursor_of};
+use longhaul_api::processes::{ConsumeIn, Number, ProcessOut, ResultOut, Results, ResultsQuery};
 use longhaul_pipeline::Found;
 use longhaul_queue::job::JobResult;
 use longhaul_queue::limits::{INSERT_MAX, PAGE_MAX};
-use longhaul_queue::state::JobError;
 use longhaul_queue::store::ProcessInfo;
-use longhaul_queue::{JobId, Json, ProcessId, State};
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use longhaul_queue::{JobId, ProcessId};
 
 use super::ApiResult;
-use super::counts::Counts;
 use super::extract::{ApiJson, ApiQuery};
-use super::page::{Listed, PageQuery, cursor_of, limit, seq_of};
+use super::page::{limit, seq_of};
 use super::verbs::conflict;
 use crate::batches::access;
 use crate::ctx::Ctx;
@@ -31,40 +30,6 @@ use crate::wait::{Wait, duration};
 
 /// Lines of JSON.
 pub(super) const JSONL: &str = "application/jsonl";
-
-/// A process and how far it has come.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Process)]
-pub(super) struct ProcessOut {
-    /// Its id.
-    id: String,
-    /// No more jobs are expected.
-    sealed: bool,
-    /// It is sealed and all of its jobs have ended.
-    ended: bool,
-    /// Total number of jobs, without helpers.
-    total: u64,
-    /// Jobs that have not ended, helpers left out.
-    unfinished: u64,
-    /// Its jobs by state, helpers left out.
-    counts: Counts,
-    /// Its helpers by state.
-    helpers: Counts,
-}
-
-impl From<ProcessInfo> for ProcessOut {
-    fn from(info: ProcessInfo) -> Self {
-        Self {
-            id: info.id.as_str().to_owned(),
-            sealed: info.sealed,
-            ended: has_ended(&info),
-            total: info.total(),
-            unfinished: info.unfinished(),
-            counts: info.counts.into(),
-            helpers: info.helpers.into(),
-        }
-    }
-}
 
 fn has_ended(info: &ProcessInfo) -> bool {
     info.sealed && info.unfinished() == 0
@@ -85,12 +50,12 @@ pub(super) async fn list_processes(
 }
 
 /// Shows a process; with `wait`, once all of its jobs have ended.
-#[utoipa::path(get, path = "/api/v1/processes/{id}", tag = "processes", params(("id" = String, Path), super::jobs::WaitQuery), responses((status = 200, body = ProcessOut)))]
+#[utoipa::path(get, path = "/api/v1/processes/{id}", tag = "processes", params(("id" = String, Path), WaitQuery), responses((status = 200, body = ProcessOut)))]
 pub(super) async fn show_process(
     Shared(ctx): Shared<Ctx>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
-    ApiQuery(query): ApiQuery<super::jobs::WaitQuery>,
+    ApiQuery(query): ApiQuery<WaitQuery>,
 ) -> ApiResult<Answer<ProcessOut>> {
     access::check_process(&ctx, &caller, &id).await?;
     Ok(Answer(ended(&ctx, &id.into(), query.wait.as_deref()).await?.into()))
@@ -114,13 +79,6 @@ async fn run_of(ctx: &Ctx, id: &ProcessId) -> Result<Option<Found>, Problem> {
         Ok(_) | Err(longhaul_pipeline::Error::NoRun(_)) => Ok(None),
         Err(error) => Err(error.into()),
     }
-}
-
-/// How many jobs a verb changed.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Number {
-    /// Number of jobs.
-    pub(super) changed: u64,
 }
 
 /// Cancels every unfinished job of a process.
@@ -147,8 +105,7 @@ pub(super) async fn open_process(
     let id = ProcessId::from(id);
     ctx.queue().open_process(id.clone()).await.map_err(Problem::unfit)?;
     let info = ctx.queue().store().process(id.clone()).await?;
-    let empty = ProcessInfo { id, sealed: false, counts: [0; 8], helpers: [0; 8] };
-    Ok(Answer(info.unwrap_or(empty).into()))
+    Ok(Answer(info.unwrap_or_else(|| ProcessInfo::empty(id)).into()))
 }
 
 /// Says that a process gets no more jobs.
@@ -161,65 +118,6 @@ pub(super) async fn seal_process(
     ctx.queue().process(&id).await?;
     ctx.queue().seal(id.clone()).await?;
     Ok(Answer(ctx.queue().process(&id).await?.into()))
-}
-
-/// An ended job of a process.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = JobResult)]
-pub(super) struct ResultOut {
-    /// The job.
-    #[schema(value_type = String, format = "uuid")]
-    id: JobId,
-    /// Its place in submission order.
-    seq: i64,
-    /// Its kind.
-    kind: String,
-    /// How it ended.
-    #[schema(value_type = String)]
-    state: State,
-    /// Its result, when it succeeded.
-    #[schema(value_type = Option<serde_json::Value>)]
-    result: Option<Json>,
-    /// `reason` and `text`: why it did not.
-    #[schema(value_type = Option<Object>)]
-    error: Option<JobError>,
-}
-
-impl ResultOut {
-    fn new(result: JobResult, hide_secrets: bool) -> Self {
-        let result = if hide_secrets { redact::result(result) } else { result };
-        let JobResult { id, seq, kind, state, result, error } = result;
-        Self { id, seq, kind, state, result, error }
-    }
-}
-
-/// A page of results.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Results {
-    /// These, in submission order.
-    items: Vec<ResultOut>,
-    /// Send it as `cursor` for the next page; absent on the last.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next: Option<String>,
-    /// Jobs that have not ended. While there are any, what ends later may belong before what was read: read again from the start.
-    unfinished: u64,
-}
-
-/// Which results.
-#[derive(Debug, Default, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(super) struct ResultsQuery {
-    /// At most this many items, 1 to 1000; default 100.
-    limit: Option<usize>,
-    /// `next` of the page before.
-    cursor: Option<String>,
-    /// Answer only when all jobs have ended, or after this time: `30s`, at most `5m`.
-    pub(super) wait: Option<String>,
-    /// Return secrets unredacted, for programs that store results before they delete them here. Needs the scope
-    /// `work`, which sees them in any case.
-    #[serde(default)]
-    secrets: bool,
 }
 
 /// Reads results in submission order: a page, or with `Accept: application/jsonl` all of them, a line each.
@@ -247,9 +145,13 @@ pub(super) async fn process_results(
         return Ok(lines(ctx, id, after, hide));
     }
     let page = ctx.queue().results(&id, after, limit(query.limit)?).await?;
-    let items = page.items.into_iter().map(|item| ResultOut::new(item, hide)).collect();
+    let items = page.items.into_iter().map(|item| shown(item, hide)).collect();
     let next = page.next.map(cursor_of);
     Ok(Answer(Results { items, next, unfinished: info.unfinished() }).into_response())
+}
+
+fn shown(result: JobResult, hide_secrets: bool) -> ResultOut {
+    if hide_secrets { redact::result(result) } else { result }.into()
 }
 
 /// Whether a client wants all of it as lines.
@@ -267,24 +169,13 @@ fn lines(ctx: Ctx, id: ProcessId, after: i64, hide_secrets: bool) -> Response {
             let page = ctx.queue().results(&id, after, PAGE_MAX).await.map_err(std::io::Error::other)?;
             let mut text = String::new();
             for item in page.items {
-                text += &serde_json::to_string(&ResultOut::new(item, hide_secrets))?;
+                text += &serde_json::to_string(&shown(item, hide_secrets))?;
                 text.push('\n');
             }
             Ok::<_, std::io::Error>(Some((text, page.next)))
         }
     });
     ([(header::CONTENT_TYPE, JSONL)], Streamed::from_stream(pages)).into_response()
-}
-
-/// What of a process was read and is to go.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct ConsumeIn {
-    /// Results up to this place.
-    up_to_seq: Option<i64>,
-    /// Exactly these. They may go while others are unfinished.
-    #[schema(value_type = Option<Vec<String>>)]
-    ids: Option<Vec<JobId>>,
 }
 
 /// Deletes results that were read and stored: all of the process, those up to a place, or those named. Refused while jobs are

@@ -4,6 +4,7 @@ use axum::Extension;
 use axum::Json as Answer;
 use axum::extract::{Path, State as Shared};
 use axum::http::StatusCode;
+use longhaul_api::processes::Number;
 use longhaul_api::prompts::{RunIn, Submitted};
 use longhaul_api::runs::{Decision, Resolve};
 use longhaul_prompts::batch::BatchTold;
@@ -11,7 +12,6 @@ use longhaul_prompts::{Estimate, Run, Submission, manage};
 
 use super::ApiResult;
 use super::extract::ApiJson;
-use super::processes::Number;
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 

@@ -8,6 +8,8 @@ use axum::extract::{Path, State as Shared};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
+use longhaul_api::jobs::WaitQuery;
+use longhaul_api::processes::Number;
 use longhaul_api::runs::{Resume, RetryRun, Run, RunDetail};
 use longhaul_pipeline::{Error, Found, Part, Retry, RunId, serve};
 use longhaul_queue::Json;
@@ -18,9 +20,9 @@ use utoipa::IntoParams;
 
 use super::ApiResult;
 use super::extract::{ApiJson, ApiQuery};
-use super::jobs::WaitQuery;
+
 use super::page::{Listed, PageQuery, cursor_of, limit, seq_of};
-use super::processes::{JSONL, Number, wants_lines};
+use super::processes::{JSONL, wants_lines};
 use super::prompts::input::amount;
 use super::verbs::conflict;
 use crate::batches::access;

@@ -4,88 +4,21 @@ use axum::Extension;
 use axum::Json as Answer;
 use axum::extract::{Path, State as Shared};
 use axum::http::StatusCode;
+use longhaul_api::Listed;
+use longhaul_api::job_out::EnqueuedOut;
+use longhaul_api::schedules::{Removed, ScheduleIn, ScheduleOut};
+use longhaul_queue::NewJob;
 use longhaul_queue::limits::check_name;
 use longhaul_queue::maintenance::next_after;
-use longhaul_queue::store::{Missed, Schedule};
-use longhaul_queue::{Json, NewJob, Timestamp};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use longhaul_queue::store::Schedule;
 
 use super::ApiResult;
 use super::extract::ApiJson;
-use super::job_in::{JobIn, OptionsIn, new_jobs};
-use super::job_out::EnqueuedOut;
-use super::page::Listed;
+use super::job_in::new_jobs;
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 use crate::problem::Problem;
 use crate::redact;
-
-/// Coming times that are shown.
-const RUNS_SHOWN: usize = 3;
-
-/// A schedule.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Schedule)]
-pub(super) struct ScheduleOut {
-    /// Its name.
-    name: String,
-    /// Cron expression: five fields, or six with seconds first.
-    cron: String,
-    /// IANA time zone in which it is read.
-    timezone: String,
-    /// What is enqueued.
-    job: ScheduledJob,
-    /// What happens to times that were missed: `skip`, `once` or `all`.
-    #[schema(value_type = String)]
-    missed: Missed,
-    /// The next time.
-    #[schema(value_type = i64)]
-    next_at: Timestamp,
-    /// The next times.
-    #[schema(value_type = Vec<i64>)]
-    next_runs: Vec<Timestamp>,
-    /// When it fired last.
-    #[schema(value_type = Option<i64>)]
-    last_at: Option<Timestamp>,
-}
-
-/// The job of a schedule.
-#[derive(Debug, Serialize, ToSchema)]
-struct ScheduledJob {
-    /// Handler.
-    kind: String,
-    /// Lane.
-    queue: String,
-    /// Input. Secrets by name are shown as `[redacted]`.
-    #[schema(value_type = serde_json::Value)]
-    payload: Json,
-    /// Lower runs first.
-    priority: i32,
-    /// Group.
-    process_id: Option<String>,
-    /// Settings.
-    options: OptionsIn,
-}
-
-impl ScheduleOut {
-    fn new(schedule: Schedule, hide_secrets: bool) -> Self {
-        let schedule = if hide_secrets { redact::schedule(schedule) } else { schedule };
-        let Schedule { name, cron, timezone, job, missed, next_at, last_at } = schedule;
-        let job = ScheduledJob {
-            kind: job.kind,
-            queue: job.queue,
-            payload: job.payload,
-            priority: job.priority,
-            process_id: job.process_id.map(|id| id.as_str().to_owned()),
-            options: job.options.into(),
-        };
-        // An expression may have an end.
-        let following = |after: &Timestamp| next_after(&cron, &timezone, *after).ok();
-        let next_runs = std::iter::successors(Some(next_at), following).take(RUNS_SHOWN).collect();
-        Self { name, job, missed, next_at, next_runs, last_at, cron, timezone }
-    }
-}
 
 /// Lists schedules by name.
 #[utoipa::path(get, path = "/api/v1/schedules", tag = "schedules", responses((status = 200, body = Listed<ScheduleOut>)))]
@@ -95,26 +28,8 @@ pub(super) async fn list_schedules(
 ) -> ApiResult<Answer<Listed<ScheduleOut>>> {
     let hide = redact::hides_from(&caller);
     let schedules = ctx.queue().store().schedules().await?;
-    Ok(Answer(Listed::whole(
-        schedules.into_iter().map(|schedule| ScheduleOut::new(schedule, hide)).collect(),
-    )))
-}
-
-/// A schedule to keep.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ScheduleIn {
-    /// Cron expression: five fields, or six with seconds first.
-    #[schema(example = "0 8 * * 1-5")]
-    cron: String,
-    /// IANA time zone in which it is read; default `UTC`.
-    timezone: Option<String>,
-    /// What happens to times that were missed: `skip`, `once` (default) or `all`.
-    #[serde(default)]
-    #[schema(value_type = String, default = "once")]
-    missed: Missed,
-    /// What to enqueue. Ids, times and dependencies make no sense here.
-    job: JobIn,
+    let shown = |schedule: Schedule| if hide { redact::schedule(schedule) } else { schedule };
+    Ok(Answer(Listed::whole(schedules.into_iter().map(|schedule| shown(schedule).into()).collect())))
 }
 
 /// Adds or replaces a schedule.
@@ -148,18 +63,11 @@ pub(super) async fn put_schedule(
     ctx.queue().limits().check_job(&job).map_err(Problem::unfit)?;
     let schedule = Schedule { name, cron, timezone, job, missed, next_at, last_at: None };
     ctx.queue().store().put_schedule(schedule.clone()).await?;
-    Ok(Answer(ScheduleOut::new(schedule, false)))
+    Ok(Answer(schedule.into()))
 }
 
 fn unusable(text: String, field: impl Into<String>) -> Problem {
     Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", text).at(field)
-}
-
-/// What was removed.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Removed {
-    /// Its name.
-    removed: String,
 }
 
 /// Removes a schedule.

@@ -6,62 +6,37 @@ use std::time::Duration;
 use axum::Json as Answer;
 use axum::extract::{Path, State as Shared};
 use axum::http::StatusCode;
+use longhaul_api::page::{Listed, PageQuery, cursor_of};
+use longhaul_api::webhooks::{DeliveryOut, NewSecret, Sent, WebhookDeleted, WebhookIn, WebhookOut};
 use longhaul_pipeline::addresses;
 use longhaul_pipeline::webhooks::{
     self, Delivery, Endpoint, Endpoints, KIND, NAME_BYTES_MAX, Wish, message_id, new_job, tag_of,
 };
-use longhaul_queue::job::Run;
 use longhaul_queue::limits::check_name;
 use longhaul_queue::redact::{self, REDACTED};
-use longhaul_queue::state::JobError;
 use longhaul_queue::store::{Filter, ListRequest};
-use longhaul_queue::{JobDetail, JobId, Json, State, Timestamp};
-use serde::{Deserialize, Serialize};
+use longhaul_queue::{JobDetail, State};
 use serde_json::json;
-use utoipa::ToSchema;
 
 use super::ApiResult;
 use super::extract::{ApiJson, ApiQuery, job_id};
-use super::page::{Listed, PageQuery, cursor_of, limit, seq_of};
+use super::page::{limit, seq_of};
 use crate::ctx::Ctx;
 use crate::problem::Problem;
 
 /// For a name to be looked up when a webhook is kept.
 const LOOKUP_WAIT: Duration = Duration::from_secs(5);
 
-/// A webhook.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Webhook)]
-pub(super) struct WebhookOut {
-    /// Its name.
-    name: String,
-    /// Where to, without a password or another secret in it.
-    url: String,
-    /// What it wants to know.
-    events: Vec<String>,
-    /// Whether it may lie on this machine or its network.
-    allow_private: bool,
-    /// Why nothing is sent to it any more.
-    disabled: Option<String>,
-    /// When it was added.
-    #[schema(value_type = i64)]
-    created_at: Timestamp,
-    /// The signing secret: shown once, when the webhook is added.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    secret: Option<String>,
-}
-
-impl From<Endpoint> for WebhookOut {
-    fn from(endpoint: Endpoint) -> Self {
-        Self {
-            name: endpoint.name,
-            url: shown_url(&endpoint.url),
-            events: endpoint.events,
-            allow_private: endpoint.allow_private,
-            disabled: endpoint.disabled,
-            created_at: endpoint.created_at,
-            secret: None,
-        }
+/// A webhook without its secret.
+fn shown(endpoint: Endpoint) -> WebhookOut {
+    WebhookOut {
+        name: endpoint.name,
+        url: shown_url(&endpoint.url),
+        events: endpoint.events,
+        allow_private: endpoint.allow_private,
+        disabled: endpoint.disabled,
+        created_at: endpoint.created_at,
+        secret: None,
     }
 }
 
@@ -78,7 +53,7 @@ fn shown_url(url: &str) -> String {
 /// Lists webhooks.
 #[utoipa::path(get, path = "/api/v1/webhooks", tag = "webhooks", responses((status = 200, body = Listed<WebhookOut>)))]
 pub(super) async fn list_webhooks(Shared(ctx): Shared<Ctx>) -> Answer<Listed<WebhookOut>> {
-    Answer(Listed::whole(ctx.endpoints.list().into_iter().map(WebhookOut::from).collect()))
+    Answer(Listed::whole(ctx.endpoints.list().into_iter().map(shown).collect()))
 }
 
 /// Shows a webhook, without its secret.
@@ -87,26 +62,7 @@ pub(super) async fn show_webhook(
     Shared(ctx): Shared<Ctx>,
     Path(name): Path<String>,
 ) -> ApiResult<Answer<WebhookOut>> {
-    Ok(Answer(find(&ctx, &name)?.into()))
-}
-
-/// A webhook to keep.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct WebhookIn {
-    /// Where to.
-    #[schema(example = "https://ops.example.org/hook")]
-    url: String,
-    /// What it wants to know, such as `batch.completed`, `run.*` or `*`; default everything.
-    #[serde(default = "everything")]
-    events: Vec<String>,
-    /// Whether it may lie on this machine or its network; default false.
-    #[serde(default)]
-    allow_private: bool,
-}
-
-fn everything() -> Vec<String> {
-    vec!["*".to_owned()]
+    Ok(Answer(shown(find(&ctx, &name)?)))
 }
 
 /// Adds or changes a webhook; the secret of a new one is shown once.
@@ -133,7 +89,7 @@ pub(super) async fn put_webhook(
     let wish = Wish { name: name.clone(), url, events, allow_private };
     let now = ctx.queue().clock().now();
     let secret = change(&ctx, move |endpoints| endpoints.put(wish, now)).await?;
-    Ok(Answer(WebhookOut { secret, ..find(&ctx, &name)?.into() }))
+    Ok(Answer(WebhookOut { secret, ..shown(find(&ctx, &name)?) }))
 }
 
 /// Refuses an address that no delivery would go to. A name that leads nowhere now may do so later, and each delivery asks again.
@@ -149,15 +105,6 @@ async fn refuse_private(url: &reqwest::Url) -> Result<(), Problem> {
     }
 }
 
-/// A new secret.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct NewSecret {
-    /// The webhook.
-    name: String,
-    /// What messages are signed with from now on. The one before signs too until the next rotation.
-    secret: String,
-}
-
 /// Draws a new secret.
 #[utoipa::path(post, path = "/api/v1/webhooks/{name}/rotate", tag = "webhooks", params(("name" = String, Path)), responses((status = 200, body = NewSecret)))]
 pub(super) async fn rotate_webhook(
@@ -168,15 +115,6 @@ pub(super) async fn rotate_webhook(
     let secret = change(&ctx, move |endpoints| endpoints.rotate(&rotated)).await?;
     let secret = secret.ok_or_else(|| missing(&name))?;
     Ok(Answer(NewSecret { name, secret }))
-}
-
-/// What became of a webhook.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct WebhookDeleted {
-    /// Its name.
-    name: String,
-    /// It is gone.
-    deleted: bool,
 }
 
 /// Removes a webhook, and drops its pending deliveries.
@@ -192,14 +130,6 @@ pub(super) async fn delete_webhook(
     }
 }
 
-/// A message on its way.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Sent {
-    /// Its delivery.
-    #[schema(value_type = String, format = "uuid")]
-    delivery: JobId,
-}
-
 /// Sends a message of type `webhook.test`.
 #[utoipa::path(post, path = "/api/v1/webhooks/{name}/test", tag = "webhooks", params(("name" = String, Path)), responses((status = 200, body = Sent)))]
 pub(super) async fn test_webhook(
@@ -212,49 +142,19 @@ pub(super) async fn test_webhook(
     send(&ctx, &Delivery { endpoint: name, message, kind, at: Some(now), data: json!({}) }).await
 }
 
-/// A message and what became of it.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Delivery)]
-pub(super) struct DeliveryOut {
-    /// The job that delivers it.
-    #[schema(value_type = String, format = "uuid")]
-    delivery: JobId,
-    /// `webhook-id`: the same for every try.
-    message: String,
-    /// Such as `batch.completed`.
-    r#type: String,
-    /// The state of its job.
-    #[schema(value_type = String)]
-    state: State,
-    /// When it is tried next.
-    #[schema(value_type = Option<i64>)]
-    next_try_at: Option<Timestamp>,
-    /// What the other side said, once it was heard: `status`, or why it was `skipped`.
-    #[schema(value_type = Option<Object>)]
-    answer: Option<Json>,
-    /// `reason` and `text` of the last try that failed.
-    #[schema(value_type = Option<Object>)]
-    error: Option<JobError>,
-    /// Tries that failed, oldest first: `started_at`, `ended_at`, `outcome`, `error`.
-    #[schema(value_type = Vec<Object>)]
-    tries: Vec<Run>,
-}
-
-impl DeliveryOut {
-    fn new(detail: JobDetail) -> Result<Self, Problem> {
-        let delivery = told(&detail)?;
-        let job = detail.job;
-        Ok(Self {
-            delivery: job.id,
-            message: delivery.message,
-            r#type: delivery.kind,
-            state: job.state,
-            next_try_at: (job.state == State::Scheduled).then_some(job.run_at),
-            answer: detail.result,
-            error: job.error,
-            tries: detail.runs,
-        })
-    }
+fn delivery(detail: JobDetail) -> Result<DeliveryOut, Problem> {
+    let delivery = told(&detail)?;
+    let job = detail.job;
+    Ok(DeliveryOut {
+        delivery: job.id,
+        message: delivery.message,
+        r#type: delivery.kind,
+        state: job.state,
+        next_try_at: (job.state == State::Scheduled).then_some(job.run_at),
+        answer: detail.result,
+        error: job.error,
+        tries: detail.runs,
+    })
 }
 
 /// What a delivery tells: as it was written down or, of a job that was waited for, how that ended.
@@ -282,7 +182,7 @@ pub(super) async fn list_deliveries(
     let (cursor, limit) = (seq_of(page.cursor.as_deref())?, limit(page.limit)?);
     let page = ctx.queue().store().list(ListRequest { filter, newest_first: true, cursor, limit }).await?;
     let details = ctx.queue().store().get(page.items.iter().map(|job| job.id).collect()).await?;
-    let items = details.into_iter().map(DeliveryOut::new).collect::<Result<_, Problem>>()?;
+    let items = details.into_iter().map(delivery).collect::<Result<_, Problem>>()?;
     Ok(Answer(Listed { items, next: page.next.map(cursor_of), partial: page.partial }))
 }
 

@@ -8,6 +8,7 @@ use axum::Extension;
 use axum::Json as Answer;
 use axum::extract::State as Shared;
 use axum::http::StatusCode;
+use longhaul_api::work::{ClaimIn, ClaimedOut, Claims, ExtendIn, RenewalOut, Renewals, SaveIn, Saved};
 use longhaul_queue::job::{LogLine, Progress};
 use longhaul_queue::limits::{CLAIM_MAX, LOG_LINE_BYTES_MAX, LOG_LINES_MAX, check_name, shorten};
 use longhaul_queue::remote::{self, Ended};
@@ -24,11 +25,9 @@ use crate::guard::Caller;
 use crate::problem::Problem;
 use crate::wait::Wait;
 
-mod forms;
 mod holder;
 mod settle;
 
-use forms::{ClaimIn, ClaimedOut, Claims, ExtendIn, RenewalOut, Renewals, SaveIn, Saved};
 use holder::{holds, worker_of};
 pub(super) use settle::{__path_settle_work, settle_work};
 

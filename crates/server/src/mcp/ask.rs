@@ -6,6 +6,7 @@ use longhaul_prompts::plan::Strategy;
 use longhaul_prompts::{Defaults, Draft, Estimate, Mode, NewRequest, Run, RunSettings, Source, Submission};
 use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value, json};
+use utoipa::ToSchema;
 
 use super::change::no_worker;
 use crate::ctx::Ctx;
@@ -14,42 +15,70 @@ use crate::problem::Problem;
 /// Where runs of this door come from, and how they call themselves when nobody names them.
 const SOURCE: &str = "mcp";
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EstimateArguments {
+    /// The model as its provider names it, or PROFILE/MODEL, such as sim/sim-small.
     model: String,
+    /// Texts, each a request of its own. Give these or messages.
     prompts: Option<Vec<String>>,
+    /// Conversations, each a list of messages and a request of its own. Give these or prompts.
     messages: Option<Vec<Vec<Message>>>,
+    /// A system text for all of them.
     system: Option<String>,
+    /// Most output tokens of each answer.
     max_tokens: Option<u32>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SubmitArguments {
+    /// The model as its provider names it, or PROFILE/MODEL, such as sim/sim-small.
     model: String,
+    /// Texts, each a request of its own. Give these or messages.
     prompts: Option<Vec<String>>,
+    /// Conversations, each a list of messages and a request of its own. Give these or prompts.
     messages: Option<Vec<Vec<Message>>>,
+    /// Your names for the requests, one each, in the same order; they come back with the answers.
     custom_ids: Option<Vec<String>>,
+    /// A system text for all of them.
     system: Option<String>,
+    /// Most output tokens of each answer.
     max_tokens: Option<u32>,
+    /// For all of them.
     temperature: Option<f64>,
+    /// A JSON Schema that every answer must fit.
+    #[schema(value_type = Option<Object>)]
     schema: Option<Value>,
+    /// sync: one by one, at once; batch: in provider batches, cheaper, up to a day; auto: in batches where there are any. Default as the
+    /// server is set.
     mode: Option<ModeName>,
+    /// Nothing is sent that could cost more in all; the run is then held.
+    #[schema(value_type = Option<f64>)]
     max_cost_usd: Option<Number>,
+    /// Labels; spending is counted by them too.
     #[serde(default)]
     tags: Vec<String>,
+    /// A name for people.
     name: Option<String>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Message {
-    role: String,
+    role: Role,
     content: String,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum Role {
+    System,
+    User,
+    Assistant,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum ModeName {
     Auto,

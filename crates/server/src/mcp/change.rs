@@ -1,63 +1,32 @@
 //! What changes jobs: enqueue, edit, cancel, retry.
 
-use std::time::Duration;
-
+use longhaul_api::job_in::JobIn;
 use longhaul_pipeline::Retry;
 use longhaul_prompts::{manage, sdk_batches};
-use longhaul_queue::job::Unique;
 use longhaul_queue::limits::WORKER_SILENT_AFTER;
-use longhaul_queue::store::{CancelReply, Filter};
-use longhaul_queue::{Job, JobChange, JobDetail, JobId, Json, NewJob, ProcessId};
+use longhaul_queue::store::{CancelReply, Enqueued, Filter};
+use longhaul_queue::{Job, JobChange, JobDetail, Json};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use super::target::Target;
+use crate::api;
 use crate::batches;
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 use crate::problem::Problem;
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct EnqueueArguments {
-    kind: String,
-    payload: Option<Json>,
-    id: Option<String>,
-    queue: Option<String>,
-    process: Option<ProcessId>,
-    priority: Option<i32>,
-    delay_seconds: Option<u64>,
-    unique_key: Option<String>,
-    max_attempts: Option<u32>,
-    title: Option<String>,
-    #[serde(default)]
-    tags: Vec<String>,
-}
-
 /// `enqueue_job`.
-pub(super) async fn enqueue(ctx: &Ctx, asked: EnqueueArguments) -> Result<Value, Problem> {
-    ctx.names.check_kind(&asked.kind).map_err(|error| Problem::from(error).at("kind"))?;
-    let mut job = NewJob::new(asked.kind, asked.payload.unwrap_or_else(Json::null));
-    job.id =
-        asked.id.map(|id| id.parse::<JobId>().map_err(|error| Problem::from(error).at("id"))).transpose()?;
-    job.id.map_or(Ok(()), |id| ctx.names.check_id(id)).map_err(|error| Problem::from(error).at("id"))?;
-    if let Some(queue) = asked.queue {
-        ctx.names.check_queue(&queue).map_err(|error| Problem::from(error).at("queue"))?;
-        job.queue = queue;
-    }
-    if let Some(process) = &asked.process {
-        ctx.names.check_process(process.as_str()).map_err(|error| Problem::from(error).at("process"))?;
-    }
-    job.process_id = asked.process;
-    job.priority = asked.priority.unwrap_or_default();
-    let delay = asked.delay_seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs);
-    job.run_at = delay.map(|delay| ctx.queue().clock().now() + delay);
-    job.options.unique = asked.unique_key.map(Unique::key);
-    job.options.max_attempts = asked.max_attempts;
-    job.options.title = asked.title;
-    job.options.tags = asked.tags;
-    let enqueued = ctx.queue().enqueue(job).await?;
-    let mut shown = json!({ "id": enqueued.id, "state": enqueued.state, "how": enqueued.how });
+pub(super) async fn enqueue(ctx: &Ctx, caller: &Caller, job: JobIn) -> Result<Value, Problem> {
+    // There is one job, so its place says nothing.
+    let own = |problem: Problem| {
+        let field = problem.field.as_deref().map(|field| field.trim_start_matches("jobs[0].").to_owned());
+        Problem { field, ..problem }
+    };
+    let enqueued = api::jobs::enqueue(ctx, caller, None, vec![job]).await.map_err(own)?.pop();
+    let Enqueued { id, state, how, .. } = enqueued.ok_or_else(|| Problem::internal("no job was stored"))?;
+    let mut shown = json!({ "id": id, "state": state, "how": how });
     if let Some(word) = no_worker(ctx).await? {
         shown["note"] = word.into();
     }
@@ -73,13 +42,18 @@ pub(super) async fn no_worker(ctx: &Ctx) -> Result<Option<&'static str>, Problem
         .then_some("it is stored, but no worker is running: longhaul work, or longhaul up, starts one"))
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EditArguments {
+    /// The job's id (a UUID).
     id: String,
+    /// Lower runs first.
     priority: Option<i32>,
+    /// A name for people; an empty one takes it away.
     title: Option<String>,
+    /// The input of the next run, which begins without a checkpoint: any JSON. Put no secrets into it.
     #[serde(default, deserialize_with = "Json::present")]
+    #[schema(value_type = serde_json::Value)]
     payload: Option<Json>,
 }
 
@@ -94,9 +68,10 @@ pub(super) async fn edit(ctx: &Ctx, caller: &Caller, asked: EditArguments) -> Re
     Ok(json!({ "id": detail.job.id, "state": state }))
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CancelArguments {
+    /// A job's id (a UUID), or the name of a run (run-…) or of a process.
     id: String,
 }
 
@@ -153,10 +128,12 @@ fn refuse_batch(job: &Job) -> Result<(), Problem> {
     }
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RetryArguments {
+    /// A job's id (a UUID), or the name of a run (run-…) or of a process.
     id: String,
+    /// Of a single job: forget its checkpoint. Default: go on from there.
     #[serde(default)]
     from_start: bool,
 }

@@ -7,6 +7,7 @@ use longhaul_queue::store::{Filter, ListRequest};
 use longhaul_queue::{Job, ProcessId, State};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use super::schemas::{PAGE_DEFAULT, PAGE_MAX, WAIT_DEFAULT_S, WAIT_MAX_S};
 use super::show;
@@ -17,17 +18,30 @@ use crate::guard::Caller;
 use crate::problem::Problem;
 use crate::wait::Wait;
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub(super) struct ListArguments {
+    /// Any of these states; default all.
+    #[serde(default)]
+    #[schema(value_type = Vec<String>)]
     states: Vec<State>,
+    /// Only this queue.
     queue: Option<String>,
+    /// Only this kind.
     kind: Option<String>,
+    /// Only jobs of this process or run.
+    #[schema(value_type = Option<String>)]
     process: Option<ProcessId>,
+    /// Only jobs with this tag.
     tag: Option<String>,
+    /// Text in the payload, title or error, or the start of an id.
     search: Option<String>,
+    /// In submission order instead of newest first.
+    #[serde(default)]
     oldest_first: bool,
+    /// How many jobs; default 20.
     limit: Option<usize>,
+    /// next_cursor of the page before.
     cursor: Option<i64>,
 }
 
@@ -63,9 +77,10 @@ pub(super) async fn list(ctx: &Ctx, caller: &Caller, asked: ListArguments) -> Re
     Ok(shown)
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GetArguments {
+    /// A job's id (a UUID), or the name of a run (run-…) or of a process.
     id: String,
 }
 
@@ -81,10 +96,12 @@ pub(super) async fn get(ctx: &Ctx, caller: &Caller, asked: GetArguments) -> Resu
     }
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WaitArguments {
+    /// A job's id (a UUID), or the name of a run (run-…) or of a process.
     id: String,
+    /// How long to wait; default 30.
     timeout_seconds: Option<u64>,
 }
 

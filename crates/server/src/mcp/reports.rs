@@ -9,6 +9,7 @@ use longhaul_queue::limits::WORKER_SILENT_AFTER;
 use longhaul_queue::store::{QueueInfo, WorkerInfo};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use super::schemas::{DAYS_DEFAULT, DAYS_MAX};
 use super::show;
@@ -28,9 +29,10 @@ const KIND_QUEUES_MAX: usize = 10;
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub(super) struct QueueArguments {
+    /// Only this queue.
     queue: Option<String>,
 }
 
@@ -106,8 +108,8 @@ async fn workers(ctx: &Ctx) -> Result<Value, Problem> {
     Ok(json!({ "alive": workers.len(), "running": running, "slots": slots, "some": shown }))
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub(super) struct KindArguments {}
 
 /// A kind of job.
@@ -147,11 +149,14 @@ pub(super) async fn kinds(ctx: &Ctx, _: KindArguments) -> Result<Value, Problem>
     Ok(answer)
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub(super) struct CostArguments {
+    /// How many days back; default 31.
     days: Option<i64>,
+    /// The sums of this run instead.
     run: Option<String>,
+    /// The sums of this tag instead.
     tag: Option<String>,
 }
 

@@ -9,6 +9,7 @@ use longhaul_queue::limits::shorten;
 use longhaul_queue::{JobDetail, JobId, Json, ProcessId, State};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use super::schemas::{PAGE_DEFAULT, PAGE_MAX};
 use super::show::{self, Clipped};
@@ -28,22 +29,28 @@ const ERROR_BYTES_MAX: usize = 1_000;
 /// Results that are looked at for those that failed, in one call.
 const LOOKED_AT_MAX: usize = 10_000;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Arguments {
+    /// A job's id (a UUID), or the name of a run (run-…) or of a process.
     id: String,
+    /// Of a single job: its result (default) or its payload.
     #[serde(default)]
     part: Part,
+    /// Of a single job: the byte of the value's JSON text to go on from.
     #[serde(default)]
     offset: usize,
+    /// How many results of a run or process; default 20.
     limit: Option<usize>,
+    /// Of a run or process: next_after of the page before.
     #[serde(default)]
     after: i64,
+    /// Of a run or process: only what has no result.
     #[serde(default)]
     failed_only: bool,
 }
 
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum Part {
     #[default]

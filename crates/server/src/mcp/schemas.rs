@@ -1,11 +1,17 @@
-//! What clients are shown of each tool: a title, what it does, and the JSON Schema by which its arguments are checked. There is no
-//! choice between shapes at the top of a schema, because some providers refuse tools that have one.
+//! What clients are shown of each tool: a title, what it does, and the JSON Schema by which its arguments are checked. The schema is
+//! that of the type into which the arguments are read, with the bounds that types cannot say. There is no choice between shapes at the
+//! top of it, because some providers refuse tools that have one.
 
+use longhaul_api::job_in::JobIn;
 use longhaul_queue::State;
-use longhaul_queue::limits::NAME_BYTES_MAX;
-use serde_json::{Value, json};
+use longhaul_queue::limits::{NAME_BYTES_MAX, TAGS_MAX};
+use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
 
 use super::tools::Tool;
+use super::{ask, change, jobs, reports, results};
+use crate::api::openapi::bounds;
+use longhaul_pipeline::OwnNames;
 
 /// Jobs and results on one page.
 pub(super) const PAGE_MAX: usize = 100;
@@ -20,8 +26,6 @@ const MESSAGES_MAX: usize = 1_000;
 /// Days that a report goes back.
 pub(super) const DAYS_MAX: i64 = 366;
 pub(super) const DAYS_DEFAULT: i64 = 31;
-/// Longest delay: a year.
-const DELAY_MAX_S: u64 = 366 * 24 * 3600;
 
 /// A title for people, and what it does, for models.
 pub(super) fn about(tool: Tool) -> (&'static str, &'static str) {
@@ -90,192 +94,128 @@ pub(super) fn about(tool: Tool) -> (&'static str, &'static str) {
 /// The schema of a tool's arguments.
 pub(super) fn input(tool: Tool) -> Value {
     match tool {
-        Tool::ListJobs => object(&list_jobs(), &[]),
-        Tool::GetJob => object(&json!({ "id": id() }), &["id"]),
-        Tool::WaitJob => object(&wait_job(), &["id"]),
-        Tool::GetResults => object(&get_results(), &["id"]),
-        Tool::QueueStats => object(&json!({ "queue": name("Only this queue.") }), &[]),
-        Tool::ListJobKinds => object(&json!({}), &[]),
-        Tool::CostReport => object(&cost_report(), &[]),
-        Tool::EstimateCost => object(&prompts(), &["model"]),
-        Tool::EnqueueJob => object(&enqueue_job(), &["kind"]),
-        Tool::SubmitBatch => object(&submit_batch(), &["model"]),
-        Tool::EditJob => object(&edit_job(), &["id"]),
-        Tool::CancelJob => object(&json!({ "id": id() }), &["id"]),
-        Tool::RetryJob => object(&retry_job(), &["id"]),
+        Tool::ListJobs => bounded::<jobs::ListArguments>(),
+        Tool::GetJob => bounded::<jobs::GetArguments>(),
+        Tool::WaitJob => bounded::<jobs::WaitArguments>(),
+        Tool::GetResults => bounded::<results::Arguments>(),
+        Tool::QueueStats => bounded::<reports::QueueArguments>(),
+        Tool::ListJobKinds => bounded::<reports::KindArguments>(),
+        Tool::CostReport => bounded::<reports::CostArguments>(),
+        Tool::EstimateCost => bounded::<ask::EstimateArguments>(),
+        Tool::EnqueueJob => described::<JobIn>(),
+        Tool::SubmitBatch => bounded::<ask::SubmitArguments>(),
+        Tool::EditJob => bounded::<change::EditArguments>(),
+        Tool::CancelJob => bounded::<change::CancelArguments>(),
+        Tool::RetryJob => bounded::<change::RetryArguments>(),
     }
 }
 
-fn object(properties: &Value, required: &[&str]) -> Value {
-    json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
+/// The schema of arguments that only tools have, with the bounds of their fields.
+fn bounded<T: ToSchema>() -> Value {
+    let mut schema = described::<T>();
+    for (field, described) in schema["properties"].as_object_mut().into_iter().flatten() {
+        bounds::merge(described, bounds_of(field));
+    }
+    schema
 }
 
-fn name(about: &str) -> Value {
-    json!({ "type": "string", "minLength": 1, "maxLength": NAME_BYTES_MAX, "description": about })
+/// The schema of a type, in one piece, with the bounds that the API's description has for it.
+fn described<T: ToSchema>() -> Value {
+    let mut parts = vec![(T::name().into_owned(), T::schema())];
+    T::schemas(&mut parts);
+    let mut all: Value = parts.into_iter().map(|(name, schema)| (name, json!(schema))).collect();
+    // Only patterns tell of reserved names, and they are left out here: the check of a job refuses such names in words.
+    bounds::add_to_schemas(&mut all, &OwnNames::new(Vec::new()));
+    let mut schema = plain(&all[&*T::name()], &all);
+    for (part, empty) in [("properties", json!({})), ("required", json!([]))] {
+        if schema[part].is_null() {
+            schema[part] = empty;
+        }
+    }
+    schema
 }
 
-fn id() -> Value {
-    name("A job's id (a UUID), or the name of a run (run-…) or of a process.")
+/// A schema without references, and without what some providers refuse or a model has no use for: `null` beside a type (a field is left
+/// out instead), patterns, examples, exclusions and the widths of numbers.
+fn plain(schema: &Value, all: &Value) -> Value {
+    let fields = match schema {
+        Value::Object(fields) => fields,
+        Value::Array(members) => return members.iter().map(|member| plain(member, all)).collect(),
+        other => return other.clone(),
+    };
+    let mut whole = Map::new();
+    for (name, value) in fields {
+        match (name.as_str(), value) {
+            ("pattern" | "example" | "default" | "not", _) => {}
+            ("maximum", most) if *most == u64::MAX => {}
+            ("format", format) if format != "uuid" => {}
+            ("$ref", name) => {
+                let name = name.as_str().and_then(|name| name.rsplit('/').next()).unwrap_or_default();
+                add_below(&mut whole, plain(&all[name], all));
+            }
+            ("type", Value::Array(types)) => {
+                let named = types.iter().find(|name| *name != "null");
+                whole.insert("type".to_owned(), named.cloned().unwrap_or_default());
+            }
+            ("oneOf", Value::Array(choices)) => {
+                let mut choices: Vec<Value> = choices
+                    .iter()
+                    .filter(|choice| choice["type"] != "null")
+                    .map(|choice| plain(choice, all))
+                    .collect();
+                match choices.len() {
+                    1 => add_below(&mut whole, choices.remove(0)),
+                    _ => drop(whole.insert("oneOf".to_owned(), choices.into())),
+                }
+            }
+            // These are names, whatever they mean in a schema.
+            ("properties", Value::Object(properties)) => {
+                let properties = properties.iter().map(|(name, schema)| (name.clone(), plain(schema, all)));
+                whole.insert("properties".to_owned(), properties.collect());
+            }
+            (name, value) => drop(whole.insert(name.to_owned(), plain(value, all))),
+        }
+    }
+    Value::Object(whole)
 }
 
-fn tags(about: &str) -> Value {
-    json!({ "type": "array", "maxItems": 32, "items": name("A tag."), "description": about })
+/// Adds what a schema says to what already stands there and goes before it.
+fn add_below(whole: &mut Map<String, Value>, schema: Value) {
+    let Value::Object(fields) = schema else { return };
+    for (name, value) in fields {
+        whole.entry(name).or_insert(value);
+    }
 }
 
-fn integer(min: u64, max: u64, about: &str) -> Value {
-    json!({ "type": "integer", "minimum": min, "maximum": max, "description": about })
-}
-
-fn page(what: &str) -> Value {
-    integer(1, PAGE_MAX as u64, &format!("How many {what}; default {PAGE_DEFAULT}."))
-}
-
-fn list_jobs() -> Value {
-    json!({
-        "states": {
-            "type": "array",
-            "items": { "type": "string", "enum": State::ALL.map(State::as_str) },
-            "description": "Any of these states; default all.",
-        },
-        "queue": name("Only this queue."),
-        "kind": name("Only this kind."),
-        "process": name("Only jobs of this process or run."),
-        "tag": name("Only jobs with this tag."),
-        "search": name("Text in the payload, title or error, or the start of an id."),
-        "oldest_first": { "type": "boolean", "description": "In submission order instead of newest first." },
-        "limit": page("jobs"),
-        "cursor": { "type": "integer", "description": "next_cursor of the page before." },
-    })
-}
-
-fn wait_job() -> Value {
-    json!({
-        "id": id(),
-        "timeout_seconds":
-            integer(0, WAIT_MAX_S, &format!("How long to wait; default {WAIT_DEFAULT_S}.")),
-    })
-}
-
-fn get_results() -> Value {
-    json!({
-        "id": id(),
-        "part": {
-            "type": "string",
-            "enum": ["result", "payload"],
-            "description": "Of a single job: its result (default) or its payload.",
-        },
-        "offset": integer(0, u64::from(u32::MAX), "Of a single job: the byte of the value's JSON text to go on from."),
-        "limit": page("results of a run or process"),
-        "after": integer(0, i64::MAX.unsigned_abs(), "Of a run or process: next_after of the page before."),
-        "failed_only": { "type": "boolean", "description": "Of a run or process: only what has no result." },
-    })
-}
-
-fn cost_report() -> Value {
-    json!({
-        "days": integer(1, DAYS_MAX.unsigned_abs(), &format!("How many days back; default {DAYS_DEFAULT}.")),
-        "run": name("The sums of this run instead."),
-        "tag": name("The sums of this tag instead."),
-    })
-}
-
-fn prompts() -> Value {
-    json!({
-        "model": name("The model as its provider names it, or PROFILE/MODEL, such as sim/sim-small."),
-        "prompts": {
-            "type": "array",
+/// What holds for a field of this name, in the arguments of every tool.
+fn bounds_of(field: &str) -> Value {
+    let name = || json!({ "minLength": 1, "maxLength": NAME_BYTES_MAX });
+    let within = |least: i64, most: i64| json!({ "minimum": least, "maximum": most });
+    match field {
+        "id" | "queue" | "kind" | "process" | "tag" | "search" | "run" | "model" | "name" => name(),
+        "title" => json!({ "maxLength": NAME_BYTES_MAX }),
+        "states" => json!({ "items": { "enum": State::ALL.map(State::as_str) } }),
+        "tags" => json!({ "maxItems": TAGS_MAX, "items": name() }),
+        "limit" => json!({ "minimum": 1, "maximum": PAGE_MAX }),
+        "timeout_seconds" => json!({ "minimum": 0, "maximum": WAIT_MAX_S }),
+        "offset" => within(0, i64::from(u32::MAX)),
+        "after" => within(0, i64::MAX),
+        "days" => within(1, DAYS_MAX),
+        "priority" => within(-1_000, 1_000),
+        "max_tokens" => within(1, 10_000_000),
+        "temperature" => within(0, 2),
+        "max_cost_usd" => json!({ "exclusiveMinimum": 0, "maximum": 1_000_000 }),
+        "prompts" => json!({ "minItems": 1, "maxItems": PROMPTS_MAX, "items": { "minLength": 1 } }),
+        "messages" => json!({
             "minItems": 1,
             "maxItems": PROMPTS_MAX,
-            "items": { "type": "string", "minLength": 1 },
-            "description": "Texts, each a request of its own. Give these or messages.",
-        },
-        "messages": {
-            "type": "array",
-            "minItems": 1,
+            "items": { "minItems": 1, "maxItems": MESSAGES_MAX },
+        }),
+        "custom_ids" => json!({
+            "uniqueItems": true,
             "maxItems": PROMPTS_MAX,
-            "items": {
-                "type": "array",
-                "minItems": 1,
-                "maxItems": MESSAGES_MAX,
-                "items": {
-                    "type": "object",
-                    "properties": {
-                        "role": { "type": "string", "enum": ["system", "user", "assistant"] },
-                        "content": { "type": "string" },
-                    },
-                    "required": ["role", "content"],
-                    "additionalProperties": false,
-                },
-            },
-            "description": "Conversations, each a list of messages and a request of its own. Give these or prompts.",
-        },
-        "system": { "type": "string", "description": "A system text for all of them." },
-        "max_tokens": integer(1, 10_000_000, "Most output tokens of each answer."),
-    })
-}
-
-fn submit_batch() -> Value {
-    let mut fields = prompts();
-    fields["custom_ids"] = json!({
-        "type": "array",
-        "uniqueItems": true,
-        "maxItems": PROMPTS_MAX,
-        "items": { "type": "string", "minLength": 1, "maxLength": 512 },
-        "description": "Your names for the requests, one each, in the same order; they come back with the answers.",
-    });
-    fields["temperature"] =
-        json!({ "type": "number", "minimum": 0, "maximum": 2, "description": "For all of them." });
-    fields["schema"] =
-        json!({ "type": "object", "description": "A JSON Schema that every answer must fit." });
-    fields["mode"] = json!({
-        "type": "string",
-        "enum": ["auto", "sync", "batch"],
-        "description":
-            "sync: one by one, at once; batch: in provider batches, cheaper, up to a day; auto: in batches where there are any. Default \
-             as the server is set.",
-    });
-    fields["max_cost_usd"] = json!({
-        "type": "number",
-        "exclusiveMinimum": 0,
-        "maximum": 1_000_000,
-        "description": "Nothing is sent that could cost more in all; the run is then held.",
-    });
-    fields["tags"] = tags("Labels; spending is counted by them too.");
-    fields["name"] = name("A name for people.");
-    fields
-}
-
-fn enqueue_job() -> Value {
-    json!({
-        "kind": name("Which handler runs it, such as echo."),
-        "payload": { "description": "Its input: any JSON. Put no secrets into it. Default null." },
-        "id": { "type": "string", "format": "uuid", "description": "An id of your own; the same job again is stored once." },
-        "queue": name("The queue; default `default`."),
-        "process": name("A group it belongs to, by which results are read together."),
-        "priority": { "type": "integer", "minimum": -1000, "maximum": 1000, "description": "Lower runs first; default 0." },
-        "delay_seconds": integer(0, DELAY_MAX_S, "Start it so much later; default at once."),
-        "unique_key": name("At most one unfinished job per key: a second call returns the first job."),
-        "max_attempts": integer(1, 1_000, "How often it may fail; default 3."),
-        "title": name("A name for people."),
-        "tags": tags("Labels."),
-    })
-}
-
-fn edit_job() -> Value {
-    json!({
-        "id": id(),
-        "priority": { "type": "integer", "minimum": -1000, "maximum": 1000, "description": "Lower runs first." },
-        "title": { "type": "string", "maxLength": NAME_BYTES_MAX, "description": "A name for people; an empty one takes it away." },
-        "payload": { "description": "The input of the next run, which begins without a checkpoint: any JSON. Put no secrets into it." },
-    })
-}
-
-fn retry_job() -> Value {
-    json!({
-        "id": id(),
-        "from_start": {
-            "type": "boolean",
-            "description": "Of a single job: forget its checkpoint. Default: go on from there.",
-        },
-    })
+            "items": { "minLength": 1, "maxLength": 512 },
+        }),
+        _ => json!({}),
+    }
 }

@@ -36,7 +36,7 @@ pub(super) fn brief(job: &Job) -> Value {
             put(name, value);
         }
     };
-    put_if("process", job.process_id.as_ref().map(|process| json!(process)));
+    put_if("process_id", job.process_id.as_ref().map(|process| json!(process)));
     put_if("title", job.options.title.as_ref().map(|title| json!(title)));
     put_if("tags", (!job.options.tags.is_empty()).then(|| json!(job.options.tags)));
     put_if("run_at", (job.state == State::Scheduled).then(|| time(job.run_at)));

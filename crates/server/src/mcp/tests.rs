@@ -62,7 +62,12 @@ fn every_tool_is_described_by_a_schema_that_says_what_each_field_means() {
         let schema = &shown["inputSchema"];
         longhaul_llm::schema::Compiled::new(schema)
             .unwrap_or_else(|error| panic!("{}: {error}", tool.name()));
-        assert_eq!(schema["additionalProperties"], false);
+        assert_eq!((&schema["type"], &schema["additionalProperties"]), (&json!("object"), &json!(false)));
+        for choice in ["oneOf", "anyOf", "allOf", "not"] {
+            assert!(schema[choice].is_null(), "{}: {choice}", tool.name());
+        }
+        let text = schema.to_string();
+        assert!(!text.contains("\"$ref\"") && !text.contains("\"null\""), "{}: {text}", tool.name());
         for (name, field) in schema["properties"].as_object().expect("fields") {
             assert!(
                 field["description"].as_str().is_some_and(|text| text.len() > 5),

@@ -93,7 +93,7 @@ impl Tool {
             "name": self.name(),
             "title": title,
             "description": about,
-            "inputSchema": schemas::input(self),
+            "inputSchema": self.input(),
             "annotations": {
                 "title": title,
                 "readOnlyHint": self.needs() == Scope::Read,
@@ -106,10 +106,17 @@ impl Tool {
         })
     }
 
+    /// The schema of its arguments.
+    fn input(self) -> &'static Value {
+        static INPUTS: OnceLock<Vec<Value>> = OnceLock::new();
+        let all = INPUTS.get_or_init(|| Self::ALL.into_iter().map(schemas::input).collect());
+        all.get(self as usize).unwrap_or(&Value::Null)
+    }
+
     /// The schema of its arguments, ready to check them.
     fn compiled(self) -> Result<&'static Compiled, Problem> {
         static COMPILED: OnceLock<Vec<Result<Compiled, String>>> = OnceLock::new();
-        let compile = |tool: Self| Compiled::new(&schemas::input(tool)).map_err(|error| error.to_string());
+        let compile = |tool: Self| Compiled::new(tool.input()).map_err(|error| error.to_string());
         let all = COMPILED.get_or_init(|| Self::ALL.into_iter().map(compile).collect());
         match all.get(self as usize) {
             Some(Ok(compiled)) => Ok(compiled),
@@ -135,7 +142,7 @@ pub(super) async fn call(ctx: &Ctx, access: &Access, tool: Tool, arguments: Valu
         Tool::ListJobKinds => reports::kinds(ctx, read(tool, arguments)?).await,
         Tool::CostReport => reports::costs(ctx, &access.caller, read(tool, arguments)?).await,
         Tool::EstimateCost => ask::estimate(ctx, read(tool, arguments)?).await,
-        Tool::EnqueueJob => change::enqueue(ctx, read(tool, arguments)?).await,
+        Tool::EnqueueJob => change::enqueue(ctx, &access.caller, read(tool, arguments)?).await,
         Tool::SubmitBatch => ask::submit(ctx, read(tool, arguments)?).await,
         Tool::EditJob => change::edit(ctx, &access.caller, read(tool, arguments)?).await,
         Tool::CancelJob => change::cancel(ctx, &access.caller, read(tool, arguments)?).await,
@@ -145,8 +152,7 @@ pub(super) async fn call(ctx: &Ctx, access: &Access, tool: Tool, arguments: Valu
 
 /// Refuses an unknown argument and names the known ones: a model can then choose the one that it meant.
 fn refuse_unknown(tool: Tool, arguments: &Value) -> Result<(), Problem> {
-    let schema = schemas::input(tool);
-    let (Some(known), Some(given)) = (schema["properties"].as_object(), arguments.as_object()) else {
+    let (Some(known), Some(given)) = (tool.input()["properties"].as_object(), arguments.as_object()) else {
         return Ok(());
     };
     let Some(unknown) = given.keys().find(|name| !known.contains_key(*name)) else { return Ok(()) };
@@ -157,7 +163,10 @@ fn refuse_unknown(tool: Tool, arguments: &Value) -> Result<(), Problem> {
 }
 
 fn read<T: DeserializeOwned>(tool: Tool, arguments: Value) -> Result<T, Problem> {
-    serde_json::from_value(arguments).map_err(|error| wrong(tool, &error.to_string()))
+    serde_path_to_error::deserialize(arguments).map_err(|error| {
+        let path = error.path().to_string();
+        wrong(tool, &format!("at /{}: {}", path.trim_matches('.').replace('.', "/"), error.into_inner()))
+    })
 }
 
 fn wrong(tool: Tool, complaint: &str) -> Problem {

@@ -76,14 +76,14 @@ async fn nobody_gets_into_the_process_or_queue_of_a_run_or_takes_the_ids_of_its_
     let stage = Stage::with(options, SimOptions::default()).await;
     let (run, id) = ("run-b718fb38f983", "e09df33f-635f-8077-a2ac-000000000000");
     let batch = "run-b01a1e54b1c9779adb6db1b0802ac194b";
-    for (job, by_mcp) in [
-        (json!({"kind": "a", "process_id": batch}), json!({"kind": "a", "process": batch})),
-        (json!({"kind": "a", "process_id": run}), json!({"kind": "a", "process": run})),
-        (json!({"kind": "a", "process_id": "sheet-b718fb38f983"}), json!({"kind": "a", "process": run})),
-        (json!({"kind": "a", "id": id}), json!({"kind": "a", "id": id})),
+    for job in [
+        json!({"kind": "a", "process_id": batch}),
+        json!({"kind": "a", "process_id": run}),
+        json!({"kind": "a", "process_id": "sheet-b718fb38f983"}),
+        json!({"kind": "a", "id": id}),
     ] {
         refused(&stage.post("/api/v1/jobs", &json!({"jobs": [job]})).await);
-        let params = json!({"name": "enqueue_job", "arguments": by_mcp});
+        let params = json!({"name": "enqueue_job", "arguments": job});
         let call = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params});
         let (_, answer) = stage.post("/mcp", &call).await;
         assert!(answer["result"]["isError"] == true && answer.to_string().contains("reserved"), "{answer}");

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
+use longhaul_api::job_out::{ExplanationOut, JobDetailOut};
 use longhaul_queue::job::{LogLine, Run};
 use longhaul_queue::{JobDetail, Json, Queue, Timestamp};
 
@@ -19,7 +20,7 @@ const VALUE_SHOWN_BYTES_MAX: usize = 4_000;
 pub(super) async fn show(app: &App, queue: &Queue, id: &str) -> Result<Code> {
     let detail = queue.get(resolve(queue, id).await?).await?;
     let explanation = queue.explain(detail.job.id).await?;
-    app.out.one(&detail, || text(app, &detail, &explanation.reason))?;
+    app.out.one(&JobDetailOut::from(detail.clone()), || text(app, &detail, &explanation.reason))?;
     if let Some(hint) = explanation.hint {
         app.out.hint(hint);
     }
@@ -126,7 +127,7 @@ fn runs(app: &App, runs: &[Run], now: Timestamp) -> String {
 
 /// `jobs explain`.
 pub(super) async fn explain(app: &App, queue: &Queue, id: &str) -> Result<Code> {
-    let explanation = queue.explain(resolve(queue, id).await?).await?;
+    let explanation = ExplanationOut::from(queue.explain(resolve(queue, id).await?).await?);
     app.out.one(&explanation, || {
         let until = explanation
             .until

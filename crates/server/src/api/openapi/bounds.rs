@@ -19,9 +19,7 @@ const RULES: &str = include_str!("rules.json");
 /// Adds what is known of parameters and of the fields of bodies.
 pub(super) fn add(api: &mut Value, names: &OwnNames) {
     name_unsigned(api);
-    for (schema, rule) in rules() {
-        merge(&mut api["components"]["schemas"][schema], rule);
-    }
+    add_to_schemas(&mut api["components"]["schemas"], names);
     let paths = api.get_mut("paths").and_then(Value::as_object_mut);
     for (path, item) in paths.into_iter().flatten() {
         for operation in item.as_object_mut().into_iter().flat_map(Map::values_mut) {
@@ -32,9 +30,15 @@ pub(super) fn add(api: &mut Value, names: &OwnNames) {
             }
         }
     }
+}
+
+/// Adds what is known of the fields of bodies.
+pub(crate) fn add_to_schemas(schemas: &mut Value, names: &OwnNames) {
+    for (schema, rule) in rules() {
+        merge(&mut schemas[schema], rule);
+    }
     for (schema, field, bounds) in fields(names) {
-        if let Some(described) = api.pointer_mut(&format!("/components/schemas/{schema}/properties/{field}"))
-        {
+        if let Some(described) = schemas.pointer_mut(&format!("/{schema}/properties/{field}")) {
             extend(described, &bounds);
         }
     }
@@ -63,7 +67,7 @@ fn rules() -> Map<String, Value> {
 }
 
 /// Puts a part of a schema into the whole. An object beside a list is a part of each of its members that have properties.
-fn merge(schema: &mut Value, part: Value) {
+pub(crate) fn merge(schema: &mut Value, part: Value) {
     match (schema, part) {
         (Value::Object(schema), Value::Object(part)) => {
             for (name, value) in part {

@@ -1,36 +1,36 @@
-//! What workers send and are sent.
+//! What workers send and are sent: claims, renewals, checkpoints.
 
 use longhaul_queue::job::{ParentResult, Wake};
 use longhaul_queue::store::Renewal;
-use longhaul_queue::{Claimed, JobId, Json, Lease, Timestamp};
+use longhaul_queue::{Claimed, JobId, Json, Lease, Timestamp, WorkerId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::api::job_out::JobOut;
+use crate::job_out::JobOut;
 
 /// Which jobs a worker wants.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(in crate::api) struct ClaimIn {
+pub struct ClaimIn {
     /// Its name, random per start; the first answer gives one to send from then on.
-    pub(super) worker: Option<String>,
+    pub worker: Option<String>,
     /// Where it runs, for people.
-    pub(super) host: Option<String>,
+    pub host: Option<String>,
     /// Its process there, for people.
-    pub(super) pid: Option<u32>,
+    pub pid: Option<u32>,
     /// From these queues, in this order.
     #[schema(example = json!(["default"]))]
-    pub(super) queues: Vec<String>,
+    pub queues: Vec<String>,
     /// Of these kinds; any when left out.
-    pub(super) kinds: Option<Vec<String>>,
+    pub kinds: Option<Vec<String>>,
     /// At most this many, 1 to 1000: as many as can start at once.
     #[serde(default = "one")]
-    pub(super) limit: usize,
+    pub limit: usize,
     /// How long each lease holds unless extended; default 60.
     #[serde(default = "lease_default")]
-    pub(super) lease_seconds: f64,
+    pub lease_seconds: f64,
     /// How long to wait for the first job; default not at all, at most 300.
-    pub(super) wait_seconds: Option<f64>,
+    pub wait_seconds: Option<f64>,
 }
 
 fn one() -> usize {
@@ -45,65 +45,54 @@ fn lease_default() -> f64 {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Lease)]
-pub(in crate::api) struct LeaseForm {
+pub struct LeaseForm {
     /// The job.
     #[schema(value_type = String, format = "uuid")]
-    job_id: JobId,
+    pub job_id: JobId,
     /// Its place in the store.
-    seq: i64,
+    pub seq: i64,
     /// The claim's number; a newer claim has a higher one.
-    fence: u64,
+    pub fence: u64,
     /// The holder.
-    worker: String,
+    #[schema(value_type = String)]
+    pub worker: WorkerId,
     /// Until when it holds unless extended.
     #[schema(value_type = i64)]
-    until: Timestamp,
+    pub until: Timestamp,
 }
 
-impl From<Lease> for LeaseForm {
-    fn from(lease: Lease) -> Self {
-        let Lease { job_id, seq, fence, worker, until } = lease;
-        Self { job_id, seq, fence, worker: worker.as_str().to_owned(), until }
-    }
-}
-
-impl From<LeaseForm> for Lease {
-    fn from(lease: LeaseForm) -> Self {
-        let LeaseForm { job_id, seq, fence, worker, until } = lease;
-        Self { job_id, seq, fence, worker: worker.into(), until }
-    }
-}
+same_fields!(LeaseForm, Lease, { job_id, seq, fence, worker, until });
 
 /// What a claim handed out.
-#[derive(Debug, Serialize, ToSchema)]
-pub(in crate::api) struct Claims {
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct Claims {
     /// The worker's name: send it with the next claim.
-    pub(super) worker: String,
+    pub worker: String,
     /// The jobs; none when nothing came in time.
-    pub(super) jobs: Vec<ClaimedOut>,
+    pub jobs: Vec<ClaimedOut>,
 }
 
 /// A job that a claim handed out.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = Claimed)]
-pub(in crate::api) struct ClaimedOut {
+pub struct ClaimedOut {
     /// The right to settle it.
-    lease: LeaseForm,
+    pub lease: LeaseForm,
     /// The job as it is now: running.
     #[serde(flatten)]
-    job: JobOut,
+    pub job: JobOut,
     /// Input.
     #[schema(value_type = serde_json::Value)]
-    payload: Json,
+    pub payload: Json,
     /// Checkpoint of an earlier run.
     #[schema(value_type = Option<serde_json::Value>)]
-    data: Option<Json>,
+    pub data: Option<Json>,
     /// Parents' ends with `job_id`, `state`, `result` and `error`, in the order of `depends_on`.
     #[schema(value_type = Vec<Object>)]
-    parents: Vec<ParentResult>,
+    pub parents: Vec<ParentResult>,
     /// What ended the park before this run: `{"signal": value}` or `"timed_out"`.
     #[schema(value_type = Option<Object>)]
-    wake: Option<Wake>,
+    pub wake: Option<Wake>,
 }
 
 impl From<Claimed> for ClaimedOut {
@@ -116,48 +105,49 @@ impl From<Claimed> for ClaimedOut {
 /// Leases to renew.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(in crate::api) struct ExtendIn {
+pub struct ExtendIn {
     /// These, at most 1000.
-    pub(super) leases: Vec<LeaseForm>,
+    pub leases: Vec<LeaseForm>,
     /// For this long from now; default 60.
     #[serde(default = "lease_default")]
-    pub(super) lease_seconds: f64,
+    pub lease_seconds: f64,
 }
 
 /// What became of renewals, in the order asked.
-#[derive(Debug, Serialize, ToSchema)]
-pub(in crate::api) struct Renewals {
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct Renewals {
     /// One for each lease.
-    pub(super) leases: Vec<RenewalOut>,
+    pub leases: Vec<RenewalOut>,
 }
 
 /// What became of a renewal.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = Renewal)]
-pub(in crate::api) struct RenewalOut {
+pub struct RenewalOut {
     /// The job.
     #[schema(value_type = String, format = "uuid")]
-    job_id: JobId,
+    pub job_id: JobId,
     /// It holds on.
     #[serde(skip_serializing_if = "Option::is_none")]
-    extended: Option<Extended>,
+    pub extended: Option<Extended>,
     /// It is gone: stop working on the job.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    lost: bool,
+    pub lost: bool,
 }
 
 /// A lease that holds on.
-#[derive(Debug, Serialize, ToSchema)]
-struct Extended {
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct Extended {
     /// Until then.
     #[schema(value_type = i64)]
-    until: Timestamp,
+    pub until: Timestamp,
     /// Somebody wants the job to end: settle it with `cancel`.
-    cancel_requested: bool,
+    pub cancel_requested: bool,
 }
 
 impl RenewalOut {
-    pub(super) fn new(lease: &Lease, reply: Renewal) -> Self {
+    /// What became of the renewal of this lease.
+    pub fn new(lease: &Lease, reply: Renewal) -> Self {
         let extended = match reply {
             Renewal::Extended { until, cancel_requested } => Some(Extended { until, cancel_requested }),
             Renewal::Lost => None,
@@ -169,35 +159,35 @@ impl RenewalOut {
 /// What a running job stores on the way.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(in crate::api) struct SaveIn {
+pub struct SaveIn {
     /// The right to do so.
-    pub(super) lease: LeaseForm,
+    pub lease: LeaseForm,
     /// New checkpoint, which the next run finds; left out keeps the old one.
     #[schema(value_type = Option<serde_json::Value>)]
-    pub(super) data: Option<Json>,
+    pub data: Option<Json>,
     /// How far it is.
-    pub(super) progress: Option<ProgressIn>,
+    pub progress: Option<ProgressIn>,
     /// Further log lines.
     #[serde(default)]
-    pub(super) log: Vec<String>,
+    pub log: Vec<String>,
 }
 
 /// How far a run has come.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Progress)]
-pub(in crate::api) struct ProgressIn {
+pub struct ProgressIn {
     /// Units done.
-    pub(super) done: u64,
+    pub done: u64,
     /// Total number of units, when known.
-    pub(super) total: Option<u64>,
+    pub total: Option<u64>,
     /// A word for people.
-    pub(super) message: Option<String>,
+    pub message: Option<String>,
 }
 
 /// It is on disk.
-#[derive(Debug, Serialize, ToSchema)]
-pub(in crate::api) struct Saved {
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct Saved {
     /// Always true.
-    pub(super) saved: bool,
+    pub saved: bool,
 }
