@@ -1,4 +1,4 @@
-//! Sheets behind this server: whether there can be any, how they go, and what of theirs is on the shelf. How they are scored is the
+//! Sheets behind this server: whether there can be any, how they go, and what of theirs is among the uploads. How they are scored is the
 //! slice's ([`longhaul_sheets`]).
 
 use std::time::Duration;

@@ -249,7 +249,7 @@ pub(crate) async fn remove(ctx: &Ctx, found: &Found) -> Result<u64, Problem> {
     let removed = found.remove().await.map_err(wrong_state)?;
     // What cannot be removed now is swept later.
     if let Err(error) = ctx.uploads.remove_table(found.run.id.as_str()).await {
-        warn!(run = %found.run.id, %error, "what a deleted run left on the shelf cannot be removed now");
+        warn!(run = %found.run.id, %error, "what a deleted run left among the uploads cannot be removed now");
     }
     Ok(removed)
 }
