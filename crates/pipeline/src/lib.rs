@@ -13,10 +13,11 @@ pub mod serve;
 pub mod table_files;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod unit_jobs;
 mod watch;
 
 pub use error::{Error, Result};
-pub use pipeline::{About, Listener, Part, Pipeline, Results, Retry};
+pub use pipeline::{About, FailedUnit, Listener, Part, Pipeline, Results, Retry};
 pub use run::hold::Hold;
 pub use run::status::{RunState, Standing, Status, Units};
 pub use run::{Run, RunId};

@@ -4,16 +4,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use longhaul_llm::Llm;
-use longhaul_queue::store::Filter;
 use longhaul_queue::{JobContext, Json, Queue, State, Timestamp, Worker};
-
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::Result;
 use crate::run::Run;
 use crate::run::hold::{self, HeldRun, Hold};
 use crate::run::status::{Standing, Status};
+use crate::{Result, unit_jobs};
 
 /// What Longhaul is used for: one value for each pipeline, held in one list by the binary.
 ///
@@ -39,9 +37,9 @@ pub trait Pipeline: Send + Sync {
         Standing::of_jobs(self.queue(), &run.id).await
     }
 
-    /// Ends a run early, and says how many of its jobs were cancelled at once. What was done is kept.
+    /// Ends a run early, and says how many of its jobs were cancelled. What was done is kept.
     async fn cancel(&self, run: &Run) -> Result<u64> {
-        Ok(self.queue().cancel_process(run.id.process()).await?)
+        unit_jobs::cancel(self.queue(), &run.id).await
     }
 
     /// Lets the held jobs of a run go on, and says how many. Its queue is not paused any more.
@@ -49,17 +47,17 @@ pub trait Pipeline: Send + Sync {
         hold::open(self.queue(), &run.id, &Hold::RESUMED).await
     }
 
-    /// Puts back what failed, and says how many units that are.
+    /// Puts back what failed or was cancelled, with its checkpoint, and says how many units that are.
     async fn retry(&self, run: &Run, which: Retry) -> Result<u64> {
-        let Retry::Failed = which else { return Err(which.unknown_to(self.about())) };
-        let states = vec![State::Failed];
-        let filter = Filter { states, process_id: Some(run.id.process()), ..Filter::default() };
-        Ok(self.queue().retry_where(filter, false).await?)
+        match which {
+            Retry::Failed => unit_jobs::retry(self.queue(), run).await,
+            Retry::Part(_) => Err(which.unknown_to(self.about())),
+        }
     }
 
     /// Deletes a run for good, and says how many jobs it had. Refused while it has not ended. Repeatable: what was cut off goes on.
     async fn remove(&self, run: &Run) -> Result<u64> {
-        Ok(self.queue().consume_process(&run.id.process()).await?)
+        unit_jobs::remove(self.queue(), self.llm(), &run.id).await
     }
 
     /// The settings of a run, as they are shown.
@@ -77,6 +75,11 @@ pub trait Pipeline: Send + Sync {
         let page = self.queue().results(&run.id.process(), after, limit).await?;
         let items = page.items.iter().map(Json::of).collect::<longhaul_queue::Result<_>>()?;
         Ok(Results { items, next: page.next })
+    }
+
+    /// The first units of a run that failed, at most so many.
+    async fn failures(&self, run: &Run, limit: usize) -> Result<Vec<FailedUnit>> {
+        unit_jobs::failures(self.queue(), &run.id, limit).await
     }
 
     /// What this process does, for `/metrics`.
@@ -98,6 +101,16 @@ pub struct About {
     pub manifest: &'static str,
     /// What one of its units is called: `request`.
     pub unit: &'static str,
+}
+
+impl About {
+    /// Whether a name of one could be taken for a name of the other.
+    pub fn clashes_with(&self, other: &Self) -> bool {
+        let overlap = |one: &str, other: &str| one.starts_with(other) || other.starts_with(one);
+        self.name == other.name
+            || overlap(self.prefix, other.prefix)
+            || overlap(self.kind_prefix, other.kind_prefix)
+    }
 }
 
 /// What of a run is tried again.
@@ -147,6 +160,16 @@ pub struct Part {
     /// What only this pipeline knows.
     #[serde(flatten)]
     pub details: Map<String, Value>,
+}
+
+/// A unit without a result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FailedUnit {
+    /// Where it is in the input.
+    pub unit: String,
+    /// Why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// Results of a run, one JSON object for each unit, in order.

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use longhaul_llm::Llm;
-use longhaul_pipeline::pipeline::{About, Listener, Metric, Part, Pipeline, Results, Retry};
+use longhaul_pipeline::pipeline::{About, FailedUnit, Listener, Metric, Part, Pipeline, Results, Retry};
 use longhaul_pipeline::{Run, RunId, Standing};
 use longhaul_queue::{Queue, Worker};
 use longhaul_stores::sqlite::Db;
@@ -296,6 +296,11 @@ impl Pipeline for Sheets {
     async fn results(&self, run: &Run, after: i64, limit: usize) -> longhaul_pipeline::Result<Results> {
         let sheet = self.inner.tables.get(run.id.as_str()).await?;
         Ok(manage::results(self, &sheet, after, limit).await?)
+    }
+
+    async fn failures(&self, run: &Run, limit: usize) -> longhaul_pipeline::Result<Vec<FailedUnit>> {
+        let sheet = self.inner.tables.get(run.id.as_str()).await?;
+        Ok(manage::failures(self, &sheet, limit).await?)
     }
 
     fn metrics(&self) -> Vec<Metric> {
