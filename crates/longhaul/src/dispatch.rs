@@ -1,53 +1,23 @@
-//! The program `longhaul`: reads the command line, runs one command, ends with a documented exit code.
+//! From a command to an exit code: runs it, and says what went wrong.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use clap::Parser as _;
 
 use crate::app::App;
 use crate::args::{Cli, Command, ConfigCommand, Global, SimCommand, WorkersCommand};
 use crate::exit::Code;
 use crate::output::{Color, Format, Output, TimeStyle};
 use crate::telemetry::Telemetry;
-
-mod answers;
-mod app;
-mod args;
-mod builtin;
-mod commands;
-mod config;
-mod exec;
-mod exit;
-mod jobspec;
-mod keys;
-mod models;
-mod moved;
-mod nearest;
-mod output;
-mod outputs;
-mod own_server;
-mod parse;
-mod pipelines;
-mod progress;
-mod prompts;
-mod remote;
-mod server;
-mod server_space;
-mod sharing;
-mod small_file;
-mod store;
-mod telemetry;
-mod texts;
+use crate::{commands, exit, store};
 
 /// How long to wait at the end for what blocks.
 const SHUTDOWN_MAX: Duration = Duration::from_millis(300);
 
-fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let ended = start(&cli);
-    ended.unwrap_or_else(|error| report(&cli, &error)).into()
+/// Does what a command line says.
+pub(crate) fn main(cli: &Cli) -> ExitCode {
+    start(cli).unwrap_or_else(|error| report(cli, &error)).into()
 }
 
 fn start(cli: &Cli) -> Result<Code> {
@@ -148,6 +118,7 @@ async fn run(app: &App, command: &Command) -> Result<Code> {
         Command::Completions { shell } => commands::config::completions(*shell),
         Command::Man { command } => commands::config::man(command),
         Command::Openapi => commands::config::openapi(),
+        Command::Added(command) => commands::added::run(app, command).await,
     }
 }
 

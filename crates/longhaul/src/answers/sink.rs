@@ -16,7 +16,7 @@ const FILE_MODE: u32 = 0o666;
 
 /// A place to write to.
 #[derive(Debug)]
-pub(super) enum Sink {
+pub(crate) enum Sink {
     /// The program's own output.
     Stdout(BufWriter<Stdout>),
     /// Something that cannot be replaced: a pipe, a terminal.
@@ -36,7 +36,7 @@ impl Sink {
     }
 
     /// Opens a place; `-` is stdout.
-    pub(super) fn open(path: &Path) -> Result<Self> {
+    pub(crate) fn open(path: &Path) -> Result<Self> {
         if path == Path::new("-") {
             return Ok(Self::Stdout(BufWriter::new(io::stdout())));
         }
@@ -74,7 +74,7 @@ impl Sink {
     }
 
     /// Writes whole lines.
-    pub(super) fn write(&mut self, lines: &str) -> Result<()> {
+    pub(crate) fn write(&mut self, lines: &str) -> Result<()> {
         match self {
             Self::Stdout(stdout) => stdout_written(stdout.write_all(lines.as_bytes())),
             Self::Device(file, path) => written(file.write_all(lines.as_bytes()), path),
@@ -92,7 +92,7 @@ impl Sink {
     }
 
     /// Makes sure that everything is there, and puts a file in its place.
-    pub(super) fn finish(self) -> Result<()> {
+    pub(crate) fn finish(self) -> Result<()> {
         match self {
             Self::Stdout(mut stdout) => stdout_written(stdout.flush()),
             Self::Device(mut file, path) => written(file.flush(), &path),

@@ -167,7 +167,7 @@ async fn submit(prompts: &PromptFile, mut submission: Submission) -> Result<()> 
     Ok(())
 }
 
-fn detached(app: &App, id: &RunId) -> Result<Code> {
+pub(super) fn detached(app: &App, id: &RunId) -> Result<Code> {
     app.out.one(&serde_json::json!({ "id": id.as_str() }), || id.to_string())?;
     app.out.hint(format_args!("answer it with longhaul work, follow it with longhaul runs wait {id}"));
     Ok(Code::Ok)

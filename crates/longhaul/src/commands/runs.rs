@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use longhaul_llm::rate::AdaptiveConcurrency;
-use longhaul_pipeline::{Error, Found, Part, Retry, Status};
+use longhaul_pipeline::{Error, FailedUnit, Found, Part, Retry, Status};
 use longhaul_prompts::batch::BatchTold;
 use longhaul_prompts::manage;
 use longhaul_queue::{Engine, Timestamp};
@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 
 use super::follow::{code_of, show};
 use super::run::shown_model;
-use super::summary::{cost, spending, state_word, tell_state, unit_of, way_out};
+use super::summary::{cost, spending, state_word, tell_state, way_out};
 use super::workers::served;
 use crate::app::App;
 use crate::args::{Decision, RunsCommand, SpendingArgs};
 use crate::exit::{Code, Failure};
 use crate::output::{Cell, Table, counted, duration, grouped};
-use crate::pipelines::{self, FailedUnit, Pipelines, Place};
+use crate::pipelines::{self, Pipelines, Place, unit_of};
 use crate::store::Missing;
 use crate::{models, outputs};
 
@@ -36,7 +36,7 @@ pub(crate) async fn run(app: &App, command: &RunsCommand) -> Result<Code> {
     let found = async |id: &str| found(&pipelines, id).await;
     match command {
         RunsCommand::Ls { limit, pipeline } => ls(app, &pipelines, pipeline.as_deref(), *limit).await,
-        RunsCommand::Show { id, parts } => show_one(app, &pipelines, &found(id).await?, *parts).await,
+        RunsCommand::Show { id, parts } => show_one(app, &found(id).await?, *parts).await,
         RunsCommand::Wait { id, timeout } => wait(app, &found(id).await?, *timeout).await,
         RunsCommand::Pause { id } => {
             let run = found(id).await?;
@@ -190,7 +190,7 @@ struct View {
     failures: Vec<FailedUnit>,
 }
 
-async fn show_one(app: &App, pipelines: &Pipelines, found: &Found, limit: usize) -> Result<Code> {
+async fn show_one(app: &App, found: &Found, limit: usize) -> Result<Code> {
     let status = found.status().await?;
     let mut parts = found.pipeline.parts(&found.run, 0, limit.saturating_add(1)).await?;
     let more_parts = parts.len() > limit;
@@ -205,7 +205,7 @@ async fn show_one(app: &App, pipelines: &Pipelines, found: &Found, limit: usize)
         adaptive_concurrency,
         failures: match status.standing.units.failed {
             0 => Vec::new(),
-            _ => pipelines.failures(found, FAILURES_SHOWN).await?,
+            _ => found.pipeline.failures(&found.run, FAILURES_SHOWN).await?,
         },
         parts,
         more_parts,
