@@ -20,6 +20,9 @@ pub(super) mod input;
 
 use input::{RunIn, Wanted, amount};
 
+/// Where one is started.
+pub(super) const START: &str = "/api/v1/prompts";
+
 /// A run that was handed in.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Submitted {
