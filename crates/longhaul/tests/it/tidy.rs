@@ -9,6 +9,8 @@ use longhaul_queue::State;
 
 use crate::place::Place;
 
+mod pipelines;
+
 /// A longer file is split by concept.
 const FILE_LINES_MAX: usize = 700;
 
@@ -134,6 +136,15 @@ fn crates_depend_in_one_direction() {
     }
     let folders = ["crates", "pipelines"].map(|folder| fs::read_dir(root().join(folder)).expect("a folder"));
     assert_eq!(folders.into_iter().flatten().count(), KNOWS.len(), "every crate is in the list");
+}
+
+/// A longer map is not read.
+const MAP_LINES_MAX: usize = 200;
+
+#[test]
+fn the_map_is_short() {
+    let lines = read(&root().join("ARCHITECTURE.md")).lines().count();
+    assert!(lines <= MAP_LINES_MAX, "ARCHITECTURE.md has {lines} lines; decisions go to docs/decisions.md");
 }
 
 #[test]
