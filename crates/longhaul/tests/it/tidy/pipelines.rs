@@ -77,7 +77,7 @@ fn every_pipeline_is_looked_for() {
 #[test]
 fn a_name_is_found_wherever_a_text_begins_with_it() {
     let found = |line: &str| names_in(line, &longhaul_prompts::ABOUT).map(str::to_owned).collect::<Vec<_>>();
-    assert_eq!(found(r#"if kind == "llm.request" || queue.starts_with("run-") {"#), ["run-", "llm.request"]);
+    assert_eq!(found(r#"if kind == "llm.request" || queue.starts_with("run-") {"#), ["llm.request", "run-"]);
     assert_eq!(
         found(r#"match name { "prompts" => 1, "/api/v1/prompts/estimate" => 2 }"#),
         ["prompts", "/api/v1/prompts/estimate"]
@@ -111,25 +111,19 @@ fn without_tests(text: &str) -> &str {
     &text[..end.unwrap_or(text.len())]
 }
 
-/// String literals that are the name of a pipeline or the address of its routes, or begin with one of its prefixes.
+/// String literals that name a pipeline. What follows a quotation mark is looked at, be it the first or the last of a literal: no code
+/// begins like a name.
 fn names_in<'a>(text: &'a str, about: &'a About) -> impl Iterator<Item = &'a str> {
-    let lines = text.lines().map(|line| line.split("// ").next().unwrap_or_default());
-    let lines = lines.filter(|line| !line.trim_start().starts_with("//"));
-    let starts = [
-        about.name.to_owned(),
-        format!("/api/v1/{}", about.name),
-        about.prefix.to_owned(),
-        about.kind_prefix.to_owned(),
-    ];
-    lines
-        .flat_map(move |line| {
-            let literals = starts.clone().into_iter().flat_map(move |start| {
-                let at = line.match_indices(&format!("\"{start}")).map(|(at, _)| at + 1).collect::<Vec<_>>();
-                at.into_iter().map(|at| line[at..].split('"').next().unwrap_or_default())
-            });
-            literals.filter(|literal| !NOT_NAMES.iter().any(|other| literal.starts_with(other)))
-        })
-        .filter(|literal| *literal == about.name || !literal.starts_with(about.name))
+    let code = text.lines().map(|line| line.split("//").next().unwrap_or_default());
+    code.flat_map(|line| line.split('"').skip(1)).filter(|literal| is_name(literal, about))
+}
+
+/// The name itself, the address of its routes, or what begins with one of its prefixes.
+fn is_name(literal: &str, about: &About) -> bool {
+    let routes = format!("/api/v1/{}", about.name);
+    let starts = [routes.as_str(), about.prefix, about.kind_prefix];
+    (literal == about.name || starts.into_iter().any(|start| literal.starts_with(start)))
+        && !NOT_NAMES.iter().any(|other| literal.starts_with(other))
 }
 
 /// Settings that begin like kinds.
