@@ -41,7 +41,7 @@ async fn start(parts: PipelineParts, args: ArgMatches) -> Result<RunId> {
     let files = files.into_iter().map(std::path::absolute).collect::<std::io::Result<Vec<_>>>();
     let files = files.map_err(|error| Error::Place(error.to_string()))?;
     let id = RunId::derived(&ABOUT, &format!("{files:?}"));
-    let title = format!("{} and {} more", files[0].display(), files.len() - 1);
+    let title = format!("words of {} files", files.len());
     let mut jobs = Vec::new();
     for (number, file) in (0..).zip(&files) {
         let unit = NewJob::new(FILE, Json::of(file)?).id(id.job(number));

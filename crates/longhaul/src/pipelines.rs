@@ -61,7 +61,7 @@ pub(crate) fn add(additions: Additions) -> Result<()> {
         }
     }
     let set = ADDED.set(additions);
-    set.map_err(|_| Failure::new(Code::Failure, "there is one program in a process").into())
+    set.map_err(|_| Failure::new(Code::Failure, "a process runs one program").into())
 }
 
 /// What this program has beside what is built in.

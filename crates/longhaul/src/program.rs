@@ -63,7 +63,7 @@ impl Program {
     }
 
     /// Adds a command that starts runs. `start` stores a run, or finds it where it was started before, and answers its name, which is
-    /// printed; workers do the rest.
+    /// printed. One that was held goes on, and what failed or was cancelled is tried again. Workers do the rest.
     pub fn start_command<S>(
         mut self,
         command: clap::Command,

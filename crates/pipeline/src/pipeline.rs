@@ -199,3 +199,24 @@ impl Listener for () {
 
 /// All pipelines of a program.
 pub type List = Vec<Arc<dyn Pipeline>>;
+
+#[cfg(test)]
+mod tests {
+    use super::About;
+
+    #[test]
+    fn names_that_could_be_taken_for_each_other_clash() {
+        let about = |name, prefix, kind_prefix| About { name, prefix, kind_prefix, manifest: "m", unit: "u" };
+        let ours = about("words", "words-", "words.");
+        let table = [
+            (about("poems", "poem-", "poem."), false),
+            (about("words", "poem-", "poem."), true),
+            (about("poems", "words-", "poem."), true),
+            (about("poems", "words-long-", "poem."), true),
+            (about("poems", "poem-", "words.poem."), true),
+        ];
+        for (other, clash) in table {
+            assert_eq!((ours.clashes_with(&other), other.clashes_with(&ours)), (clash, clash), "{other:?}");
+        }
+    }
+}

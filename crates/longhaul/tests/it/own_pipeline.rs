@@ -5,6 +5,7 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -15,21 +16,32 @@ use crate::workers::{Process, fifo, until};
 
 const NAME: &str = "own_pipeline";
 
-/// The program. Cargo builds examples before tests unless one test binary is asked for by its name.
-fn program() -> PathBuf {
+/// The program. Cargo builds examples before tests unless one test binary is asked for by its name; then it is built here.
+static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
     let folder = Path::new(env!("CARGO_BIN_EXE_longhaul")).parent().expect("a folder");
     let program = folder.join("examples").join(NAME);
-    if !program.is_file() {
+    if !is_fresh(&program) {
         let mut build = Command::new(env!("CARGO"));
         build.args(["build", "-p", "longhaul", "--example", NAME]);
         assert!(build.status().expect("running cargo").success(), "building {NAME}");
     }
     program
+});
+
+/// Whether a program is younger than all of its sources, which Cargo lists beside it.
+fn is_fresh(program: &Path) -> bool {
+    let modified = |path: &Path| path.metadata().and_then(|found| found.modified()).ok();
+    let (Some(built), Ok(listed)) = (modified(program), std::fs::read_to_string(program.with_extension("d")))
+    else {
+        return false;
+    };
+    let mut sources = listed.split_whitespace().skip(1);
+    sources.all(|source| modified(Path::new(source)).is_some_and(|changed| changed <= built))
 }
 
 /// A place with two files of words.
 fn place() -> Place {
-    let place = Place::of(program());
+    let place = Place::of(PROGRAM.clone());
     place.write("one.txt", "a b c\nd\n");
     place.write("two.txt", "e f\n");
     place
@@ -97,6 +109,9 @@ fn a_cancelled_run_keeps_what_was_done_and_can_go_on() {
     assert!(place.run(&["runs", "show", &id]).stderr.contains("runs retry"));
     // Nobody has heard of its end yet, and it can be removed all the same.
     let other = place.ok(&["start", "two.txt"]);
+    place.ok(&["runs", "cancel", &other, "--yes"]);
+    assert!(place.run(&["start", "two.txt"]).stderr.contains("trying again what has no result: 1 file"));
+    assert_eq!(show(&place, &other)["state"], "running");
     place.ok(&["runs", "cancel", &other, "--yes"]);
     place.ok(&["runs", "rm", &other, "--yes"]);
     assert_eq!(place.json(&["runs", "ls"])["items"].as_array().map(Vec::len), Some(1));
