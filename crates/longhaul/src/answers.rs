@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::exit::{Code, Failure};
+use crate::output::Format;
 use crate::outputs::{self, Places};
 use crate::prompts;
 
@@ -341,6 +342,12 @@ pub(crate) fn check_places(places: &Places<'_>) -> Result<()> {
         .filter_map(|(_, path)| *path)
         .try_for_each(refuse_foreign)?;
     places.iter().filter_map(|(_, path)| *path).try_for_each(Sink::check)
+}
+
+/// Where results go that were to go here: to stdout without a word, and nowhere if nothing is to be printed.
+pub(crate) fn place_of(format: Format, out: Option<&Path>) -> &Path {
+    let printed = if format == Format::None { "/dev/null" } else { "-" };
+    out.unwrap_or(Path::new(printed))
 }
 
 /// Rows of a workbook are kept in a file beside it until all of them are known.

@@ -1,11 +1,13 @@
 //! The command line as types. Names follow one grammar; global options may stand before or after the command.
 
+use std::fmt;
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, ArgMatches, Args, Parser, Subcommand, ValueEnum};
 
 use crate::exit::EXIT_CODES_HELP;
 use crate::output::{Color, Format, TimeStyle};
+use crate::program::Start;
 use crate::progress::Style as ProgressStyle;
 
 mod admin;
@@ -238,4 +240,21 @@ pub(crate) enum Command {
         /// The command; default the program itself.
         command: Vec<String>,
     },
+    /// A command that this program has beside the built-in ones.
+    #[command(skip)]
+    Added(AddedCommand),
+}
+
+/// See [`Command::Added`].
+pub(crate) struct AddedCommand {
+    /// What it does.
+    pub(crate) start: Start,
+    /// What it was given.
+    pub(crate) args: ArgMatches,
+}
+
+impl fmt::Debug for AddedCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AddedCommand").field("args", &self.args).finish_non_exhaustive()
+    }
 }

@@ -1,5 +1,6 @@
 //! One file a group of commands. Each takes what it needs from the [`App`](crate::app::App) and answers an exit code.
 
+pub(crate) mod added;
 pub(crate) mod bench;
 pub(crate) mod config;
 pub(crate) mod costs;
@@ -20,6 +21,7 @@ pub(crate) mod provider_outage;
 pub(crate) mod queues;
 pub(crate) mod results;
 pub(crate) mod run;
+pub(crate) mod run_lines;
 pub(crate) mod runs;
 pub(crate) mod schedule;
 pub(crate) mod score;

@@ -1,7 +1,8 @@
-//! The pipelines of this program: the one list. A pipeline is added here, with its commands.
+//! The pipelines of this program: the one list. A built-in one is added here, with its commands; a program of somebody else's adds its
+//! own by [`crate::Program`].
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::Result;
 use longhaul_llm::Llm;
@@ -16,16 +17,66 @@ use longhaul_stores::sqlite::Db;
 
 use crate::app::App;
 use crate::commands::run::{self, Access};
-use crate::commands::score;
+use crate::commands::{run_lines, score};
 use crate::exit::{Code, Failure};
+use crate::program::{Additions, PipelineParts};
 use crate::progress::Fact;
 
-/// Their names.
-pub(crate) const ABOUTS: [&About; 2] = [&longhaul_prompts::ABOUT, &longhaul_sheets::ABOUT];
+/// A built-in pipeline, with what the command line shows of its runs beside what all runs have.
+struct BuiltIn {
+    about: &'static About,
+    detail_lines: fn(&Status) -> Vec<String>,
+    facts: fn(&Status) -> Vec<Fact>,
+    /// `runs retry` puts back what was cancelled, and not only what failed.
+    retries_cancelled: bool,
+}
+
+const BUILT_IN: [BuiltIn; 2] = [
+    BuiltIn {
+        about: &longhaul_prompts::ABOUT,
+        detail_lines: run::detail_lines,
+        facts: run::facts,
+        retries_cancelled: false,
+    },
+    BuiltIn {
+        about: &longhaul_sheets::ABOUT,
+        detail_lines: score::detail_lines,
+        facts: score::facts,
+        retries_cancelled: true,
+    },
+];
+
+/// Set once, before any command runs: what a program consists of does not change while it runs, as its grammar does not.
+static ADDED: OnceLock<Additions> = OnceLock::new();
+
+/// Adds pipelines to the list. Refused where one of them has a name that another has.
+pub(crate) fn add(additions: Additions) -> Result<()> {
+    let names: Vec<&About> =
+        BUILT_IN.iter().map(|built_in| built_in.about).chain(additions.abouts()).collect();
+    for (index, about) in names.iter().enumerate() {
+        if let Some(other) = names[..index].iter().find(|other| about.clashes_with(other)) {
+            let text =
+                format!("the pipelines {} and {} have a name or prefix in common", other.name, about.name);
+            return Err(Failure::new(Code::Failure, text).into());
+        }
+    }
+    let set = ADDED.set(additions);
+    set.map_err(|_| Failure::new(Code::Failure, "a process runs one program").into())
+}
+
+/// What this program has beside what is built in.
+pub(crate) fn added() -> &'static Additions {
+    ADDED.get_or_init(Additions::default)
+}
+
+/// The names of all of them.
+pub(crate) fn abouts() -> impl Iterator<Item = &'static About> {
+    BUILT_IN.iter().map(|built_in| built_in.about).chain(added().abouts())
+}
 
 /// Names that belong to the program.
 pub(crate) fn own_names() -> OwnNames {
-    OwnNames::new(ABOUTS.to_vec())
+    OwnNames::new(abouts().collect())
 }
 
 /// The pipelines on an open store.
@@ -48,14 +99,15 @@ impl Pipelines {
         listener: Arc<dyn Listener>,
     ) -> Result<Self> {
         let queue = engine.queue();
-        let prompts = Prompts::new(queue.clone(), llm.clone()).with_listener(Arc::clone(&listener));
-        let sheets = match data {
-            Some(data) => Some(open_sheets(app, queue, data, llm.clone(), listener).await?),
-            None => None,
-        };
+        let parts = PipelineParts { queue: queue.clone(), llm: llm.clone(), data, listener };
+        let prompts = Prompts::new(queue.clone(), llm.clone()).with_listener(Arc::clone(&parts.listener));
+        let sheets = open_sheets(app, parts.clone()).await?;
         let mut list: List = vec![Arc::new(prompts.clone())];
         if let Some(sheets) = &sheets {
             list.push(Arc::new(sheets.clone()));
+        }
+        for added in &added().pipelines {
+            list.push((added.open)(parts.clone()).await?);
         }
         Ok(Self { engine: engine.clone(), runs: Runs::new(queue.clone(), llm, list), prompts, sheets })
     }
@@ -77,7 +129,7 @@ impl Pipelines {
         } else if *about == longhaul_sheets::ABOUT {
             score::export::run(app, (&self.engine, self.sheets()?), found, place).await
         } else {
-            Err(Failure::new(Code::Usage, format!("runs of {} write no results", about.name)).into())
+            run_lines::write(app, Some(&self.engine), found, place).await
         }
     }
 }
@@ -92,37 +144,37 @@ pub(crate) struct Place<'a> {
     pub(crate) force: bool,
 }
 
-/// Lines of a run that only its pipeline has.
+/// Lines of a run that only its pipeline has; of one that is not built in, its details as they are.
 pub(crate) fn detail_lines(status: &Status) -> Vec<String> {
-    match &*status.pipeline {
-        name if name == longhaul_prompts::ABOUT.name => run::detail_lines(status),
-        name if name == longhaul_sheets::ABOUT.name => score::detail_lines(status),
-        _ => Vec::new(),
+    match built_in(status) {
+        Some(built_in) => (built_in.detail_lines)(status),
+        None => status.standing.details.iter().map(|(name, value)| format!("{name:<12} {value}")).collect(),
     }
 }
 
 /// What only its pipeline tells beside the bar of a run.
 pub(crate) fn facts(status: &Status) -> Vec<Fact> {
-    match &*status.pipeline {
-        name if name == longhaul_prompts::ABOUT.name => run::facts(status),
-        name if name == longhaul_sheets::ABOUT.name => score::facts(status),
-        _ => Vec::new(),
-    }
+    built_in(status).map_or_else(Vec::new, |built_in| (built_in.facts)(status))
 }
 
-async fn open_sheets(
-    app: &App,
-    queue: &Queue,
-    data: Db,
-    llm: Llm,
-    listener: Arc<dyn Listener>,
-) -> Result<Sheets> {
-    let places: Arc<dyn Places> = match google(app, queue, &data).await? {
+/// Whether `runs retry` puts back what was cancelled of a run.
+pub(crate) fn retries_cancelled(status: &Status) -> bool {
+    built_in(status).is_none_or(|built_in| built_in.retries_cancelled)
+}
+
+fn built_in(status: &Status) -> Option<&'static BuiltIn> {
+    BUILT_IN.iter().find(|built_in| built_in.about.name == status.pipeline)
+}
+
+async fn open_sheets(app: &App, parts: PipelineParts) -> Result<Option<Sheets>> {
+    let PipelineParts { queue, llm, data, listener } = parts;
+    let Some(data) = data else { return Ok(None) };
+    let places: Arc<dyn Places> = match google(app, &queue, &data).await? {
         Some(google) => Arc::new(google),
         None => Arc::new(()),
     };
     let parts = longhaul_sheets::Parts { places, listener };
-    Ok(Sheets::open(queue.clone(), llm, data, parts).await?)
+    Ok(Some(Sheets::open(queue, llm, data, parts).await?))
 }
 
 /// The account for Google Sheets; `None` where no key is set.

@@ -18,6 +18,7 @@ pub mod serve;
 pub mod table_files;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod unit_jobs;
 pub mod uploads;
 pub mod watch;
 pub mod webhooks;

@@ -4,16 +4,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use longhaul_llm::Llm;
-use longhaul_queue::store::{Filter, ListRequest};
-use longhaul_queue::{Job, JobContext, Json, Queue, State, Timestamp, Worker};
-
+use longhaul_queue::{JobContext, Json, Queue, State, Timestamp, Worker};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::run::Run;
 use crate::run::hold::{self, HeldRun, Hold};
 use crate::run::status::{RunState, Standing, Status};
-use crate::{Result, numbered};
+use crate::{Result, unit_jobs};
 
 /// What Longhaul is used for: one value for each pipeline, held in one list by the binary.
 ///
@@ -39,9 +37,9 @@ pub trait Pipeline: Send + Sync {
         Standing::of_jobs(self.queue(), &run.id).await
     }
 
-    /// Ends a run early, and says how many of its jobs were cancelled at once. What was done is kept.
+    /// Ends a run early, and says how many of its jobs were cancelled. What was done is kept.
     async fn cancel(&self, run: &Run) -> Result<u64> {
-        Ok(self.queue().cancel_process(run.id.process()).await?)
+        unit_jobs::cancel(self.queue(), &run.id).await
     }
 
     /// Lets the held jobs of a run go on, and says how many. Its queue is not paused any more.
@@ -49,12 +47,12 @@ pub trait Pipeline: Send + Sync {
         hold::open(self.queue(), &run.id, &Hold::RESUMED).await
     }
 
-    /// Puts back what failed, and says how many units that are.
+    /// Puts back what failed or was cancelled, with its checkpoint, and says how many units that are.
     async fn retry(&self, run: &Run, which: Retry) -> Result<u64> {
-        let Retry::Failed = which else { return Err(which.unknown_to(self.about())) };
-        let states = vec![State::Failed];
-        let filter = Filter { states, process_id: Some(run.id.process()), ..Filter::default() };
-        Ok(self.queue().retry_where(filter, false).await?)
+        match which {
+            Retry::Failed => unit_jobs::retry(self.queue(), run).await,
+            Retry::Part(_) => Err(which.unknown_to(self.about())),
+        }
     }
 
     /// Goes on with a run that is started again: whatever held it may be gone, and what has no result is tried once more. Says how many
@@ -71,7 +69,7 @@ pub trait Pipeline: Send + Sync {
 
     /// Deletes a run for good, and says how many jobs it had. Refused while it has not ended. Repeatable: what was cut off goes on.
     async fn remove(&self, run: &Run) -> Result<u64> {
-        Ok(self.queue().consume_process(&run.id.process()).await?)
+        unit_jobs::remove(self.queue(), self.llm(), &run.id).await
     }
 
     /// The settings of a run, as they are shown.
@@ -91,13 +89,9 @@ pub trait Pipeline: Send + Sync {
         Ok(Results { items, next: page.next })
     }
 
-    /// The first units of a run that failed, in their order.
+    /// The first units of a run that failed, at most so many.
     async fn failures(&self, run: &Run, limit: usize) -> Result<Vec<FailedUnit>> {
-        let states = vec![State::Failed];
-        let filter = Filter { states, process_id: Some(run.id.process()), ..Filter::default() };
-        let page = ListRequest { filter, newest_first: false, cursor: None, limit };
-        let failed = self.queue().list(page).await?.items.into_iter().filter(|job| !job.helper);
-        Ok(failed.map(|job| FailedUnit::of(&job)).collect())
+        unit_jobs::failures(self.queue(), &run.id, limit).await
     }
 
     /// What this process does, for `/metrics`.
@@ -121,6 +115,16 @@ pub struct About {
     pub manifest: &'static str,
     /// What one of its units is called: `request`.
     pub unit: &'static str,
+}
+
+impl About {
+    /// Whether a name of one could be taken for a name of the other.
+    pub fn clashes_with(&self, other: &Self) -> bool {
+        let overlap = |one: &str, other: &str| one.starts_with(other) || other.starts_with(one);
+        self.name == other.name
+            || overlap(self.prefix, other.prefix)
+            || overlap(self.kind_prefix, other.kind_prefix)
+    }
 }
 
 /// What of a run is tried again.
@@ -182,14 +186,6 @@ pub struct FailedUnit {
     pub reason: Option<String>,
 }
 
-impl FailedUnit {
-    /// A unit that is a job: it stands at the job's number.
-    pub fn of(job: &Job) -> Self {
-        let reason = job.error.as_ref().map(|error| error.text.clone());
-        Self { unit: format!("index {}", numbered::number(job.id)), reason }
-    }
-}
-
 /// Results of a run, one JSON object for each unit, in order.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Results {
@@ -217,3 +213,31 @@ impl Listener for () {
 
 /// All pipelines of a program.
 pub type List = Vec<Arc<dyn Pipeline>>;
+
+#[cfg(test)]
+mod tests {
+    use super::About;
+
+    #[test]
+    fn names_that_could_be_taken_for_each_other_clash() {
+        let about = |name, prefix, kind_prefix| About {
+            name,
+            prefix,
+            kind_prefix,
+            manifest: "m",
+            unit: "u",
+            queues: &[],
+        };
+        let ours = about("words", "words-", "words.");
+        let table = [
+            (about("poems", "poem-", "poem."), false),
+            (about("words", "poem-", "poem."), true),
+            (about("poems", "words-", "poem."), true),
+            (about("poems", "words-long-", "poem."), true),
+            (about("poems", "poem-", "words.poem."), true),
+        ];
+        for (other, clash) in table {
+            assert_eq!((ours.clashes_with(&other), other.clashes_with(&ours)), (clash, clash), "{other:?}");
+        }
+    }
+}

@@ -111,8 +111,8 @@ pub(crate) fn starts_work(path: &str) -> bool {
     STARTS.iter().any(|start| path.strip_prefix(start).is_some_and(|rest| matches!(rest, "" | "/estimate")))
 }
 
-/// Where runs are started.
-const STARTS: [&str; 2] = ["/api/v1/prompts", "/api/v1/sheets"];
+/// Where runs are started: a route of each pipeline.
+const STARTS: [&str; 2] = [prompts::START, sheets::START];
 
 /// What a handler of this family answers.
 type ApiResult<T> = Result<T, ApiError>;

@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use longhaul_llm::{Llm, Route, schema};
-use longhaul_pipeline::{About, Listener, Part, Pipeline, Results, Retry, Standing, Status};
+use longhaul_pipeline::{About, Listener, Part, Pipeline, Results, Retry, Standing, unit_jobs};
 use longhaul_queue::{JobContext, KindOptions, Outcome, Queue, TraceContext, Worker};
 
 pub mod batch;
@@ -138,15 +138,10 @@ impl Prompts {
 
     /// Ends a run: its last word is what it did and cost.
     async fn finish(&self, context: &JobContext) -> Result<Outcome> {
-        let Some(process) = &context.job().process_id else {
-            return Err(Error::Invalid("a run's job belongs to its process".to_owned()));
-        };
-        let id = RunId::named(process.as_str());
-        self.forget(&id);
-        let run = longhaul_pipeline::Run::get(self.queue(), &id).await?;
-        let status = Status::of(self, &run).await?;
-        self.listener.ended(context, &status, self.queue().clock().now());
-        Ok(Outcome::Done(longhaul_queue::Json::of(&status)?))
+        if let Some(process) = &context.job().process_id {
+            self.forget(&RunId::named(process.as_str()));
+        }
+        unit_jobs::end(self, &*self.listener, context).await
     }
 
     /// A run's settings with what they need to work.

@@ -3,15 +3,14 @@
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
-use longhaul_llm::Scope;
-use longhaul_pipeline::numbered;
 use longhaul_pipeline::run::hold::{self, Hold};
+use longhaul_pipeline::{numbered, unit_jobs};
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::store::{CancelReply, Filter, ListRequest, RetryRequest, Signal};
 use longhaul_queue::{Job, JobDetail, Json, Queue, State};
 
 use super::batch::{self, BatchPayload, BatchTold};
-use super::run::{self, Mode, Run};
+use super::run::{Mode, Run};
 use super::{Error, Prompts, Result, RunId, request};
 
 /// How long to wait for batches to take an order, and how often to look.
@@ -184,33 +183,9 @@ pub async fn resolve(prompts: &Prompts, run: &RunId, decision: BatchTold) -> Res
 
 /// Deletes a run for good: its results, its settings and its part of the ledger. Refused while requests are unfinished.
 pub async fn remove(prompts: &Prompts, run: &RunId) -> Result<u64> {
-    let info = prompts.queue().store().process(run.process()).await?;
-    if info.is_some_and(|info| info.sealed && info.unfinished() == 0) {
-        end_helpers(prompts, run).await?;
-    }
-    let deleted = prompts.queue().consume_process(&run.process()).await?;
-    prompts.llm().ledger().forget(&Scope::run(run.as_str())).await.map_err(longhaul_llm::Error::from)?;
+    let deleted = unit_jobs::remove(prompts.queue(), Some(prompts.llm()), run).await?;
     prompts.forget(run);
     Ok(deleted)
-}
-
-/// Ends what a run has left when all of its requests have ended: the last lines of a batch, and its own last word, which
-/// nobody will read. What runs is given the time to end by itself.
-async fn end_helpers(prompts: &Prompts, run: &RunId) -> Result<()> {
-    let filter = Filter { states: unfinished(), process_id: Some(run.process()), ..Filter::default() };
-    let queue = prompts.queue();
-    for _ in 0..TELL_TRIES_MAX {
-        let request =
-            ListRequest { filter: filter.clone(), newest_first: false, cursor: None, limit: PAGE_MAX };
-        let left = queue.list(request).await?.items;
-        if left.is_empty() {
-            return Ok(());
-        }
-        let waiting = left.iter().filter(|job| job.kind == run::KIND && job.state != State::Running);
-        queue.store().cancel(waiting.map(|job| job.id).collect(), queue.clock().now()).await?;
-        tokio::time::sleep(TELL_WAIT / 10).await;
-    }
-    Err(Error::Invalid(format!("{run} is about to end: try again")))
 }
 
 /// The batches of a run that have not ended.

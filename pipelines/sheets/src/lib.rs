@@ -60,7 +60,7 @@ use gauges::Gauges;
 use live::LiveSheet;
 use places::{Pages, Sink};
 use settings::GoogleSheet;
-use tables::{Chunk, StoredSheet, Tables, UnitState};
+use tables::{Chunk, StoredSheet, Tables};
 
 /// The names of this pipeline.
 pub const ABOUT: About = About {
@@ -305,14 +305,8 @@ impl Pipeline for Sheets {
     }
 
     async fn failures(&self, run: &Run, limit: usize) -> longhaul_pipeline::Result<Vec<FailedUnit>> {
-        let (tables, all) = (&self.inner.tables, (0, i64::MAX as u64));
-        let sheet = tables.get(run.id.as_str()).await?.seq;
-        let units = tables.open_units(sheet, UnitState::Failed, all, None, limit).await?;
-        let failed = units.into_iter().map(|unit| FailedUnit {
-            unit: format!("row {}, block {}", unit.row + 1, unit.block + 1),
-            reason: unit.reason,
-        });
-        Ok(failed.collect())
+        let sheet = self.inner.tables.get(run.id.as_str()).await?;
+        Ok(manage::failures(self, &sheet, limit).await?)
     }
 
     fn metrics(&self) -> Vec<Metric> {

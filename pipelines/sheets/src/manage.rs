@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use longhaul_pipeline::run::hold::{self, Hold};
-use longhaul_pipeline::{Results, Retry, Run, RunId, RunState};
+use longhaul_pipeline::{FailedUnit, Results, Retry, Run, RunId, RunState};
 use longhaul_queue::store::Filter;
 use longhaul_queue::{Error as QueueError, Json, State};
 use serde::Serialize;
@@ -12,7 +12,7 @@ use tracing::warn;
 
 use super::live::LiveSheet;
 use super::places::Exported;
-use super::tables::StoredSheet;
+use super::tables::{StoredSheet, UnitState};
 use super::{Error, Result, Sheets, chunk, finish, status};
 
 /// Cancels what is left of a sheet. What was written stays, and the file is written with what is known.
@@ -159,6 +159,17 @@ pub(super) async fn results(
     });
     let items = rows.map(|row| Json::of(&row)).collect::<longhaul_queue::Result<_>>()?;
     Ok(Results { items, next })
+}
+
+/// The first units that failed, by their rows.
+pub(super) async fn failures(sheets: &Sheets, sheet: &StoredSheet, limit: usize) -> Result<Vec<FailedUnit>> {
+    let rows = (0, i64::MAX as u64);
+    let units = sheets.inner.tables.open_units(sheet.seq, UnitState::Failed, rows, None, limit).await?;
+    let failed = units.into_iter().map(|unit| FailedUnit {
+        unit: format!("row {}, block {}", unit.row + 1, unit.block + 1),
+        reason: unit.reason,
+    });
+    Ok(failed.collect())
 }
 
 /// Deletes a sheet for good: texts, scores, jobs and its part of the ledger, and says how many jobs it had. Refused while it is

@@ -240,7 +240,7 @@ pub(crate) struct BillArgs {
 pub(crate) enum RunsCommand {
     /// Lists runs, newest first.
     Ls {
-        /// Only those of one pipeline: prompts, sheets.
+        /// Only those of the pipeline of this name, as in the column PIPELINE.
         #[arg(long, value_name = "NAME")]
         pipeline: Option<String>,
         /// At most this many.

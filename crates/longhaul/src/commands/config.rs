@@ -4,15 +4,14 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 
 use anyhow::{Context as _, Result};
-use clap::CommandFactory as _;
 use clap_complete::Shell;
 use serde::Serialize;
 
 use crate::app::App;
-use crate::args::Cli;
 use crate::config::{KEYS, Origin, list, profile_field_about, template};
 use crate::exit::{Code, Failure};
 use crate::output::{Cell, Output, Table, write_stdout};
+use crate::pipelines::{added, own_names};
 use crate::store;
 
 const FILE: &str = "longhaul.toml";
@@ -105,14 +104,14 @@ pub(crate) fn init(out: &Output) -> Result<Code> {
 /// `completions SHELL`.
 pub(crate) fn completions(shell: Shell) -> Result<Code> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "longhaul", &mut script);
+    clap_complete::generate(shell, &mut added().grammar(), "longhaul", &mut script);
     write_stdout(&String::from_utf8(script).context("the completion script is not text")?)?;
     Ok(Code::Ok)
 }
 
 /// `man`: the page of a command, also by the name that another page gives it: `longhaul-jobs-ls`.
 pub(crate) fn man(command: &[String]) -> Result<Code> {
-    let mut found = Cli::command();
+    let mut found = added().grammar();
     found.build();
     let given = command.join("-");
     let mut rest = given.trim_end_matches("(1)");
@@ -140,6 +139,6 @@ pub(crate) fn man(command: &[String]) -> Result<Code> {
 
 /// `openapi`.
 pub(crate) fn openapi() -> Result<Code> {
-    write_stdout(&longhaul_server::openapi(&crate::pipelines::own_names()))?;
+    write_stdout(&longhaul_server::openapi(&own_names()))?;
     Ok(Code::Ok)
 }

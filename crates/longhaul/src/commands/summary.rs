@@ -4,6 +4,7 @@ use longhaul_pipeline::{Hold, RunState, Status};
 
 use crate::app::App;
 use crate::output::{counted, grouped, short_count};
+use crate::pipelines::retries_cancelled;
 
 /// How the ledger says that a cap cannot be kept.
 const NO_PRICE: &str = "has no price";
@@ -83,13 +84,10 @@ pub(crate) fn way_out(status: &Status) -> Option<String> {
         return Some(way_out_of(hold, standing.message.as_deref().unwrap_or_default(), id));
     }
     match standing.state {
-        // Requests that were cancelled are no failures, and are put back by nothing else.
-        RunState::Cancelled if status.pipeline == longhaul_prompts::ABOUT.name => {
-            Some("go on after all with the same command".to_owned())
-        }
-        RunState::Cancelled => {
+        RunState::Cancelled if retries_cancelled(status) => {
             Some(format!("go on after all with the same command, or longhaul runs retry {id}"))
         }
+        RunState::Cancelled => Some("go on after all with the same command".to_owned()),
         _ if standing.units.failed > 0 => Some(format!(
             "see why with longhaul runs show {id}; ask again with the same command or longhaul runs retry {id}"
         )),

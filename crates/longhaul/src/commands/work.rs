@@ -16,7 +16,7 @@ use crate::config::{Origin, concurrency, lease, list};
 use crate::exec::{Exec, ExecOptions, Spawner};
 use crate::exit::{Code, Failure};
 use crate::output::counted;
-use crate::pipelines::{ABOUTS, own_names};
+use crate::pipelines::{abouts, own_names};
 use crate::{builtin, config, models, parse, store};
 
 /// Jobs of a dead worker that run at once where no command is run.
@@ -97,7 +97,7 @@ async fn serve_runs(
     options: &WorkerOptions,
 ) -> Result<Option<Serving>> {
     let wanted = args.kinds.is_empty()
-        || args.kinds.iter().any(|kind| ABOUTS.iter().any(|about| kind.starts_with(about.kind_prefix)));
+        || args.kinds.iter().any(|kind| abouts().any(|about| kind.starts_with(about.kind_prefix)));
     if args.exec.is_some() || !wanted {
         return Ok(None);
     }
@@ -229,7 +229,7 @@ fn introduce(
     app.out.note(format_args!("queues       {} (kinds: {kinds})", queues.join(", ")));
     app.out.note(format_args!("handlers     {handlers}"));
     if args.exec.is_none() {
-        let names: Vec<&str> = ABOUTS.iter().map(|about| about.name).collect();
+        let names: Vec<&str> = abouts().map(|about| about.name).collect();
         app.out.note(format_args!("runs         all, of {}", names.join(", ")));
     }
     Ok(())

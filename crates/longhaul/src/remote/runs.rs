@@ -10,7 +10,7 @@ use longhaul_api::page::cursor_of;
 use longhaul_api::processes::Number;
 use longhaul_api::runs::{Decision, Resolve, Resume, RetryRun, Run, RunDetail};
 use longhaul_llm::Llm;
-use longhaul_pipeline::{Error as RunError, FollowedRun, Part, Retry, RunId, Status};
+use longhaul_pipeline::{Error as RunError, FollowedRun, Part, Results, Retry, RunId, Status};
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::{Error, Queue};
 use longhaul_sheets::settings::Format;
@@ -23,6 +23,8 @@ use crate::answers::Sink;
 use crate::app::App;
 use crate::args::SpendingArgs;
 use crate::commands::run::{self, Access};
+use crate::commands::run_lines::{self, ResultsSource};
+use crate::commands::score;
 use crate::exit::{Code, Failure};
 use crate::outputs;
 use crate::pipelines::Place;
@@ -134,30 +136,6 @@ impl RemoteRun {
         Ok(parts)
     }
 
-    /// Any pipeline delivers JSON lines.
-    async fn write_lines(&self, app: &App, place: &Place<'_>) -> Result<Code> {
-        let mut sink = Sink::open(place.out.unwrap_or(Path::new("-")))?;
-        let (mut after, mut results) = (0, 0);
-        loop {
-            let query = [("limit", PAGE_MAX.to_string()), ("cursor", cursor_of(after))];
-            let page: Listed<longhaul_queue::Json> = self.api.get(&self.path(&["results"]), &query).await?;
-            results += page.items.len();
-            for item in &page.items {
-                sink.write(&format!("{}\n", item.as_str()))?;
-            }
-            match page.next.as_deref().map(super::seq_of).transpose()? {
-                Some(next) => after = next,
-                None => break,
-            }
-        }
-        sink.finish()?;
-        if let Some(out) = place.out {
-            let told = json!({ "id": self.id.as_str(), "file": out, "results": results });
-            app.out.one(&told, || format!("{}: {results} results", out.display()))?;
-        }
-        Ok(Code::Ok)
-    }
-
     /// A sheet delivers its table.
     async fn write_table(&self, app: &App, place: &Place<'_>) -> Result<Code> {
         let Some(out) = place.out else {
@@ -165,6 +143,12 @@ impl RemoteRun {
                 .hint("name a file: longhaul runs results ID --out FILE")
                 .into());
         };
+        if place.errors.is_some() {
+            return Err(score::export::no_errors(self.id.as_str()));
+        }
+        if !place.force {
+            outputs::refuse_foreign(None, self.id.as_str(), &[("--out", Some(out))]).await?;
+        }
         write_table(&self.api, &self.id, out).await?;
         let told = json!({ "id": self.id.as_str(), "file": out });
         app.out.one(&told, || format!("the table is in {}", out.display()))?;
@@ -196,6 +180,19 @@ impl FollowedRun for RemoteRun {
             error => error.into(),
         })?;
         Ok(run.status)
+    }
+}
+
+#[async_trait]
+impl ResultsSource for RemoteRun {
+    fn pipeline(&self) -> &str {
+        &self.pipeline
+    }
+
+    async fn results(&self, after: i64, limit: usize) -> Result<Results> {
+        let query = [("limit", limit.to_string()), ("cursor", cursor_of(after))];
+        let Listed { items, next, .. } = self.api.get(&self.path(&["results"]), &query).await?;
+        Ok(Results { items, next: next.as_deref().map(super::seq_of).transpose()? })
     }
 }
 
@@ -240,22 +237,14 @@ impl RunClient for RemoteRun {
     }
 
     async fn write_results(&self, app: &App, place: &Place<'_>) -> Result<Code> {
-        if !place.force {
-            let places = [("--out", place.out), ("--errors", place.errors)];
-            outputs::refuse_foreign(None, self.id.as_str(), &places).await?;
-        }
         if self.pipeline == longhaul_prompts::ABOUT.name {
             let access = Access { queue: &self.queue, engine: None };
             let run = longhaul_pipeline::Run::get(&self.queue, &self.id).await?;
-            return run::write_results(app, access, run, place).await;
-        }
-        if place.errors.is_some() {
-            let text = format!("--errors: runs of {} have no file of errors", self.pipeline);
-            return Err(Failure::new(Code::Usage, text).into());
-        }
-        match self.pipeline == longhaul_sheets::ABOUT.name {
-            true => self.write_table(app, place).await,
-            false => self.write_lines(app, place).await,
+            run::write_results(app, access, run, place).await
+        } else if self.pipeline == longhaul_sheets::ABOUT.name {
+            self.write_table(app, place).await
+        } else {
+            run_lines::write(app, None, self, place).await
         }
     }
 }

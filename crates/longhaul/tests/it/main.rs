@@ -18,6 +18,7 @@ mod mcp;
 mod moving;
 mod outputs;
 mod own_kinds;
+mod own_pipeline;
 mod place;
 mod poison;
 mod private;

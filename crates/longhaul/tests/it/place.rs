@@ -8,6 +8,7 @@ use serde_json::Value;
 
 pub(crate) struct Place {
     directory: tempfile::TempDir,
+    program: PathBuf,
 }
 
 /// What a run of the program said and how it ended.
@@ -20,7 +21,12 @@ pub(crate) struct Ran {
 
 impl Place {
     pub(crate) fn new() -> Self {
-        Self { directory: tempfile::tempdir().expect("a temporary directory") }
+        Self::of(env!("CARGO_BIN_EXE_longhaul").into())
+    }
+
+    /// With another program in the place of `longhaul`.
+    pub(crate) fn of(program: PathBuf) -> Self {
+        Self { directory: tempfile::tempdir().expect("a temporary directory"), program }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -34,7 +40,7 @@ impl Place {
     }
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+        let mut command = Command::new(&self.program);
         command.args(args).current_dir(self.directory.path());
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("LONGHAUL_")) {
             command.env_remove(name);

@@ -9,6 +9,8 @@ use longhaul_queue::State;
 
 use crate::place::Place;
 
+mod pipelines;
+
 /// A longer file is split by concept.
 const FILE_LINES_MAX: usize = 700;
 
@@ -148,6 +150,15 @@ fn workers_are_built_without_the_server() {
         let named: Vec<&str> = words.filter(|word| ["longhaul_server", "server"].contains(word)).collect();
         assert!(named.is_empty(), "{name} names {named:?}");
     }
+}
+
+/// A longer map is not read.
+const MAP_LINES_MAX: usize = 200;
+
+#[test]
+fn the_map_is_short() {
+    let lines = read(&root().join("ARCHITECTURE.md")).lines().count();
+    assert!(lines <= MAP_LINES_MAX, "ARCHITECTURE.md has {lines} lines; decisions go to docs/decisions.md");
 }
 
 #[test]

@@ -19,6 +19,9 @@ pub(super) mod input;
 
 use input::{Wanted, amount};
 
+/// Where one is started.
+pub(super) const START: &str = "/api/v1/prompts";
+
 /// Hands in a run. The same call again is the same run: nothing is sent or paid for twice, and a call that was cut off goes on.
 #[utoipa::path(post, path = "/api/v1/prompts", tag = "prompts", request_body = RunIn, responses((status = 201, body = Submitted), (status = 200, description = "It was there before", body = Submitted)))]
 pub(super) async fn submit_run(

@@ -74,7 +74,7 @@ pub(super) async fn ask_again(ctx: &Ctx, caller: &Caller, run: &RunId) -> Result
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct RunsQuery {
-    /// Only those of this pipeline: `prompts`, `sheets`.
+    /// Only those of the pipeline of this name.
     pipeline: Option<String>,
     /// Where the page begins: `next` of the one before.
     cursor: Option<String>,

@@ -31,6 +31,9 @@ pub(super) mod tables;
 
 use input::Wanted;
 
+/// Where one is started.
+pub(super) const START: &str = "/api/v1/sheets";
+
 /// The sheet of this name, with or without the prefix.
 async fn find(sheets: &Sheets, name: &str) -> Result<StoredSheet, Problem> {
     let prefix = longhaul_sheets::ABOUT.prefix;

@@ -193,11 +193,7 @@ fn form_of(app: &App, out: &Path, input: Form, delimiter: Option<u8>) -> answers
 }
 
 fn options(app: &App, run: &Run, answers: &Answers<'_>) -> answers::Options {
-    let out = match answers.out {
-        Some(out) => out,
-        None if app.out.format == Format::None => Path::new("/dev/null"),
-        None => Path::new(STDOUT),
-    };
+    let out = answers::place_of(app.out.format, answers.out);
     let (form, delimiter) = match answers.prompts {
         Some(prompts) => (prompts.form(), prompts.delimiter()),
         None => (Form::named(&run.settings.source.form), None),

@@ -13,6 +13,14 @@ use crate::output::counted;
 use crate::outputs::{self, Input};
 use crate::pipelines::Place;
 
+/// That a sheet has no file of errors.
+pub(crate) fn no_errors(sheet: &str) -> anyhow::Error {
+    Failure::new(Code::Usage, "--errors: a sheet has blanks in its table, and no file of errors")
+        .hint(format_args!("see why cells are blank with longhaul runs show {sheet}"))
+        .into()
+}
+
+/// Writes the file of a sheet.
 pub(crate) async fn run(
     app: &App,
     (engine, sheets): (&Engine, &Sheets),
@@ -22,12 +30,7 @@ pub(crate) async fn run(
     let mut sheet = sheets.tables().get(found.run.id.as_str()).await?;
     let Place { out, errors, force } = *place;
     if errors.is_some() {
-        return Err(Failure::new(
-            Code::Usage,
-            "--errors: a sheet has blanks in its table, and no file of errors",
-        )
-        .hint(format_args!("see why cells are blank with longhaul runs show {}", sheet.id))
-        .into());
+        return Err(no_errors(&sheet.id));
     }
     let places = [("--out", out)];
     if let Some(out) = out {
