@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use longhaul_llm::file::FileError;
 use longhaul_llm::ledger::{Resolved, UnknownCall, UnknownFilter, Verdict, day_of};
 use longhaul_llm::{Llm, NanoUsd, Scope};
 use serde::{Deserialize, Serialize};
@@ -87,8 +88,8 @@ pub enum ResolveError {
         /// What is booked.
         booked: NanoUsd,
     },
-    /// The ledger cannot be read or written.
-    Llm(longhaul_llm::Error),
+    /// The ledger refuses it, or cannot be read or written.
+    Ledger(FileError),
 }
 
 impl fmt::Display for ResolveError {
@@ -98,16 +99,16 @@ impl fmt::Display for ResolveError {
             Self::BillTooLow { bill, booked } => {
                 write!(f, "{bill} is less than the {booked} that is booked for answers")
             }
-            Self::Llm(error) => error.fmt(f),
+            Self::Ledger(error) => error.fmt(f),
         }
     }
 }
 
 impl std::error::Error for ResolveError {}
 
-impl<E: Into<longhaul_llm::Error>> From<E> for ResolveError {
-    fn from(error: E) -> Self {
-        Self::Llm(error.into())
+impl From<FileError> for ResolveError {
+    fn from(error: FileError) -> Self {
+        Self::Ledger(error)
     }
 }
 

@@ -185,6 +185,16 @@ pub enum FormatIn {
     Xlsx,
 }
 
+/// What scoring a table would cost.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct EstimatedSheet<T> {
+    /// The name that the sheet would have.
+    pub id: String,
+    /// What it would cost.
+    #[serde(flatten)]
+    pub estimate: T,
+}
+
 /// A sheet that was handed in.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct SubmittedSheet {

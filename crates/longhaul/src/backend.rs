@@ -98,7 +98,7 @@ fn uploads(app: &App) -> Result<Uploads> {
         Some(folder) => folder.join("files"),
         None => tempfile::tempdir().context("making a folder for files")?.keep(),
     };
-    Uploads::open(&folder).with_context(|| format!("opening the files in {}", folder.display()))
+    Uploads::open(&folder, app.now()).with_context(|| format!("opening the files in {}", folder.display()))
 }
 
 /// Who is told of what, beside the store.

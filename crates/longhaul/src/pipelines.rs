@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use anyhow::Result;
 use longhaul_llm::Llm;
 use longhaul_pipeline::pipeline::List;
-use longhaul_pipeline::{About, Found, Listener, OwnNames, Runs, Status};
+use longhaul_pipeline::{About, FollowedRun as _, Found, Listener, OwnNames, Run, Runs, Status};
 use longhaul_prompts::Prompts;
 use longhaul_queue::{Engine, Queue};
 use longhaul_sheets::google::{Google, GoogleOptions, ServiceKey};
@@ -17,10 +17,12 @@ use longhaul_stores::sqlite::Db;
 
 use crate::app::App;
 use crate::commands::run::{self, Access};
-use crate::commands::{run_lines, score};
+use crate::commands::run_lines::{self, ResultsSource as _};
+use crate::commands::score;
 use crate::exit::{Code, Failure};
 use crate::program::{Additions, PipelineParts};
 use crate::progress::Fact;
+use crate::remote::{self, RemoteRun};
 
 /// A built-in pipeline, with what the command line shows of its runs beside what all runs have.
 struct BuiltIn {
@@ -131,6 +133,20 @@ impl Pipelines {
         } else {
             run_lines::write(app, Some(&self.engine), found, place).await
         }
+    }
+}
+
+/// Writes the results of a run of a server as its pipeline delivers them.
+pub(crate) async fn write_remote_results(app: &App, run: &RemoteRun, place: &Place<'_>) -> Result<Code> {
+    let name = run.pipeline();
+    if name == longhaul_prompts::ABOUT.name {
+        let access = Access { queue: run.queue(), engine: None };
+        let stored = Run::get(run.queue(), run.id()).await?;
+        run::write_results(app, access, stored, place).await
+    } else if name == longhaul_sheets::ABOUT.name {
+        remote::sheets::write_results(app, run, place).await
+    } else {
+        run_lines::write(app, None, run, place).await
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod http;
 mod runs;
+pub(crate) mod sheets;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -36,7 +37,7 @@ use tokio::task::AbortHandle;
 use crate::exit::{Code, Failure};
 
 pub(crate) use http::{Api, TOKEN_NAME};
-pub(crate) use runs::{RemoteRuns, write_table};
+pub(crate) use runs::{RemoteRun, RemoteRuns};
 
 /// Calls of one request under way at once, where each job takes a call.
 const CALLS_AT_ONCE: usize = 16;

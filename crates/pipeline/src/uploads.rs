@@ -1,11 +1,13 @@
 //! Uploaded files: content and description side by side in one folder. A file is there when its description is, which is
-//! written last and appears whole; content without one is what an upload left that broke off, and goes at the next start.
+//! written last and appears whole; content without one is what an upload left that broke off, and goes at a later start.
+//!
+//! Processes share the folder: a server takes a file in, and a worker reads it. What one process has not seen is looked for on disk.
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
@@ -16,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncWriteExt as _;
 use tracing::{debug, warn};
 
-use crate::job_name::name_of;
+use crate::job_name::{id_of, name_of};
 use crate::private_file;
 
 mod tables;
@@ -32,6 +34,8 @@ const PART: &str = "part";
 const PARTIAL: &str = "partial";
 /// How often expired files are looked for.
 const PRUNED_EVERY: Duration = Duration::from_secs(60);
+/// Content without a description that nobody has written to for this long is left over: a slower upload has timed out.
+const LEFT_OVER_AFTER: Duration = Duration::from_secs(3_600);
 /// Expired files removed before others have their turn.
 const PRUNED_AT_ONCE_MAX: usize = 1_000;
 
@@ -116,27 +120,66 @@ pub struct Uploads {
 struct Inner {
     folder: PathBuf,
     known: Mutex<BTreeMap<String, FileRecord>>,
+    /// When the folder had changed last as of the last look at all of it.
+    looked: Mutex<Option<SystemTime>>,
 }
 
 impl Uploads {
     /// The files in a folder, which is made if need be.
-    pub fn open(folder: impl Into<PathBuf>) -> io::Result<Self> {
+    pub fn open(folder: impl Into<PathBuf>, now: Timestamp) -> io::Result<Self> {
         let folder = folder.into();
         create_folder(&folder)?;
-        let mut known = BTreeMap::new();
         for entry in std::fs::read_dir(&folder)? {
             let path = entry?.path();
-            match path.extension().and_then(|extension| extension.to_str()) {
-                Some(ABOUT) => {
-                    let record: FileRecord = serde_json::from_slice(&std::fs::read(&path)?)?;
-                    known.insert(record.id.clone(), record);
-                }
-                Some(CONTENT) if !path.with_extension(ABOUT).exists() => std::fs::remove_file(&path)?,
-                Some(PART | PARTIAL) => std::fs::remove_file(&path)?,
-                _ => {}
+            let is_left_over = match path.extension().and_then(|extension| extension.to_str()) {
+                Some(CONTENT) => !path.with_extension(ABOUT).exists(),
+                Some(PART | PARTIAL) => true,
+                _ => false,
+            };
+            // Another process may be receiving it right now.
+            if is_left_over && is_older(&path, LEFT_OVER_AFTER, now) {
+                std::fs::remove_file(&path)?;
             }
         }
-        Ok(Self { inner: Arc::new(Inner { folder, known: Mutex::new(known) }) })
+        let (known, looked) = (Mutex::default(), Mutex::default());
+        let uploads = Self { inner: Arc::new(Inner { folder, known, looked }) };
+        uploads.look()?;
+        Ok(uploads)
+    }
+
+    /// Learns what other processes have added and removed, if the folder has changed since the last look.
+    fn look(&self) -> io::Result<()> {
+        let changed = std::fs::metadata(&self.inner.folder)?.modified()?;
+        let mut looked = self.inner.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        if *looked == Some(changed) {
+            return Ok(());
+        }
+        let mut found = BTreeMap::new();
+        for entry in std::fs::read_dir(&self.inner.folder)? {
+            let path = entry?.path();
+            let id = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+            if path.extension().is_some_and(|extension| extension == ABOUT) {
+                let known = self.known().get(id).cloned();
+                if let Some(record) = known.map_or_else(|| self.read(id), |record| Ok(Some(record)))? {
+                    found.insert(record.id.clone(), record);
+                }
+            }
+        }
+        *self.known() = found;
+        *looked = Some(changed);
+        Ok(())
+    }
+
+    /// The description of a file on disk. The name comes from a client, so it is checked before it becomes a path.
+    fn read(&self, id: &str) -> io::Result<Option<FileRecord>> {
+        if id_of(id, FILE_PREFIX).is_none() {
+            return Ok(None);
+        }
+        match std::fs::read(self.path(id, ABOUT)) {
+            Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Takes in content as it comes, piece by piece. Nothing of it stays when it does not come whole, or is not kept.
@@ -175,11 +218,22 @@ impl Uploads {
 
     /// What is known of a file. One that has expired is gone.
     pub fn get(&self, id: &str, now: Timestamp) -> Option<FileRecord> {
-        self.known().get(id).filter(|record| !is_over(record, now)).cloned()
+        let known = self.known().get(id).cloned();
+        let record = known.or_else(|| {
+            let read =
+                self.read(id).inspect_err(|error| warn!(file = id, %error, "a file cannot be read now"));
+            let record = read.ok().flatten()?;
+            self.known().insert(record.id.clone(), record.clone());
+            Some(record)
+        });
+        record.filter(|record| !is_over(record, now))
     }
 
     /// All files, oldest first.
     pub fn list(&self, now: Timestamp) -> Vec<FileRecord> {
+        if let Err(error) = self.look() {
+            warn!(%error, "the folder of files cannot be read now");
+        }
         self.known().values().filter(|record| !is_over(record, now)).cloned().collect()
     }
 
@@ -190,7 +244,7 @@ impl Uploads {
 
     /// Removes a file for good; false when there was none.
     pub async fn delete(&self, id: &str) -> io::Result<bool> {
-        if !self.known().contains_key(id) {
+        if !self.known().contains_key(id) && self.read(id)?.is_none() {
             return Ok(false);
         }
         // The description first: content without one counts as nothing.
@@ -202,7 +256,8 @@ impl Uploads {
             }
         }
         // Last: what could not be removed is known on, and removed at the next try.
-        Ok(self.known().remove(id).is_some())
+        self.known().remove(id);
+        Ok(true)
     }
 
     /// Removes some files whose time has passed, at most `limit`, and says how many.
@@ -244,6 +299,15 @@ impl Uploads {
     }
 }
 
+/// Whether nobody has written to a file for this long. One that cannot be looked at is not.
+fn is_older(path: &Path, age: Duration, now: Timestamp) -> bool {
+    let written = std::fs::metadata(path).and_then(|found| found.modified()).ok();
+    let written = written.and_then(|written| written.duration_since(UNIX_EPOCH).ok());
+    written.is_some_and(|written| {
+        now.as_millis().saturating_sub(written.as_millis() as i64) > age.as_millis() as i64
+    })
+}
+
 fn is_over(record: &FileRecord, now: Timestamp) -> bool {
     record.expires_at.is_some_and(|expires_at| expires_at <= now)
 }
@@ -274,11 +338,11 @@ async fn write<E: std::fmt::Display>(
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     const NOW: Timestamp = Timestamp::from_millis(1_000);
+    /// When everything that a test has written is left over.
+    const MUCH_LATER: Timestamp = Timestamp::from_millis(i64::MAX);
 
     fn pieces(pieces: &[&str]) -> impl Stream<Item = Result<Bytes, String>> + use<> {
         let pieces: Vec<_> = pieces.iter().map(|piece| Ok(Bytes::from((*piece).to_owned()))).collect();
@@ -292,7 +356,7 @@ mod tests {
     #[tokio::test]
     async fn files_outlive_the_process_and_broken_uploads_leave_nothing() {
         let folder = tempfile::tempdir().expect("a folder");
-        let uploads = Uploads::open(folder.path()).expect("opened");
+        let uploads = Uploads::open(folder.path(), NOW).expect("opened");
         let new =
             NewFile { filename: "a.jsonl".to_owned(), purpose: "batch".to_owned(), ..NewFile::default() };
         let upload = uploads.receive(100, NOW, pieces(&["one\n", "two\n"])).await.expect("received");
@@ -306,7 +370,9 @@ mod tests {
         // What a crash in the middle of an upload leaves.
         std::fs::write(folder.path().join("file-x.content"), "half").expect("written");
         std::fs::write(folder.path().join("file-x.part"), "{").expect("written");
-        let again = Uploads::open(folder.path()).expect("opened");
+        let while_received = Uploads::open(folder.path(), NOW).expect("opened");
+        assert_eq!((while_received.list(NOW).len(), left_in(folder.path())), (1, 4), "it may be under way");
+        let again = Uploads::open(folder.path(), MUCH_LATER).expect("opened");
         assert_eq!(again.get(&stored.id, NOW), Some(stored.clone()));
         assert_eq!(std::fs::read_to_string(again.content(&stored)).expect("content"), "one\ntwo\n");
         assert_eq!(left_in(folder.path()), 2);
@@ -316,9 +382,26 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn processes_that_share_a_folder_see_each_others_files() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let open = || Uploads::open(folder.path(), NOW).expect("opened");
+        let (server, worker) = (open(), open());
+        let upload = server.receive(100, NOW, pieces(&["x"])).await.expect("received");
+        let stored = server.keep(upload, NewFile::default()).await.expect("stored");
+        assert_eq!(worker.get(&stored.id, NOW), Some(stored.clone()));
+        assert_eq!(worker.list(NOW), std::slice::from_ref(&stored));
+        for foreign in ["file-../x", "../x", "file-", ""] {
+            assert_eq!(worker.get(foreign, NOW), None, "{foreign}");
+        }
+        assert!(worker.delete(&stored.id).await.expect("deleted"));
+        assert_eq!(server.list(NOW), []);
+        assert!(!server.delete(&stored.id).await.expect("nothing to delete"));
+    }
+
+    #[tokio::test]
     async fn a_file_goes_when_its_time_has_passed() {
         let folder = tempfile::tempdir().expect("a folder");
-        let uploads = Uploads::open(folder.path()).expect("opened");
+        let uploads = Uploads::open(folder.path(), NOW).expect("opened");
         let expires_at = Some(Timestamp::from_millis(2_000));
         let new = NewFile { expires_at, ..NewFile::default() };
         let upload = uploads.receive(100, NOW, pieces(&["x"])).await.expect("received");

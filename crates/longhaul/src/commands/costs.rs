@@ -75,7 +75,7 @@ impl Books {
                     ResolveError::BillTooLow { .. } => {
                         Failure::new(Code::Usage, format!("--bill: {error}")).hint(BILL_HINT).into()
                     }
-                    ResolveError::Llm(error) => error.into(),
+                    ResolveError::Ledger(error) => error.into(),
                 })
             }
             Self::Server(server) => {

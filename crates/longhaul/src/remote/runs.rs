@@ -1,9 +1,8 @@
 //! Runs behind a server: every verb is a call of `/api/v1/runs`.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use async_trait::async_trait;
 use longhaul_api::Listed;
 use longhaul_api::page::cursor_of;
@@ -13,21 +12,15 @@ use longhaul_llm::Llm;
 use longhaul_pipeline::{Error as RunError, FollowedRun, Part, Results, Retry, RunId, Status};
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::{Error, Queue};
-use longhaul_sheets::settings::Format;
 use reqwest::Method;
 use serde::Serialize;
-use serde_json::json;
 
 use super::{Api, Server, refused};
-use crate::answers::Sink;
 use crate::app::App;
 use crate::args::SpendingArgs;
-use crate::commands::run::{self, Access};
-use crate::commands::run_lines::{self, ResultsSource};
-use crate::commands::score;
-use crate::exit::{Code, Failure};
-use crate::outputs;
-use crate::pipelines::Place;
+use crate::commands::run_lines::ResultsSource;
+use crate::exit::Code;
+use crate::pipelines::{self, Place};
 use crate::run_client::{RunClient, RunsClient, no_run};
 
 /// Runs on one page of the API.
@@ -89,7 +82,7 @@ impl RunsClient for RemoteRuns {
 }
 
 /// A run of a server.
-struct RemoteRun {
+pub(crate) struct RemoteRun {
     api: Arc<Api>,
     queue: Queue,
     id: RunId,
@@ -97,19 +90,12 @@ struct RemoteRun {
     unit: String,
 }
 
-/// Downloads the table of a sheet with its scores, in the form that the file's name says.
-pub(crate) async fn write_table(api: &Api, sheet: &RunId, out: &Path) -> Result<()> {
-    let format = serde_json::to_value(Format::of_path(out)?)?;
-    let query = [("format", format.as_str().unwrap_or_default().to_owned())];
-    let mut table = api.download(&["sheets", sheet.as_str(), "output"], &query).await?;
-    let mut sink = Sink::open(out)?;
-    while let Some(piece) = table.chunk().await.context("reading the table")? {
-        sink.bytes().write_all(&piece).with_context(|| format!("writing {}", out.display()))?;
-    }
-    sink.finish()
-}
-
 impl RemoteRun {
+    /// The API of its server.
+    pub(crate) fn api(&self) -> &Api {
+        &self.api
+    }
+
     fn path<'a>(&'a self, verb: &'a [&'a str]) -> Vec<&'a str> {
         ["runs", self.id.as_str()].iter().chain(verb).copied().collect()
     }
@@ -134,25 +120,6 @@ impl RemoteRun {
             }
         }
         Ok(parts)
-    }
-
-    /// A sheet delivers its table.
-    async fn write_table(&self, app: &App, place: &Place<'_>) -> Result<Code> {
-        let Some(out) = place.out else {
-            return Err(Failure::new(Code::Usage, format!("where should the table of {} go?", self.id))
-                .hint("name a file: longhaul runs results ID --out FILE")
-                .into());
-        };
-        if place.errors.is_some() {
-            return Err(score::export::no_errors(self.id.as_str()));
-        }
-        if !place.force {
-            outputs::refuse_foreign(None, self.id.as_str(), &[("--out", Some(out))]).await?;
-        }
-        write_table(&self.api, &self.id, out).await?;
-        let told = json!({ "id": self.id.as_str(), "file": out });
-        app.out.one(&told, || format!("the table is in {}", out.display()))?;
-        Ok(Code::Ok)
     }
 }
 
@@ -237,14 +204,6 @@ impl RunClient for RemoteRun {
     }
 
     async fn write_results(&self, app: &App, place: &Place<'_>) -> Result<Code> {
-        if self.pipeline == longhaul_prompts::ABOUT.name {
-            let access = Access { queue: &self.queue, engine: None };
-            let run = longhaul_pipeline::Run::get(&self.queue, &self.id).await?;
-            run::write_results(app, access, run, place).await
-        } else if self.pipeline == longhaul_sheets::ABOUT.name {
-            self.write_table(app, place).await
-        } else {
-            run_lines::write(app, None, self, place).await
-        }
+        pipelines::write_remote_results(app, self, place).await
     }
 }

@@ -93,6 +93,8 @@ mod tests {
     use crate::uploads::NewFile;
     use longhaul_queue::Timestamp;
 
+    const NOW: Timestamp = Timestamp::from_millis(1_000);
+
     #[test]
     fn a_name_of_a_client_is_never_a_path() {
         let long = "x".repeat(300) + ".csv";
@@ -118,10 +120,10 @@ mod tests {
     #[tokio::test]
     async fn a_table_outlives_its_upload() {
         let folder = tempfile::tempdir().expect("a folder");
-        let uploads = Uploads::open(folder.path()).expect("opened");
+        let uploads = Uploads::open(folder.path(), NOW).expect("opened");
         let content = futures_util::stream::iter([Ok::<_, String>(bytes::Bytes::from("text\nA\n"))]);
-        let now = Timestamp::from_millis(1_000);
-        let upload = uploads.receive(100, now, content).await.expect("received");
+
+        let upload = uploads.receive(100, NOW, content).await.expect("received");
         let record = uploads.keep(upload, NewFile::default()).await.expect("kept");
         let table = uploads.table("sheet-1", "../a.csv").expect("a place");
         assert!(table.starts_with(folder.path()) && uploads.has_table("sheet-1", &table));
@@ -131,7 +133,7 @@ mod tests {
         }
         uploads.delete(&record.id).await.expect("deleted");
         // Also after a restart.
-        let uploads = Uploads::open(folder.path()).expect("opened");
+        let uploads = Uploads::open(folder.path(), NOW).expect("opened");
         assert_eq!(std::fs::read_to_string(&table).expect("content"), "text\nA\n");
         assert_eq!(uploads.runs_with_tables().await.expect("a list"), ["sheet-1"]);
         for _ in 0..2 {

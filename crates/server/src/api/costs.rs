@@ -49,10 +49,11 @@ pub(super) async fn resolve_costs(
     let resolved = decision.carry_out(ctx.llm(), who, now(&ctx)).await;
     Ok(Answer(resolved.map_err(|error| match error {
         ResolveError::Nothing => Problem::new(StatusCode::NOT_FOUND, "nothing_matched", error),
-        ResolveError::BillTooLow { .. } => {
+        ResolveError::Ledger(error) if error.is_transient() => longhaul_llm::Error::from(error).into(),
+        // A bill that is less than what is booked, or more than those calls can have cost.
+        ResolveError::BillTooLow { .. } | ResolveError::Ledger(_) => {
             Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", error).at("bill_usd")
         }
-        ResolveError::Llm(error) => error.into(),
     })?))
 }
 

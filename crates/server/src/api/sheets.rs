@@ -8,7 +8,7 @@ use axum::Extension;
 use axum::Json as Answer;
 use axum::extract::State as Shared;
 use axum::http::StatusCode;
-use longhaul_api::sheets::{SheetIn, SubmittedSheet};
+use longhaul_api::sheets::{EstimatedSheet, SheetIn, SubmittedSheet};
 use longhaul_llm::Scope;
 use longhaul_sheets::estimate::{self, Estimate};
 use longhaul_sheets::tables::StoredSheet;
@@ -108,15 +108,16 @@ async fn make(
 }
 
 /// Says what scoring a table would cost; sends and stores nothing.
-#[utoipa::path(post, path = "/api/v1/sheets/estimate", tag = "sheets", request_body = SheetIn, responses((status = 200, body = Estimate)))]
+#[utoipa::path(post, path = "/api/v1/sheets/estimate", tag = "sheets", request_body = SheetIn, responses((status = 200, body = EstimatedSheet<Estimate>)))]
 pub(super) async fn estimate_sheet(
     Shared(ctx): Shared<Ctx>,
     Extension(caller): Extension<Caller>,
     ApiJson(asked): ApiJson<SheetIn>,
-) -> ApiResult<Answer<Estimate>> {
+) -> ApiResult<Answer<EstimatedSheet<Estimate>>> {
     let sheets = sheets(&ctx)?;
     let _turn = ctx.tables.acquire().await.map_err(Problem::unavailable)?;
     let wanted = Wanted::new(&ctx, &caller, asked).await?;
     let estimate = estimate::estimate(sheets, &wanted.settings).await;
-    Ok(Answer(estimate.map_err(|error| wanted.problem(error))?))
+    let estimate = estimate.map_err(|error| wanted.problem(error))?;
+    Ok(Answer(EstimatedSheet { id: wanted.id()?.as_str().to_owned(), estimate }))
 }

@@ -119,7 +119,7 @@ impl Stage {
             slashes: !profile.is_at_the_service(),
         });
         let catalog = Catalog { profiles: profiles.collect(), default_profile: Some("sim".to_owned()) };
-        let uploads = Uploads::open(folder.path().join("files")).expect("uploads");
+        let uploads = Uploads::open(folder.path().join("files"), SystemClock.now()).expect("uploads");
         let batches = SdkBatches::new(sdk_batches::Parts {
             prompts: prompts.clone(),
             uploads: uploads.clone(),

@@ -208,7 +208,13 @@ impl Desk {
     pub(crate) async fn chunks(&self, id: &RunId) -> Vec<ChunkStatus> {
         let found = self.found(id).await;
         let parts = found.pipeline.parts(&found.run, 0, 10).await.unwrap();
-        parts.into_iter().map(|part| serde_json::from_value(json!(part)).unwrap()).collect()
+        let chunk = |part: longhaul_pipeline::Part| {
+            let mut fields = part.details;
+            fields.insert("name".to_owned(), json!(part.name));
+            fields.insert("state".to_owned(), json!(part.state));
+            serde_json::from_value(fields.into()).unwrap()
+        };
+        parts.into_iter().map(chunk).collect()
     }
 
     /// Waits until a sheet is as wanted.

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use longhaul_api::Listed;
 use longhaul_api::sheets::{
-    CategoryIn, ColumnsIn, ExistingIn, GoogleIn, HeadsIn, LayoutIn, ModeIn, SheetIn, SubmittedSheet, WorkIn,
+    CategoryIn, ColumnsIn, EstimatedSheet, ExistingIn, GoogleIn, HeadsIn, LayoutIn, ModeIn, SheetIn,
+    SubmittedSheet, WorkIn,
 };
 use longhaul_llm::NanoUsd;
 use longhaul_pipeline::Status;
@@ -24,7 +25,8 @@ use crate::commands::interrupts::Interrupts;
 use crate::commands::run::{detached, named_profile, not_through_server, tell_asked_again};
 use crate::exit::{Code, Failure};
 use crate::output::counted;
-use crate::remote::{Api, RemoteRuns, refused, write_table};
+use crate::remote::sheets::write_table;
+use crate::remote::{Api, RemoteRuns, refused};
 use crate::run_client::{RunClient, RunsClient as _};
 use crate::{outputs, texts};
 
@@ -40,8 +42,9 @@ pub(super) async fn run(app: &App, args: &ScoreArgs, server: RemoteRuns) -> Resu
     }
     let asked = asked(app, args)?;
     if args.dry_run {
-        let estimate: Estimate = with_upload(server.api(), &["sheets", "estimate"], args, &asked).await?;
-        return describe(app, "the sheet", &estimate, args.spending.max_cost);
+        let path = ["sheets", "estimate"];
+        let told: EstimatedSheet<Estimate> = with_upload(server.api(), &path, args, &asked).await?;
+        return describe(app, &told.id, &told.estimate, args.spending.max_cost);
     }
     let mut interrupts = Interrupts::new()?;
     let submitted: SubmittedSheet = tokio::select! {
