@@ -71,7 +71,7 @@ impl App {
         self.open_engine(Missing::Create).await
     }
 
-    /// The engine with the data store, where slices keep what is their own.
+    /// The engine with the data store, where pipelines keep their tables.
     pub(crate) async fn engine_with_data(&self, missing: Missing) -> Result<(Engine, Option<Db>)> {
         let (store, data) = store::open_with_data(&self.settings, missing).await?;
         Ok((Engine::new(store).with_limits(self.limits()?), data))

@@ -24,7 +24,7 @@ pub(crate) fn parse_url(url: &str) -> Result<StoreUrl, String> {
     url.parse().map_err(|error: longhaul_queue::Error| error.to_string())
 }
 
-/// Reads the URL of the file where slices keep what is their own.
+/// Reads the URL of the file where pipelines keep their tables.
 pub(crate) fn parse_data(url: &str) -> Result<PathBuf, String> {
     match parse_url(url)? {
         StoreUrl::Sqlite(path) => Ok(path),
@@ -86,7 +86,7 @@ pub(crate) async fn open_here(settings: &Settings, missing: Missing) -> Result<A
     Ok(open_with_data(settings, missing).await?.0)
 }
 
-/// Opens the store of `settings`, with the data store where slices keep what is their own: the same file where the store is one,
+/// Opens the store of `settings`, with the data store where pipelines keep their tables: the same file where the store is one,
 /// and another beside a server. A store in memory has none.
 pub(crate) async fn open_with_data(
     settings: &Settings,

@@ -1,10 +1,10 @@
-//! The tables of a slice in the data store: made and brought up to date by the slice itself.
+//! The tables of a pipeline in the data store, which the pipeline itself migrates.
 
 use longhaul_queue::Result;
 use longhaul_sqlite::{FileError, Schema};
 use longhaul_stores::sqlite::Db;
 
-/// Brings the tables of a slice up to date. Migrations are in order; a new one is added at the end, old ones are never
+/// Brings the tables of a pipeline up to date. Migrations are in order; a new one is added at the end, old ones are never
 /// edited. Several processes may do so at once.
 pub async fn migrate(db: &Db, slice: &'static str, migrations: &'static [&'static str]) -> Result<()> {
     let schema = Schema { version_table: "slice_versions", version_key: slice, migrations, is_alone: false };

@@ -1,4 +1,4 @@
-//! What is expected of answers before any has come, for all slices that estimate a cost: how many tokens an answer may have by its
+//! What is expected of answers before any has come, for all pipelines that estimate a cost: how many tokens an answer may have by its
 //! schema, and how far an input may be from what its bytes say.
 
 use serde::{Deserialize, Serialize};

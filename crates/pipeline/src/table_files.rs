@@ -1,4 +1,4 @@
-//! Tables in files, for every slice and for the command line: cells with their types, rows of CSV, workbooks. What a slice
+//! Tables in files, for every pipeline and for the command line: cells with their types, rows of CSV, workbooks. What a pipeline
 //! does with a table is not known here. Everything here blocks: call it off the runtime.
 //!
 //! Files are not trusted: a row has at most [`ROW_BYTES_MAX`] bytes and [`COLUMNS_MAX`] columns, and a workbook is unpacked once

@@ -142,7 +142,7 @@ pub trait EngineStore: Store {
     async fn register_local_worker(&self, _worker: WorkerId) {}
 
     /// Hands out ready jobs, each under a lease of its own with a raised fence. Queues in the order given; within a queue
-    /// fair keys take turns, and the jobs of one key come by priority, `run_at`, `seq`: see [`crate::turns`]. Expired
+    /// fair keys take turns, and the jobs of one key come by priority, `run_at`, `seq`: see [`crate::fairness`]. Expired
     /// jobs are cancelled on the way.
     ///
     /// A worker need not wait for the answer to its [`EngineStore::settle`] before it claims: a claim whose future is first polled

@@ -1,5 +1,5 @@
 //! Sheets behind this server: whether there can be any, how they go, and what of theirs is among the uploads. How they are scored is the
-//! slice's ([`longhaul_sheets`]).
+//! pipeline's ([`longhaul_sheets`]).
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::problem::Problem;
 /// How often tables are looked for whose sheet is gone.
 const SWEPT_EVERY: Duration = Duration::from_secs(3_600);
 
-/// The slice; a problem with the way out where there is none.
+/// The pipeline; a problem that says what to do where there is none.
 pub(crate) fn sheets(ctx: &Ctx) -> Result<&Sheets, Problem> {
     ctx.sheets.as_ref().ok_or_else(|| {
         let text = "this server keeps its jobs in memory, and sheets need a store in a file: start it with --store sqlite://PATH";

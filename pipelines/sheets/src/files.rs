@@ -1,5 +1,5 @@
 //! Tables in files of this machine that are scored: CSV, TSV, JSONL and XLSX, read row by row and written whole. Everything
-//! here blocks: call it off the runtime. Nothing here knows of jobs, models or the data store. What other slices need of
+//! here blocks: call it off the runtime. Nothing here knows of jobs, models or the data store. What other pipelines need of
 //! such files too is in [`longhaul_pipeline::table_files`].
 //!
 //! **Reading.** A file is never in memory: a row is at most [`ROW_BYTES_MAX`](longhaul_pipeline::table_files::ROW_BYTES_MAX) long. A

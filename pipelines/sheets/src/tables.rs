@@ -1,4 +1,4 @@
-//! What the slice keeps in the data store: texts, answers, the cache, the counters of chunks.
+//! What the pipeline keeps in the data store: texts, answers, the cache, the counters of chunks.
 
 use longhaul_queue::Timestamp;
 use longhaul_stores::sqlite::{Db, DbError, DbResult};

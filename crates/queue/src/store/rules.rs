@@ -1,5 +1,5 @@
 //! Rules that every store follows, whatever it keeps jobs in. Pure: a store reads what they need and writes what they answer.
-//! The larger ones have files of their own: [`crate::state`] for settlements, [`crate::graph`] for edges, [`crate::turns`] for the
+//! The larger ones have files of their own: [`crate::state`] for settlements, [`crate::graph`] for edges, [`crate::fairness`] for the
 //! order of claims, [`super::refusals`] for what is refused.
 
 use crate::clock::Timestamp;

@@ -1,4 +1,4 @@
-//! Sheets: a table of texts goes in, every cell gets its score. How they are scored is the slice's
+//! Sheets: a table of texts goes in, every cell gets its score. How they are scored is the pipeline's
 //! ([`longhaul_sheets`]); here they are handed in, and what is theirs alone is read.
 //!
 //! A client never names a path of this machine, and is told none: it uploads its table, or names a Google sheet, and downloads what came

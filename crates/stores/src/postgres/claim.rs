@@ -1,7 +1,7 @@
 //! Claim: who may run a job, and for how long.
 //!
-//! The general way, for what [`super::take`] leaves over: queues with settings of their own, with fair keys, and jobs that
-//! have expired. Which jobs it gives is decided in [`super::turns`]. A queue where what was given before counts (a limit,
+//! The general way, for what [`super::claim_fast`] leaves over: queues with settings of their own, with fair keys, and jobs that
+//! have expired. Which jobs it gives is decided in [`super::fairness`]. A queue where what was given before counts (a limit,
 //! turns, ageing) is claimed from by one at a time; claims of other queues do not wait for it.
 
 use std::collections::HashMap;

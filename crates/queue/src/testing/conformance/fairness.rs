@@ -1,4 +1,4 @@
-//! Turns: fair keys, their limits, and ageing. The rules are those of [`crate::turns`].
+//! Turns: fair keys, their limits, and ageing. The rules are those of [`crate::fairness`].
 
 use std::time::Duration;
 

@@ -116,7 +116,7 @@ impl Wanted {
         Ok(settings)
     }
 
-    /// What the slice refuses, in the words of this door.
+    /// What the pipeline refuses, in the words of the API.
     pub(super) fn problem(&self, error: longhaul_sheets::Error) -> Problem {
         let name = self.file.as_ref().map_or("the sheet", |file| file.filename.as_str());
         problems::of(error, &self.settings, name)
@@ -242,7 +242,7 @@ fn check_words(asked: &SheetIn) -> Result<(), Problem> {
             }
         }
     }
-    // One tag is the slice's own.
+    // One tag is the pipeline's own.
     if asked.tags.len() >= TAGS_MAX {
         return Err(unfit(
             "tags",

@@ -1,4 +1,4 @@
-//! What the slice refuses, told by the field of the request that it is about, in the words of this door: the slice speaks of options of the
+//! What the pipeline refuses, told by the field of the request that it is about, in the words of the API: the pipeline speaks of options of the
 //! command line, and of places of this machine.
 
 use std::path::Path;
@@ -8,7 +8,7 @@ use longhaul_sheets::settings::{SheetSettings, Source};
 
 use crate::problem::Problem;
 
-/// How the slice's refusals begin, and the fields that they are about. The empty one is that of the source.
+/// How the pipeline's refusals begin, and the fields that they are about. The empty one is that of the source.
 const STARTS: [(&str, &str); 16] = [
     ("chunk_rows ", "work.chunk_rows"),
     ("parallel_chunks ", "work.parallel_chunks"),
