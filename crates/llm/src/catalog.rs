@@ -151,7 +151,9 @@ impl Catalog {
 
     /// The profile and model of a call that may name both. A profile's own model stands in for one that is not named.
     pub fn choose(&self, profile: Option<&str>, name: &str) -> Result<Chosen, NameError> {
-        let Some(profile) = profile else { return self.resolve(name) };
+        // Who names nothing gets the default profile with its own model, if it has one.
+        let default = self.default_profile.as_deref().filter(|_| name.is_empty());
+        let Some(profile) = profile.or(default) else { return self.resolve(name) };
         let Some(known) = self.profiles.iter().find(|known| known.name == profile) else {
             let names = self.profiles.iter().map(|known| known.name.as_str()).collect::<Vec<_>>().join(", ");
             let text = match self.misspelt(profile) {

@@ -139,10 +139,10 @@ fn found<T>(answer: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// A refusal is one job's, a server that cannot be reached is everybody's.
+/// A refusal is one job's; a server that cannot be reached, or a token that does not suffice, is everybody's.
 fn judged<T>(answer: Result<T>) -> Result<Result<T>> {
     match answer {
-        Err(error) if error.is_transient() => Err(error),
+        Err(error) if error.is_transient() || matches!(error, Error::Denied(_)) => Err(error),
         answer => Ok(answer),
     }
 }

@@ -134,8 +134,12 @@ impl Found {
         Status::of(&*self.pipeline, &self.run).await
     }
 
-    /// Stops its units from being begun; what is under way goes on.
+    /// Stops its units from being begun; what is under way goes on. Refused once it has ended.
     pub async fn pause(&self) -> Result<()> {
+        let state = self.status().await?.standing.state;
+        if state.is_end() {
+            return Err(Error::Invalid(format!("{} has ended: it is {state}", self.run.id)));
+        }
         Ok(self.pipeline.queue().pause(self.run.id.as_str()).await?)
     }
 

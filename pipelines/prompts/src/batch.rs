@@ -53,6 +53,9 @@ pub struct BatchPayload {
     pub part: u64,
     /// Requests by their number, in inclusive ranges.
     pub members: Vec<(u64, u64)>,
+    /// Some of them name another model than the run, and have its price.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub mixed: bool,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]

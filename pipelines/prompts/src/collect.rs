@@ -7,15 +7,19 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use longhaul_llm::ledger::LedgerError;
 use longhaul_llm::provider::{BatchLine, BatchState, LineOutcome};
-use longhaul_llm::{Answer, Billing, Class, Error as LlmError, NanoUsd, PartSpent, Spent, Usage, genai};
+use longhaul_llm::{
+    Answer, Billing, Class, Error as LlmError, NanoUsd, PartSpent, Route, Spent, Usage, genai,
+};
+use longhaul_pipeline::numbered;
 use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::state::{JobError, Reason};
 use longhaul_queue::store::Signal;
 use longhaul_queue::{JobId, Json, Outcome};
+use serde_json::Value;
 use tracing::{Instrument as _, Span, info, warn};
 
 use super::batch::{self, BatchPayload, Ending, LastWord, Life, Next, ROUNDS_MAX, Step, done};
-use super::request::{self, Told};
+use super::request::{self, RequestPayload, Told};
 use super::{Error, Result};
 
 /// Requests told at once.
@@ -103,18 +107,21 @@ type Bill = (Usage, Option<NanoUsd>);
 /// Books and hands out each line whose member has one line only.
 async fn tell_lines(life: &Life<'_>, id: &str, seen: &HashMap<u64, Seen>) -> Result<Bill> {
     let lines = life.live.route.provider().batch_results(id).await?;
+    let others = &other_routes(life).await?;
     let told = lines.map(|line| async move {
         let line = line?;
-        let Some(index) = index_of(life, &line) else { return Ok(Usage::default()) };
+        let Some(index) = index_of(life, &line) else { return Ok((Usage::default(), Some(NanoUsd::ZERO))) };
+        let route = others.get(&index).unwrap_or(&life.live.route);
         let usage = answer_of(&line.outcome).map(|answer| answer.usage).unwrap_or_default();
+        let bill = (usage, route.cost(&usage, Billing::Batch));
         let mut told = match (seen.get(&index), line.outcome) {
             (Some(Seen::Twice), outcome) => {
-                book(life, index, &outcome).await?;
+                book(life, (index, bill.1), &outcome).await?;
                 failed("more than one result in the batch")
             }
-            (_, LineOutcome::NotRun) => return Ok(usage),
+            (_, LineOutcome::NotRun) => return Ok(bill),
             (_, outcome) => {
-                let cost_usd = book(life, index, &outcome).await?;
+                let cost_usd = book(life, (index, bill.1), &outcome).await?;
                 told_of(outcome, cost_usd)
             }
         };
@@ -130,18 +137,35 @@ async fn tell_lines(life: &Life<'_>, id: &str, seen: &HashMap<u64, Seen>) -> Res
             value = Json::of(&Told::Failed { class: Class::BadRequest, message })?;
         }
         tell_value(life, vec![life.live.id.job(index)], value).await?;
-        Ok(usage)
+        Ok(bill)
     });
     let mut told = told.buffer_unordered(TELLERS);
-    let mut usage = Usage::default();
-    let mut cost = life.live.route.price().map(|_| NanoUsd::ZERO);
+    let (mut usage, mut cost) = (Usage::default(), Some(NanoUsd::ZERO));
     while let Some(told) = told.next().await {
-        let told: Result<Usage> = told;
-        let own = told?;
+        let told: Result<Bill> = told;
+        let (own, own_cost) = told?;
         usage += own;
-        cost = cost.zip(life.live.route.cost(&own, Billing::Batch)).map(|(sum, own)| sum.saturating_add(own));
+        cost = cost.zip(own_cost).map(|(sum, own)| sum.saturating_add(own));
     }
-    Ok((usage, cost))
+    Ok((usage, cost.filter(|_| life.live.route.price().is_some())))
+}
+
+/// The routes of requests that name another model than their run, by the number of the request.
+async fn other_routes(life: &Life<'_>) -> Result<HashMap<u64, Route>> {
+    let mut routes = HashMap::new();
+    if !life.payload.mixed {
+        return Ok(routes);
+    }
+    let ids: Vec<JobId> = life.payload.indexes().map(|index| life.live.id.job(index)).collect();
+    for page in ids.chunks(PAGE_MAX) {
+        for detail in life.prompts.queue().store().get(page.to_vec()).await? {
+            let payload: RequestPayload = detail.payload.to()?;
+            let model = payload.body.get("model").and_then(Value::as_str).unwrap_or_default();
+            let route = life.prompts.route_of(life.live, model).await?;
+            routes.insert(numbered::number(detail.job.id), route);
+        }
+    }
+    Ok(routes)
 }
 
 /// The answer of a line, also of one that came with an error.
@@ -154,9 +178,12 @@ fn answer_of(outcome: &LineOutcome) -> Option<&Answer> {
 }
 
 /// Writes down what a line cost. A part is booked once, however often it is read.
-async fn book(life: &Life<'_>, index: u64, outcome: &LineOutcome) -> Result<Option<NanoUsd>> {
+async fn book(
+    life: &Life<'_>,
+    (index, cost): (u64, Option<NanoUsd>),
+    outcome: &LineOutcome,
+) -> Result<Option<NanoUsd>> {
     let Some(answer) = answer_of(outcome) else { return Ok(None) };
-    let cost = life.live.route.cost(&answer.usage, Billing::Batch);
     let spent = Spent { usage: answer.usage, cost, answers: 1 };
     // What the batch reserved beyond its cost is freed when it is closed.
     let part = PartSpent { part: index.to_string(), spent, ceiling_share: cost };

@@ -92,9 +92,21 @@ impl Estimate {
     }
 
     /// Adds a prompt, in the form in which runs take it. One that the provider cannot take is told before anything is stored.
-    pub fn add(&mut self, body: Value, settings: &RunSettings, route: &Route) -> longhaul_llm::Result<()> {
+    pub async fn add(
+        &mut self,
+        body: Value,
+        (llm, settings): (&Llm, &RunSettings),
+        route: &Route,
+    ) -> longhaul_llm::Result<()> {
         let request = request::compose(body, Dialect::OpenAi, settings)?;
         route.caps().check(&request, settings.mode == Mode::Batch)?;
+        // One that names another model than the run has that model's price.
+        let other = match request.model() {
+            "" => None,
+            model if model == route.model() => None,
+            model => Some(llm.route(&settings.profile, model).await?),
+        };
+        let route = other.as_ref().unwrap_or(route);
         self.requests += 1;
         // Which of them were answered is not known here; they are spread over the file, so that the first will do.
         let known = self.answered < self.lengths.answered;
@@ -114,7 +126,7 @@ impl Estimate {
             |part: f64, out: u64| Usage { fresh_in: (input as f64 * part) as u64, out, ..Usage::default() };
         let (least, most) = (usage(1.0 - spread, output.0), usage(1.0 + spread, output.1));
         let add = |sum: &mut Option<NanoUsd>, cost: Option<NanoUsd>| {
-            *sum = sum.map(|sum| sum.saturating_add(cost.unwrap_or(NanoUsd::ZERO)));
+            *sum = sum.zip(cost).map(|(sum, cost)| sum.saturating_add(cost));
         };
         add(&mut self.cost_usd, route.cost(&least, Billing::Sync));
         add(&mut self.cost_max_usd, route.cost(&most, Billing::Sync));

@@ -144,6 +144,14 @@ impl Prompts {
         unit_jobs::end(self, &*self.listener, context).await
     }
 
+    /// Whom a request is asked of. One that names another model than its run has that model's limits and price.
+    pub(crate) async fn route_of(&self, live: &LiveRun, model: &str) -> longhaul_llm::Result<Route> {
+        if model.is_empty() || model == live.route.model() {
+            return Ok(live.route.clone());
+        }
+        self.llm().route(&live.settings.profile, model).await
+    }
+
     /// A run's settings with what they need to work.
     pub(crate) async fn live(&self, id: &RunId) -> Result<Arc<LiveRun>> {
         if let Some(live) = self.runs().get(id.as_str()) {

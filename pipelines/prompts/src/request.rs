@@ -9,7 +9,8 @@ use longhaul_llm::types::Dialect;
 use longhaul_llm::wire::openai::{self, VectorForm};
 use longhaul_llm::wire::{anthropic, gemini};
 use longhaul_llm::{
-    Answer, Answered, Ask, Billing, Call, ChatRequest, Class, Endpoint, Message, NanoUsd, Request, Role, Stop,
+    Answer, Answered, Ask, Billing, Call, ChatRequest, Class, Endpoint, Message, NanoUsd, Request, Role,
+    Route, Stop,
 };
 use longhaul_pipeline::Hold;
 use longhaul_queue::job::Wake;
@@ -186,7 +187,8 @@ pub(super) async fn run(prompts: Prompts, context: JobContext, payload: RequestP
         tries.alone = true;
     }
     hold::passed(&context, &live);
-    let ask = ask(&context, &live, request);
+    let route = prompts.route_of(&live, request.model()).await?;
+    let ask = ask(&context, &live, (route.clone(), request));
     // It gives up only while it waits its turn: what has been sent is paid for, and its answer is kept.
     let stop = context.cancelled();
     let answered = match tries.said.take() {
@@ -196,7 +198,7 @@ pub(super) async fn run(prompts: Prompts, context: JobContext, payload: RequestP
     if answered.as_ref().is_ok_and(|answered| !answered.cached) {
         hold::outage_ended(&prompts, &live).await?;
     }
-    outcome(&context, &payload, (&live, &prompts), tries, answered)
+    outcome(&context, &payload, (&live, &prompts, &route), tries, answered)
 }
 
 fn told(context: &JobContext) -> Result<Option<Told>> {
@@ -250,9 +252,9 @@ fn compose_chat(body: Value, dialect: Dialect, settings: &RunSettings) -> longha
     Ok(request)
 }
 
-fn ask(context: &JobContext, live: &Arc<LiveRun>, request: Request) -> Ask {
+fn ask(context: &JobContext, live: &Arc<LiveRun>, (route, request): (Route, Request)) -> Ask {
     Ask {
-        route: live.route.clone(),
+        route,
         fallback: live.fallback.clone(),
         request,
         schema: live.schema.clone(),
@@ -268,16 +270,16 @@ fn ask(context: &JobContext, live: &Arc<LiveRun>, request: Request) -> Ask {
 fn outcome(
     context: &JobContext,
     payload: &RequestPayload,
-    (live, prompts): (&LiveRun, &Prompts),
+    (live, prompts, route): (&LiveRun, &Prompts, &Route),
     mut tries: Tries,
     answered: longhaul_llm::Result<Answered>,
 ) -> Result<Outcome> {
     let error = match answered {
-        Ok(answered) => return done(context, result(payload, live, answered), prompts.queue().limits()),
+        Ok(answered) => return done(context, result(payload, route, answered), prompts.queue().limits()),
         Err(error) => error,
     };
     debug!(class = %error.class, status = error.status, "request not answered");
-    let cost = |answer: &Answer| live.route.cost(&answer.usage, Billing::Sync);
+    let cost = |answer: &Answer| route.cost(&answer.usage, Billing::Sync);
     tries.said = error.answer.clone().map(|answer| Said { cost_usd: cost(&answer), answer });
     let retry = |reason, after, tries: &Tries| {
         let error = JobError::new(reason, &error);
@@ -349,7 +351,7 @@ fn done(context: &JobContext, mut result: RequestResult, limits: Limits) -> Resu
     })
 }
 
-fn result(payload: &RequestPayload, live: &LiveRun, answered: Answered) -> RequestResult {
+fn result(payload: &RequestPayload, route: &Route, answered: Answered) -> RequestResult {
     RequestResult {
         custom_id: payload.custom_id.clone(),
         answer: answered.answer,
@@ -357,7 +359,7 @@ fn result(payload: &RequestPayload, live: &LiveRun, answered: Answered) -> Reque
         encoding_format: encoding_format(&payload.body),
         cost_usd: answered.cost,
         cached: answered.cached,
-        simulated: live.route.is_simulated(),
+        simulated: route.is_simulated(),
     }
 }
 

@@ -42,6 +42,8 @@ pub struct Submission {
     page: Vec<NewJob>,
     page_bytes: usize,
     route: Route,
+    /// Some requests of the chunk name another model than the run.
+    mixed: bool,
     chunk: Chunk,
     resumed: bool,
     /// W3C `traceparent` of all its jobs.
@@ -83,6 +85,7 @@ impl Submission {
             page: Vec::new(),
             page_bytes: 0,
             route,
+            mixed: false,
             chunk,
             resumed,
             trace,
@@ -122,6 +125,7 @@ impl Submission {
                     self.store().await?;
                 }
                 self.chunk.add(load);
+                self.mixed |= names_other_model(&request.body, &self.settings);
                 Some(self.batches)
             }
         };
@@ -181,7 +185,7 @@ impl Submission {
             let count = self.chunk.take();
             if self.resumed && self.is_stored(self.next - count).await? {
                 // All of the chunk is. Its batch may be over and deleted: a new one would send again what was sent.
-                self.batches += 1;
+                (self.batches, self.mixed) = (self.batches + 1, false);
                 return Ok(());
             }
             let payload = BatchPayload {
@@ -190,6 +194,7 @@ impl Submission {
                 round: 0,
                 part: 0,
                 members: vec![(self.next - count, self.next - 1)],
+                mixed: std::mem::take(&mut self.mixed),
             };
             jobs.push(batch::new_job(&payload)?);
             self.batches += 1;
@@ -204,4 +209,9 @@ impl Submission {
     async fn is_stored(&self, index: u64) -> Result<bool> {
         Ok(!self.prompts.queue().store().get(vec![self.id.job(index)]).await?.is_empty())
     }
+}
+
+/// Whether a request names another model than its run.
+fn names_other_model(body: &Value, settings: &RunSettings) -> bool {
+    body.get("model").and_then(Value::as_str).is_some_and(|model| model != settings.model)
 }

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_llm::{Class, Error as LlmError, Route};
-use longhaul_queue::JobContext;
+use longhaul_pipeline::RunId;
+use longhaul_pipeline::run::status::is_paused;
+use longhaul_queue::{JobContext, Queue};
 use serde_json::Value;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinSet;
@@ -27,13 +29,16 @@ use super::{Error, Result, Sheets, chunk};
 
 /// Queues before the invokers and before the judges hold so many units for each invoker.
 const QUEUED_PER_INVOKER: usize = 2;
+/// Least and greatest time between two looks whether the sheet is paused.
+const PAUSE_LOOK_GAP: Duration = Duration::from_millis(500);
+const PAUSE_LOOK_AT_LEAST: Duration = Duration::from_secs(2);
 /// Units on their way to the writer.
 const WRITER_QUEUE: usize = 100;
 
 /// Why the work ends before all is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// Somebody cancelled, or the worker drains.
+    /// Somebody cancelled or paused, or the worker drains.
     Told,
     /// The next call might exceed a limit on spending.
     Budget(String),
@@ -202,12 +207,18 @@ pub(super) async fn run(
     let pool = InvokerPool { shared: Arc::clone(&shared), invoke: to_invoke, lane, again, validate, write };
     stages.spawn(pool.run());
     let writer = Writer::new(Arc::clone(&shared), to_write, units, rows).run();
-    tokio::pin!(writer);
+    let run = RunId::named(&shared.sheet.stored.id);
+    let paused = paused(&sheets.inner.queue, &run);
+    tokio::pin!(writer, paused);
     let mut told = false;
     let ended = loop {
         tokio::select! {
             ended = &mut writer => break ended,
             () = context.cancelled(), if !told => {
+                told = true;
+                shared.stop.set(Stop::Told);
+            }
+            () = &mut paused, if !told => {
                 told = true;
                 shared.stop.set(Stop::Told);
             }
@@ -219,6 +230,21 @@ pub(super) async fn run(
     };
     let stop = shared.stop.0.borrow().clone();
     Ok((ended?, stop))
+}
+
+/// Returns once somebody has paused the sheet: a chunk is long, and nobody who pauses wants to pay for the rest of it. The job is then
+/// given back to the paused queue.
+async fn paused(queue: &Queue, run: &RunId) {
+    let mut changes = queue.changes();
+    loop {
+        changes.mark_unchanged();
+        // A store that cannot be read now is read at the next look.
+        if let Ok(true) = is_paused(queue, run).await {
+            return;
+        }
+        tokio::time::sleep(PAUSE_LOOK_GAP).await;
+        let _ = tokio::time::timeout(PAUSE_LOOK_AT_LEAST, changes.changed()).await;
+    }
 }
 
 /// Units of a chunk that are not asked in this run: what failed counts as through only where it is not tried again.

@@ -231,7 +231,7 @@ pub(super) async fn cancel_run(
 #[utoipa::path(post, path = "/api/v1/runs/{id}/pause", tag = "runs", params(("id" = String, Path)), responses((status = 200, body = Run)))]
 pub(super) async fn pause_run(Shared(ctx): Shared<Ctx>, Path(id): Path<String>) -> ApiResult<Answer<Run>> {
     let found = ctx.runs.get(&id).await?;
-    found.pause().await?;
+    found.pause().await.map_err(wrong_state)?;
     let served = is_served(&ctx, &found).await?;
     Ok(Answer(Run::new(found.status().await?, served)))
 }

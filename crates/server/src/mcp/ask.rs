@@ -212,7 +212,8 @@ impl Wanted {
     async fn estimate(&self, ctx: &Ctx) -> Result<Estimate, Problem> {
         let mut estimate = Estimate::new(Some(ctx.queue()), ctx.llm(), &self.route, &self.settings).await?;
         for (place, request) in self.requests.iter().enumerate() {
-            estimate.add(request.body.clone(), &self.settings, &self.route).map_err(|error| {
+            let added = estimate.add(request.body.clone(), (ctx.llm(), &self.settings), &self.route).await;
+            added.map_err(|error| {
                 let problem = Problem::from(error);
                 let detail = format!("request {place} (counted from 0) cannot be sent: {}", problem.detail);
                 Problem { detail, ..problem }

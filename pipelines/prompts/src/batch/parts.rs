@@ -60,7 +60,8 @@ mod tests {
     #[test]
     fn a_batch_and_the_one_after_it_have_each_request_once() {
         let members = vec![(3, 5), (9, 9), (12, 14)];
-        let whole = BatchPayload { run: "run-1".to_owned(), chunk: 0, round: 1, part: 10, members };
+        let whole =
+            BatchPayload { run: "run-1".to_owned(), chunk: 0, round: 1, part: 10, members, mixed: false };
         for count in 0..=whole.len() {
             let (first, after) = (whole.first(count), whole.after(count));
             assert_eq!((first.len(), first.part, after.part), (count, 10, 10 + count));

@@ -176,8 +176,11 @@ impl Life<'_> {
 
     /// Books the whole batch at its ceiling, or says how much of it fits.
     async fn reserve(&self, input: &BatchInput) -> Result<Room> {
-        let ceilings = input.items.iter().map(|item| self.live.route.ceiling(&item.request, Billing::Batch));
-        let ceilings: Vec<_> = ceilings.collect();
+        let mut ceilings = Vec::with_capacity(input.items.len());
+        for BatchItem { request, .. } in &input.items {
+            let route = self.prompts.route_of(self.live, request.model()).await?;
+            ceilings.push(route.ceiling(request, Billing::Batch));
+        }
         let scopes = scopes(&self.live.id, &self.live.settings);
         Ok(self.prompts.llm().reserve_batch(&self.tag, scopes, &ceilings, &self.live.route).await?)
     }

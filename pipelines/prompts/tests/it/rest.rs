@@ -214,7 +214,8 @@ async fn a_batch_whose_deadline_has_passed_is_not_sent() {
     worker.drain().await;
     stage.all_right(&run, &settings, &requests).await;
     assert_eq!((stage.stats().batches_created, stage.stats().calls), (0, 5));
-    let first = BatchPayload { run: run.to_string(), chunk: 0, round: 0, part: 0, members: Vec::new() };
+    let first =
+        BatchPayload { run: run.to_string(), chunk: 0, round: 0, part: 0, members: Vec::new(), mixed: false };
     assert!(stage.store.get(vec![job_id(&run, &first)]).await.unwrap().is_empty(), "it is done");
 }
 

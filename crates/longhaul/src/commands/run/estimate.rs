@@ -26,7 +26,8 @@ pub(crate) async fn of(
     for prompt in prompts.lines()? {
         let prompt = prompt?;
         estimate
-            .add(prompt.body, settings, route)
+            .add(prompt.body, (llm, settings), route)
+            .await
             .with_context(|| format!("the request of line {} cannot be sent", prompt.line))?;
     }
     Ok(estimate)

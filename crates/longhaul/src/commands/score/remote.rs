@@ -134,6 +134,11 @@ fn target(args: &ScoreArgs) -> Result<Option<Target>> {
         }
         None if args.in_place => {
             let path = PathBuf::from(&args.table);
+            if Format::of_path(&path)? == Format::Xlsx {
+                return Err(Failure::new(Code::Usage, "--in-place: a workbook is not written over")
+                    .hint("name another file with --out")
+                    .into());
+            }
             let table = Some(files::sha256(&path).map_err(|_| missing(args))?);
             Ok(Some(Target { path, force: true, table }))
         }

@@ -123,7 +123,8 @@ impl Wanted {
         let mut requests = self.requests(ctx);
         while let Some(request) = requests.next().await? {
             let place = estimate.requests;
-            estimate.add(request.body, &self.settings, &route).map_err(|error| {
+            let added = estimate.add(request.body, (ctx.llm(), &self.settings), &route).await;
+            added.map_err(|error| {
                 let problem = Problem::from(error);
                 let status = StatusCode::UNPROCESSABLE_ENTITY;
                 Problem { status, ..problem }.at(format!("requests[{place}].body"))
