@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use longhaul_api::page::{Listed, cursor_of};
 use longhaul_api::processes::ProcessOut;
 use longhaul_pipeline::Found;
 use longhaul_queue::store::{Filter, ListRequest};
@@ -43,7 +42,7 @@ pub(super) struct ListArguments {
     oldest_first: bool,
     /// How many jobs; default 20.
     limit: Option<usize>,
-    /// next of the page before.
+    /// next_cursor of the page before.
     cursor: Option<String>,
 }
 
@@ -71,10 +70,8 @@ pub(super) async fn list(ctx: &Ctx, caller: &Caller, asked: ListArguments) -> Re
         limit: page::limit(asked.limit),
     };
     let page = ctx.queue().list(request).await?;
-    let items = page.items.into_iter().map(show::job).collect::<Result<Vec<Value>, Problem>>()?;
-    let mut shown = show::value(&Listed { items, next: page.next.map(cursor_of), partial: page.partial })?;
-    page::add_more(&mut shown);
-    Ok(shown)
+    let jobs = page.items.into_iter().map(show::job).collect::<Result<Vec<Value>, Problem>>()?;
+    Ok(page::listed("jobs", &jobs, page.next))
 }
 
 #[derive(Debug, Deserialize, ToSchema)]

@@ -1,7 +1,7 @@
 //! Pages of lists, with cursors as the HTTP API writes them.
 
 use longhaul_api::page;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::problem::Problem;
 
@@ -20,15 +20,18 @@ pub(super) fn seq_of(cursor: Option<&str>) -> Result<Option<i64>, Problem> {
     match page::seq_of(cursor) {
         Some(seq) => Ok(Some(seq)),
         None => {
-            let text = format!("{cursor:?} is not a cursor: send next of the page before");
+            let text = format!("{cursor:?} is not a cursor: send next_cursor of the page before");
             Err(Problem::invalid(text).at("cursor"))
         }
     }
 }
 
-/// Says which call gives the next page, if there is one.
-pub(super) fn add_more(shown: &mut Value) {
-    if let Some(next) = shown["next"].as_str() {
+/// A page under the name of what it lists, with the call that gives the next one, if there is one.
+pub(super) fn listed(name: &str, items: &[Value], next: Option<i64>) -> Value {
+    let mut shown = json!({ name: items });
+    if let Some(next) = next.map(page::cursor_of) {
         shown["more"] = format!("there are more: the same call with cursor {next}").into();
+        shown["next_cursor"] = next.into();
     }
+    shown
 }

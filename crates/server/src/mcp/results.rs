@@ -1,6 +1,5 @@
 //! `get_results`: a job's result, payload or checkpoint piece by piece, or the results of a run or process, page by page.
 
-use longhaul_api::page::cursor_of;
 use longhaul_api::processes::ResultOut;
 use longhaul_pipeline::Found;
 use longhaul_pipeline::pipeline::Results;
@@ -43,7 +42,7 @@ pub(super) struct Arguments {
     offset: usize,
     /// How many results of a run or process; default 20.
     limit: Option<usize>,
-    /// Of a run or process: next of the page before.
+    /// Of a run or process: next_cursor of the page before.
     cursor: Option<String>,
     /// Only what failed: of a process its jobs, of a run the first units with their reasons, without a next page.
     #[serde(default)]
@@ -129,11 +128,7 @@ async fn of_run(found: &Found, asked: &Arguments) -> Result<Value, Problem> {
         page = read(fitting).await?;
         items = show(&page)?;
     }
-    let mut shown = json!({ "items": items });
-    if let Some(next) = page.next {
-        shown["next"] = cursor_of(next).into();
-    }
-    page::add_more(&mut shown);
+    let mut shown = page::listed("results", &items, page.next);
     let status = found.status().await?;
     shown["state"] = json!(status.standing.state);
     shown["units"] = json!(status.standing.units);
@@ -195,7 +190,7 @@ async fn failures(found: &Found, asked: &Arguments) -> Result<Value, Problem> {
         unit.reason = unit.reason.as_deref().map(runs::reason);
     }
     let failed = found.status().await?.standing.units.failed;
-    let mut shown = json!({ "items": items, "failed": failed });
+    let mut shown = json!({ "results": items, "failed": failed });
     if failed > items.len() as u64 {
         shown["cut"] = format!("{} of {failed} are shown", items.len()).into();
     }
@@ -221,13 +216,11 @@ async fn of_process(ctx: &Ctx, process: &ProcessId, asked: &Arguments) -> Result
         false => page.next,
     };
     items.truncate(fitting);
-    let mut shown = json!({ "items": items, "unfinished": unfinished });
-    if let Some(next) = next {
-        shown["next"] = cursor_of(next).into();
-    } else if unfinished > 0 {
+    let mut shown = page::listed("results", &items, next);
+    shown["unfinished"] = unfinished.into();
+    if next.is_none() && unfinished > 0 {
         shown["more"] = "the rest has not ended: wait_job waits for it".into();
     }
-    page::add_more(&mut shown);
     Ok(shown)
 }
 

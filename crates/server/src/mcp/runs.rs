@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use longhaul_api::page::{Listed, cursor_of};
 use longhaul_api::processes::Number;
 use longhaul_api::runs::{Run, RunDetail};
 use longhaul_llm::NanoUsd;
@@ -36,7 +35,7 @@ pub(super) struct ListArguments {
     pipeline: Option<String>,
     /// How many runs; default 20.
     limit: Option<usize>,
-    /// next of the page before.
+    /// next_cursor of the page before.
     cursor: Option<String>,
 }
 
@@ -48,7 +47,7 @@ pub(super) async fn list(ctx: &Ctx, caller: &Caller, asked: ListArguments) -> Re
         error => error.into(),
     })?;
     let served = serve::served(ctx.queue()).await?;
-    let mut items = Vec::with_capacity(page.items.len());
+    let mut runs = Vec::with_capacity(page.items.len());
     for job in &page.items {
         if job.process_id.as_ref().is_some_and(|process| access::is_unlisted(caller, process.as_str())) {
             continue;
@@ -57,12 +56,10 @@ pub(super) async fn list(ctx: &Ctx, caller: &Caller, asked: ListArguments) -> Re
         if let Some(found) = ctx.runs.of_manifest(job).await? {
             let status = found.status().await?;
             let served = served.contains(&status.id);
-            items.push(Run::new(status, served));
+            runs.push(show::value(&Run::new(status, served))?);
         }
     }
-    let mut shown = show::value(&Listed { items, next: page.next.map(cursor_of), partial: page.partial })?;
-    page::add_more(&mut shown);
-    Ok(shown)
+    Ok(page::listed("runs", &runs, page.next))
 }
 
 #[derive(Debug, Deserialize, ToSchema)]

@@ -87,7 +87,18 @@ fn who_only_looks_sees_only_what_looks() {
         allowed.map(Tool::name).collect()
     };
     assert_eq!(names(Access::WRITE).len(), Tool::ALL.len());
-    let writing = ["enqueue_job", "submit_batch", "edit_job", "cancel_job", "retry_job"];
+    let writing = [
+        "enqueue_job",
+        "submit_batch",
+        "edit_job",
+        "cancel_job",
+        "retry_job",
+        "pause_run",
+        "resume_run",
+        "cancel_run",
+        "retry_run",
+        "remove_run",
+    ];
     assert!(writing.iter().all(|name| !names(Access::READ).contains(name)));
     assert_eq!(names(Access::READ).len() + writing.len(), Tool::ALL.len());
     let hands_in = names(Access { enqueue: true, ..Access::READ });
