@@ -1,8 +1,8 @@
 //! `get_results`: a job's result, payload or checkpoint piece by piece, or the results of a run or process, page by page.
 
 use longhaul_api::processes::ResultOut;
-use longhaul_pipeline::Found;
 use longhaul_pipeline::pipeline::Results;
+use longhaul_pipeline::{About, Found, RunId};
 use longhaul_queue::job::JobResult;
 use longhaul_queue::limits::shorten;
 use longhaul_queue::redact::{json as without_secrets, text as without_secret_text};
@@ -118,7 +118,7 @@ async fn of_run(found: &Found, asked: &Arguments) -> Result<Value, Problem> {
     let after = page::seq_of(asked.cursor.as_deref())?.unwrap_or(0);
     let read = async |limit| found.pipeline.results(&found.run, after, limit).await;
     let show = |page: &Results| -> Result<Vec<Value>, Problem> {
-        page.items.iter().map(|item| run_item(found, item)).collect()
+        page.items.iter().map(|item| run_item(found.pipeline.about(), &found.run.id, item)).collect()
     };
     let mut page = read(page::limit(asked.limit)).await?;
     let mut items = show(&page)?;
@@ -140,15 +140,15 @@ async fn of_run(found: &Found, asked: &Arguments) -> Result<Value, Problem> {
 
 /// One result of a run. Handlers may hand back what they were given, secrets included; what a model answered to a prompt is shown as
 /// it is.
-fn run_item(found: &Found, item: &Json) -> Result<Value, Problem> {
-    let is_answer = *found.pipeline.about() == longhaul_prompts::ABOUT;
+pub(super) fn run_item(about: &About, run: &RunId, item: &Json) -> Result<Value, Problem> {
+    let is_answer = *about == longhaul_prompts::ABOUT;
     let mut shown: Value = if is_answer { item.to()? } else { without_secrets(item).to()? };
     if let Some(text) = shown["error"]["text"].as_str() {
         shown["error"]["text"] = shorten(&without_secret_text(text), ERROR_BYTES_MAX).into();
     }
     let whole = match shown["job_id"].as_str() {
         Some(job) => format!("get_results {}", json!({ "id": job })),
-        None => format!("longhaul runs results {}", found.run.id),
+        None => format!("longhaul runs results {run}"),
     };
     clip_fields(&mut shown, &whole)?;
     Ok(shown)

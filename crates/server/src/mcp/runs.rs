@@ -111,7 +111,7 @@ pub(super) async fn run(ctx: &Ctx, found: &Found, status: Status) -> Result<Run,
 
 /// Why a unit failed, short and without secrets.
 pub(super) fn reason(text: &str) -> String {
-    shorten(&redact::text(text), REASON_BYTES_MAX).into()
+    shorten(&redact::text(text), REASON_BYTES_MAX)
 }
 
 #[derive(Debug, Deserialize, ToSchema)]

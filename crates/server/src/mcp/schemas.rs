@@ -25,7 +25,10 @@ pub(super) const DAYS_MAX: i64 = 366;
 pub(super) const DAYS_DEFAULT: i64 = 31;
 
 /// A title for people, and what it does, for models.
-pub(super) fn about(tool: Tool) -> (&'static str, &'static str) {
+type About = (&'static str, &'static str);
+
+/// What is said of a tool.
+pub(super) fn about(tool: Tool) -> About {
     match tool {
         Tool::ListJobs => (
             "List jobs",
@@ -41,15 +44,8 @@ pub(super) fn about(tool: Tool) -> (&'static str, &'static str) {
             "Waits until a job, run or process has ended, at most 60 seconds a call. ended is false when the time passed first: call \
              again. A run that is held says why; held for `outage`, it goes on by itself.",
         ),
-        Tool::ListRuns => (
-            "List runs",
-            "Lists runs of every pipeline, newest first, in pages: state, units done, failed and in all, and what was spent.",
-        ),
-        Tool::GetRun => (
-            "Show a run",
-            "Shows a run: state, units, money, settings, first parts and first failures. With wait_s it answers once nothing more \
-             happens by itself, or when the time has passed. A run that is held says why; held for `outage`, it goes on by itself.",
-        ),
+        Tool::ListRuns => LIST_RUNS,
+        Tool::GetRun => GET_RUN,
         Tool::GetResults => (
             "Read results",
             "Reads the result of a job, or the results of a run (answers of prompts, rows of a sheet) or process in order, in pages. \
@@ -94,26 +90,37 @@ pub(super) fn about(tool: Tool) -> (&'static str, &'static str) {
         Tool::RetryJob => {
             ("Retry a job", "Puts a failed or cancelled job back, or the failed jobs of a run or process.")
         }
-        Tool::PauseRun => (
-            "Pause a run",
-            "Stops the units of a run from being begun; what is under way goes on until it ends.",
-        ),
-        Tool::ResumeRun => (
-            "Resume a run",
-            "Lets a paused or held run go on, with another limit of its cost if so wanted, and says how many of its jobs were held.",
-        ),
-        Tool::CancelRun => (
-            "Cancel a run",
-            "Ends a run early. What was done is kept; provider batches are asked to end, and what they have answered by then is kept too.",
-        ),
-        Tool::RetryRun => {
-            ("Retry a run", "Tries again what failed in a run, or in one of its parts, and nothing else.")
-        }
-        Tool::RemoveRun => {
-            ("Delete a run", "Deletes a run for good, with its results. Refused while it has not ended.")
-        }
+        Tool::PauseRun => PAUSE_RUN,
+        Tool::ResumeRun => RESUME_RUN,
+        Tool::CancelRun => CANCEL_RUN,
+        Tool::RetryRun => RETRY_RUN,
+        Tool::RemoveRun => REMOVE_RUN,
     }
 }
+
+const LIST_RUNS: About = (
+    "List runs",
+    "Lists runs of every pipeline, newest first, in pages: state, units done, failed and in all, and what was spent.",
+);
+const GET_RUN: About = (
+    "Show a run",
+    "Shows a run: state, units, money, settings, first parts and first failures. With wait_s it answers once nothing more \
+     happens by itself, or when the time has passed. A run that is held says why; held for `outage`, it goes on by itself.",
+);
+const PAUSE_RUN: About =
+    ("Pause a run", "Stops the units of a run from being begun; what is under way goes on until it ends.");
+const RESUME_RUN: About = (
+    "Resume a run",
+    "Lets a paused or held run go on, with another limit of its cost if so wanted, and says how many of its jobs were held.",
+);
+const CANCEL_RUN: About = (
+    "Cancel a run",
+    "Ends a run early. What was done is kept; provider batches are asked to end, and what they have answered by then is kept too.",
+);
+const RETRY_RUN: About =
+    ("Retry a run", "Tries again what failed in a run, or in one of its parts, and nothing else.");
+const REMOVE_RUN: About =
+    ("Delete a run", "Deletes a run for good, with its results. Refused while it has not ended.");
 
 /// The schema of a tool's arguments.
 pub(super) fn input(tool: Tool) -> Value {

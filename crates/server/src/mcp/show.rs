@@ -38,12 +38,14 @@ pub(super) fn job(job: Job) -> Result<Value, Problem> {
 }
 
 fn brief(mut job: JobOut) -> JobOut {
-    job.error = job.error.map(short);
+    shorten_error(job.error.as_mut());
     job
 }
 
-fn short(error: JobError) -> JobError {
-    JobError { text: shorten(&error.text, ERROR_BYTES_MAX).into(), ..error }
+fn shorten_error(error: Option<&mut JobError>) {
+    if let Some(error) = error {
+        error.text = shorten(&error.text, ERROR_BYTES_MAX);
+    }
 }
 
 /// A job with all that is known of it.
@@ -87,10 +89,10 @@ fn clip_history(shown: &mut JobDetailOut) -> Vec<String> {
     shown.log.drain(..shown.log.len().saturating_sub(LOG_LINES_MAX));
     shown.depends_on.truncate(PARENTS_MAX);
     for run in &mut shown.runs {
-        run.error = run.error.take().map(short);
+        shorten_error(run.error.as_mut());
     }
     for line in &mut shown.log {
-        line.text = shorten(&line.text, LOG_LINE_BYTES_MAX).into();
+        line.text = shorten(&line.text, LOG_LINE_BYTES_MAX);
     }
     let longer = lengths.into_iter().filter(|(_, all, max)| all > max);
     longer.map(|(what, all, max)| format!("{what}: {max} of {all} are shown")).collect()
