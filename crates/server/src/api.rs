@@ -24,7 +24,7 @@ pub(crate) mod jobs;
 pub(crate) mod openapi;
 mod page;
 mod processes;
-mod prompts;
+pub(crate) mod prompts;
 mod queues;
 mod remote_workers;
 #[expect(unused_qualifications, reason = "written by the macro that describes parameters")]
@@ -39,6 +39,7 @@ mod workers;
 pub(crate) use actions::Actions;
 pub(crate) use events::Streams;
 pub(crate) use remote_workers::RemoteWorkers;
+pub(crate) use runs::remove as remove_run;
 
 /// The routes.
 pub(crate) fn routes() -> Router<Ctx> {

@@ -18,9 +18,11 @@ mod ask;
 mod change;
 mod http;
 mod jobs;
+mod page;
 mod reports;
 mod results;
 mod rpc;
+mod runs;
 mod schemas;
 mod show;
 mod stdio;
@@ -35,7 +37,7 @@ pub use stdio::serve;
 pub struct Access {
     /// Hand in jobs and runs.
     pub enqueue: bool,
-    /// Cancel and retry.
+    /// Change jobs and runs that are there.
     pub admin: bool,
     /// Whose batches may be seen.
     caller: Caller,

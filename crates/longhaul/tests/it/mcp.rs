@@ -106,6 +106,8 @@ fn a_client_that_only_looks_sees_everything_and_changes_nothing() {
         "list_jobs",
         "get_job",
         "wait_job",
+        "list_runs",
+        "get_run",
         "get_results",
         "queue_stats",
         "list_job_kinds",
@@ -122,7 +124,7 @@ fn a_client_that_only_looks_sees_everything_and_changes_nothing() {
     assert_eq!(client.done("get_job", &json!({"id": "p"}))["total"], 1);
     assert_eq!(client.done("wait_job", &json!({"id": id}))["ended"], true);
     assert_eq!(client.done("get_results", &json!({"id": id}))["value"]["hello"], 1);
-    assert_eq!(client.done("get_results", &json!({"id": "p"}))["results"][0]["value"]["hello"], 1);
+    assert_eq!(client.done("get_results", &json!({"id": "p"}))["results"][0]["result"]["hello"], 1);
     for id in [id.as_str(), "p"] {
         assert!(!client.done("get_results", &json!({"id": id})).to_string().contains("very-secret"), "{id}");
     }
@@ -133,10 +135,10 @@ fn a_client_that_only_looks_sees_everything_and_changes_nothing() {
     assert_eq!(kinds["kinds"], json!([echo]), "{kinds}");
     assert_eq!(client.done("cost_report", &json!({"days": 1}))["cost_usd"], 0.0);
     let cost =
-        client.done("estimate_cost", &json!({"model": "sim-small", "prompts": ["Hello?", "And you?"]}));
+        client.done("estimate_cost", &json!({"model": "sim-small", "requests": ["Hello?", "And you?"]}));
     assert!(cost["requests"] == 2 && cost["cost_usd"].as_f64() > Some(0.0), "{cost}");
 
-    for tool in ["enqueue_job", "submit_batch", "cancel_job", "retry_job"] {
+    for tool in ["enqueue_job", "submit_batch", "cancel_job", "retry_job", "cancel_run", "remove_run"] {
         client.fails(tool, &json!({"id": id}), "--allow-write");
     }
     let (code, rest) = client.end();
@@ -149,7 +151,7 @@ fn a_client_that_may_write_hands_in_cancels_and_retries() {
     let place = Place::new();
     let mut client = Client::start(&place, &["--allow-write"]);
     client.initialize("2025-11-25");
-    assert_eq!(names(&client.ask("tools/list", &json!({}))).len(), 13);
+    assert_eq!(names(&client.ask("tools/list", &json!({}))).len(), 20);
 
     let job = json!({"kind": "fail", "payload": {}, "options": {"max_attempts": 1, "title": "t"}});
     let job = client.done("enqueue_job", &job);
@@ -158,24 +160,25 @@ fn a_client_that_may_write_hands_in_cancels_and_retries() {
         "{job}"
     );
     let batch = json!({
-        "model": "sim-small", "prompts": ["One?", "Two?"], "custom_ids": ["a", "b"], "mode": "sync", "max_cost_usd": 0.5,
+        "model": "sim-small", "mode": "sync", "max_cost_usd": 0.5,
+        "requests": [{"custom_id": "a", "prompt": "One?"}, {"custom_id": "b", "prompt": "Two?"}],
     });
     let run = client.done("submit_batch", &batch);
-    assert_eq!((&run["requests"], &run["existed_before"]), (&json!(2), &json!(false)));
-    assert_eq!(client.done("submit_batch", &batch)["existed_before"], true, "the same call is the same run");
+    assert_eq!((&run["requests"], &run["resumed"]), (&json!(2), &json!(false)));
+    assert_eq!(client.done("submit_batch", &batch)["resumed"], true, "the same call is the same run");
     place.drain(&["--profile", "sim"]);
 
-    let waited = client.done("wait_job", &json!({"id": run["run"]}));
+    let waited = client.done("wait_job", &json!({"id": run["id"]}));
     assert!(waited["ended"] == true && waited["units"]["done"] == 2, "{waited}");
-    let results = client.done("get_results", &json!({"id": run["run"], "limit": 1}));
-    let next = results["next_after"].clone();
-    assert!(results["results"][0]["custom_id"] == "a" && next.is_i64(), "{results}");
-    let results = client.done("get_results", &json!({"id": run["run"], "after": next}));
+    let results = client.done("get_results", &json!({"id": run["id"], "limit": 1}));
+    let next = results["next_cursor"].clone();
+    assert!(results["results"][0]["custom_id"] == "a" && next.is_string(), "{results}");
+    let results = client.done("get_results", &json!({"id": run["id"], "cursor": next}));
     assert!(
-        results["results"][0]["custom_id"] == "b" && results["results"][0]["value"].is_string(),
+        results["results"][0]["custom_id"] == "b" && results["results"][0]["result"]["text"].is_string(),
         "{results}"
     );
-    assert_eq!(client.done("cost_report", &json!({"run": run["run"]}))["totals"]["answers"], 2);
+    assert_eq!(client.done("cost_report", &json!({"run": run["id"]}))["totals"]["answers"], 2);
 
     assert_eq!(client.done("get_job", &json!({"id": job["id"]}))["state"], "failed");
     assert_eq!(client.done("retry_job", &json!({"id": job["id"]}))["state"], "ready");
@@ -197,18 +200,17 @@ fn wrong_arguments_name_their_field() {
         ("get_job", json!({"id": "no-such"}), "no-such"),
         ("get_job", json!({"id": "0198c5a2-0000-7000-8000-000000000000"}), "there is no job"),
         ("wait_job", json!({"id": "x", "timeout_seconds": 61}), "/timeout_seconds"),
-        ("submit_batch", json!({"model": "sim-small"}), "prompts"),
+        ("submit_batch", json!({"model": "sim-small"}), "field requests"),
+        ("submit_batch", json!({"model": "sim-small", "requests": ["a"], "input_file": "file-1"}), "exclude"),
+        ("submit_batch", json!({"model": "sim-small", "requests": [{"custom_id": "x"}]}), "/requests/0"),
         (
             "submit_batch",
-            json!({"model": "sim-small", "prompts": ["a"], "messages": [[{"role": "user", "content": "b"}]]}),
-            "exclude",
+            json!({"model": "sim-small", "requests": ["a"], "max_cost_usd": 0}),
+            "/max_cost_usd",
         ),
-        (
-            "submit_batch",
-            json!({"model": "sim-small", "prompts": ["a"], "custom_ids": ["x", "y"]}),
-            "custom_ids",
-        ),
-        ("submit_batch", json!({"model": "sim-small", "prompts": ["a"], "max_cost_usd": 0}), "/max_cost_usd"),
+        ("list_jobs", json!({"cursor": "12"}), "field cursor"),
+        ("get_run", json!({"id": "no-such"}), "no-such"),
+        ("get_run", json!({"id": "x", "wait_s": 61}), "/wait_s"),
         ("enqueue_job", json!({"kind": "echo", "id": "7"}), "at /id: "),
         ("enqueue_job", json!({"kind": "echo", "process": "p"}), "process_id, queue, "),
         ("enqueue_job", json!({"kind": "echo", "options": {"titel": "t"}}), "titel"),

@@ -14,6 +14,7 @@ use super::ApiResult;
 use super::extract::ApiJson;
 use crate::ctx::Ctx;
 use crate::guard::Caller;
+use crate::problem::Problem;
 
 pub(super) mod input;
 
@@ -29,17 +30,24 @@ pub(super) async fn submit_run(
     Extension(caller): Extension<Caller>,
     ApiJson(asked): ApiJson<RunIn>,
 ) -> ApiResult<(StatusCode, Answer<Submitted>)> {
+    let submitted = hand_in(&ctx, &caller, asked).await?;
+    let status = if submitted.resumed { StatusCode::OK } else { StatusCode::CREATED };
+    Ok((status, Answer(submitted)))
+}
+
+/// Stores a run with its requests, or goes on with one that was cut off. All of it is checked before anything is stored.
+pub(crate) async fn hand_in(ctx: &Ctx, caller: &Caller, asked: RunIn) -> Result<Submitted, Problem> {
     let max_cost = asked.max_cost_usd.map(|dollars| amount("max_cost_usd", dollars)).transpose()?;
     let (allow_unpriced, ask_again) = (asked.allow_unpriced, asked.ask_again);
-    super::runs::check_unpriced(&caller, allow_unpriced)?;
-    let mut wanted = Wanted::new(&ctx, &caller, asked).await?;
+    super::runs::check_unpriced(caller, allow_unpriced)?;
+    let mut wanted = Wanted::new(ctx, caller, asked).await?;
     let id = wanted.settings.run_id();
     let exists = Run::find(ctx.queue(), &id).await?.is_some();
     if !exists {
-        let estimate = wanted.estimate(&ctx).await?;
+        let estimate = wanted.estimate(ctx).await?;
         wanted.settings.expected = Some(estimate.expected(wanted.settings.mode));
     }
-    super::runs::set_limits(&ctx, &caller, (&id, exists), (max_cost, allow_unpriced)).await?;
+    super::runs::set_limits(ctx, caller, (&id, exists), (max_cost, allow_unpriced)).await?;
     let prompts = match caller.trace {
         Some(trace) => ctx.prompts.clone().with_trace(trace.to_string()),
         None => ctx.prompts.clone(),
@@ -47,18 +55,17 @@ pub(super) async fn submit_run(
     let mut submission = Submission::begin(&prompts, wanted.settings.clone()).await?;
     let (resumed, settings) = (submission.is_resumed(), submission.settings().clone());
     if !submission.is_complete().await? {
-        let mut requests = wanted.requests(&ctx);
+        let mut requests = wanted.requests(ctx);
         while let Some(request) = requests.next().await? {
             submission.push(request).await?;
         }
         submission.finish().await?;
     }
     let asked_again = match resumed && ask_again {
-        true => super::runs::ask_again(&ctx, &caller, &id).await?,
+        true => super::runs::ask_again(ctx, caller, &id).await?,
         false => 0,
     };
-    let status = if resumed { StatusCode::OK } else { StatusCode::CREATED };
-    let submitted = Submitted {
+    Ok(Submitted {
         id: id.as_str().to_owned(),
         resumed,
         asked_again,
@@ -67,8 +74,7 @@ pub(super) async fn submit_run(
         mode_note: settings.mode_note,
         estimate_usd: settings.expected.and_then(|expected| expected.cost_usd),
         estimate_max_usd: settings.expected.and_then(|expected| expected.cost_max_usd),
-    };
-    Ok((status, Answer(submitted)))
+    })
 }
 
 /// Says what a run would cost; sends and stores nothing.
@@ -78,7 +84,12 @@ pub(super) async fn estimate_run(
     Extension(caller): Extension<Caller>,
     ApiJson(asked): ApiJson<RunIn>,
 ) -> ApiResult<Answer<Estimate>> {
-    Ok(Answer(Wanted::new(&ctx, &caller, asked).await?.estimate(&ctx).await?))
+    Ok(Answer(estimate(&ctx, &caller, asked).await?))
+}
+
+/// What a run would cost.
+pub(crate) async fn estimate(ctx: &Ctx, caller: &Caller, asked: RunIn) -> Result<Estimate, Problem> {
+    Wanted::new(ctx, caller, asked).await?.estimate(ctx).await
 }
 
 /// Decides what to do with provider batches whose fate is unknown or that the provider refuses, and says how many there were.

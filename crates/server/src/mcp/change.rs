@@ -1,16 +1,19 @@
 //! What changes jobs: enqueue, edit, cancel, retry.
 
 use longhaul_api::job_in::JobIn;
+use longhaul_api::job_out::EnqueuedOut;
+use longhaul_api::processes::Number;
+use longhaul_api::verbs::{ChangeMade, Changed};
 use longhaul_pipeline::Retry;
 use longhaul_prompts::{manage, sdk_batches};
-use longhaul_queue::limits::WORKER_SILENT_AFTER;
-use longhaul_queue::store::{CancelReply, Enqueued, Filter};
-use longhaul_queue::{Job, JobChange, JobDetail, Json};
-use serde::Deserialize;
+use longhaul_queue::store::{CancelReply, Filter};
+use longhaul_queue::{Job, JobChange, JobDetail, Json, State};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::target::Target;
+use super::{reports, show};
 use crate::api;
 use crate::batches;
 use crate::ctx::Ctx;
@@ -25,21 +28,18 @@ pub(super) async fn enqueue(ctx: &Ctx, caller: &Caller, job: JobIn) -> Result<Va
         Problem { field, ..problem }
     };
     let enqueued = api::jobs::enqueue(ctx, caller, None, vec![job]).await.map_err(own)?.pop();
-    let Enqueued { id, state, how, .. } = enqueued.ok_or_else(|| Problem::internal("no job was stored"))?;
-    let mut shown = json!({ "id": id, "state": state, "how": how });
-    if let Some(word) = no_worker(ctx).await? {
-        shown["note"] = word.into();
-    }
-    Ok(shown)
+    let enqueued = enqueued.ok_or_else(|| Problem::internal("no job was stored"))?;
+    noted(ctx, &EnqueuedOut::from(enqueued)).await
 }
 
-/// A word for whoever would otherwise wait for nothing.
-pub(super) async fn no_worker(ctx: &Ctx) -> Result<Option<&'static str>, Problem> {
-    let now = ctx.queue().clock().now();
-    let workers = ctx.queue().store().workers(now).await?;
-    let alive = workers.iter().any(|worker| !worker.gone && now.since(worker.seen_at) < WORKER_SILENT_AFTER);
-    Ok((!alive)
-        .then_some("it is stored, but no worker is running: longhaul work, or longhaul up, starts one"))
+/// What was stored, with a word for whoever would otherwise wait for nothing.
+pub(super) async fn noted<T: Serialize>(ctx: &Ctx, stored: &T) -> Result<Value, Problem> {
+    let mut shown = show::value(stored)?;
+    if reports::living(ctx).await?.is_empty() {
+        shown["note"] =
+            "it is stored, but no worker is running: longhaul work, or longhaul up, starts one".into();
+    }
+    Ok(shown)
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -65,7 +65,7 @@ pub(super) async fn edit(ctx: &Ctx, caller: &Caller, asked: EditArguments) -> Re
     };
     ctx.names.check_change(&detail.job)?;
     let state = ctx.queue().edit(detail.job.id, JobChange { priority, title, payload }).await?;
-    Ok(json!({ "id": detail.job.id, "state": state }))
+    show::value(&Changed { id: detail.job.id, change: ChangeMade::Edited, state: Some(state) })
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -79,18 +79,11 @@ pub(super) struct CancelArguments {
 pub(super) async fn cancel(ctx: &Ctx, caller: &Caller, asked: CancelArguments) -> Result<Value, Problem> {
     match Target::find(ctx, caller, &asked.id).await? {
         Target::Job(detail) => cancel_one(ctx, caller, *detail).await,
-        Target::Run(run) => {
-            let cancelled = run.cancel().await?;
-            Ok(json!({
-                "run": run.run.id.as_str(),
-                "cancelled": cancelled,
-                "note": "provider batches are asked to end; what has an answer keeps it",
-            }))
-        }
+        Target::Run(run) => show::value(&Number { changed: run.cancel().await? }),
         Target::Process(process) => {
-            let filter = Filter { process_id: Some(process.clone()), ..Filter::default() };
+            let filter = Filter { process_id: Some(process), ..Filter::default() };
             let outcome = manage::cancel_where(ctx.queue(), filter).await?;
-            Ok(json!({ "process": process, "cancelled": outcome.cancelled }))
+            show::value(&Number { changed: outcome.cancelled })
         }
     }
 }
@@ -104,17 +97,15 @@ async fn cancel_one(ctx: &Ctx, caller: &Caller, detail: JobDetail) -> Result<Val
         let batch = batches::cancel(ctx, caller, job.id, form).await?;
         return Ok(json!({ "id": job.id, "change": batch.state }));
     }
-    let (change, note) = match ctx.queue().cancel(job.id).await? {
-        CancelReply::Cancelled => ("cancelled", None),
-        CancelReply::Requested => {
-            ("requested", Some("it is running, and is asked to end: wait_job waits for it"))
-        }
+    let (change, state) = match ctx.queue().cancel(job.id).await? {
+        CancelReply::Cancelled => (ChangeMade::Cancelled, State::Cancelled),
+        CancelReply::Requested => (ChangeMade::Requested, State::Running),
         CancelReply::Ended(state) => {
             return Err(Problem::invalid(format!("job {} had {state} before", job.id)));
         }
         CancelReply::NotFound => return Err(Problem::not_found(format!("there is no job {}", job.id))),
     };
-    Ok(json!({ "id": job.id, "change": change, "note": note }))
+    show::value(&Changed { id: job.id, change, state: Some(state) })
 }
 
 /// Requests wait for a provider's batch: it ends with its run.
@@ -143,16 +134,12 @@ pub(super) async fn retry(ctx: &Ctx, caller: &Caller, asked: RetryArguments) -> 
     match Target::find(ctx, caller, &asked.id).await? {
         Target::Job(detail) => {
             let state = ctx.queue().retry(detail.job.id, !asked.from_start).await?;
-            Ok(json!({ "id": detail.job.id, "state": state }))
+            show::value(&Changed { id: detail.job.id, change: ChangeMade::Retried, state: Some(state) })
         }
-        Target::Run(run) => {
-            let retried = run.retry(Retry::Failed).await?;
-            Ok(json!({ "run": run.run.id.as_str(), "retried": retried }))
-        }
+        Target::Run(run) => show::value(&Number { changed: run.retry(Retry::Failed).await? }),
         Target::Process(process) => {
-            let filter = Filter { process_id: Some(process.clone()), ..Filter::default() };
-            let retried = ctx.queue().retry_where(filter, !asked.from_start).await?;
-            Ok(json!({ "process": process, "retried": retried }))
+            let filter = Filter { process_id: Some(process), ..Filter::default() };
+            show::value(&Number { changed: ctx.queue().retry_where(filter, !asked.from_start).await? })
         }
     }
 }

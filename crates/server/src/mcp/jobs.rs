@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use longhaul_api::processes::ProcessOut;
 use longhaul_pipeline::Found;
 use longhaul_queue::store::{Filter, ListRequest};
 use longhaul_queue::{Job, ProcessId, State};
@@ -9,9 +10,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::schemas::{PAGE_DEFAULT, PAGE_MAX, WAIT_DEFAULT_S, WAIT_MAX_S};
-use super::show;
+use super::schemas::{WAIT_DEFAULT_S, WAIT_MAX_S};
 use super::target::Target;
+use super::{page, runs, show};
 use crate::batches::access;
 use crate::ctx::Ctx;
 use crate::guard::Caller;
@@ -42,7 +43,7 @@ pub(super) struct ListArguments {
     /// How many jobs; default 20.
     limit: Option<usize>,
     /// next_cursor of the page before.
-    cursor: Option<i64>,
+    cursor: Option<String>,
 }
 
 /// `list_jobs`.
@@ -65,16 +66,12 @@ pub(super) async fn list(ctx: &Ctx, caller: &Caller, asked: ListArguments) -> Re
     let request = ListRequest {
         filter,
         newest_first: !asked.oldest_first,
-        cursor: asked.cursor,
-        limit: asked.limit.unwrap_or(PAGE_DEFAULT).clamp(1, PAGE_MAX),
+        cursor: page::seq_of(asked.cursor.as_deref())?,
+        limit: page::limit(asked.limit),
     };
     let page = ctx.queue().list(request).await?;
-    let jobs: Vec<Value> = page.items.iter().map(show::brief).collect();
-    let mut shown = json!({ "jobs": jobs, "next_cursor": page.next });
-    if let Some(next) = page.next {
-        shown["more"] = format!("there are more: the same call with cursor {next}").into();
-    }
-    Ok(shown)
+    let jobs = page.items.into_iter().map(show::job).collect::<Result<Vec<Value>, Problem>>()?;
+    Ok(page::listed("jobs", &jobs, page.next))
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -89,10 +86,10 @@ pub(super) async fn get(ctx: &Ctx, caller: &Caller, asked: GetArguments) -> Resu
     match Target::find(ctx, caller, &asked.id).await? {
         Target::Job(detail) => {
             let explained = ctx.queue().explain(detail.job.id).await?;
-            Ok(show::detail(*detail, &explained))
+            show::detail(*detail, explained)
         }
-        Target::Run(run) => Ok(show::run(&run.status().await?)),
-        Target::Process(process) => Ok(show::process(&ctx.queue().process(&process).await?)),
+        Target::Run(run) => runs::detail(ctx, &run, run.status().await?).await,
+        Target::Process(process) => show::value(&ProcessOut::from(ctx.queue().process(&process).await?)),
     }
 }
 
@@ -142,16 +139,17 @@ async fn look(ctx: &Ctx, waited: &mut Waited) -> Result<(bool, Value), Problem> 
                 let gone = "it has ended, and its row was deleted as it was stored to be";
                 return Ok((true, json!({ "id": job.id, "gone": gone })));
             };
-            **job = now;
-            Ok((job.state.is_terminal(), show::brief(job)))
+            **job = now.clone();
+            Ok((job.state.is_terminal(), show::job(now)?))
         }
         Waited::Run(run) => {
             let status = run.status().await?;
-            Ok((status.is_over(), show::run(&status)))
+            let over = status.is_over();
+            Ok((over, show::value(&runs::run(ctx, run, status).await?)?))
         }
         Waited::Process(process) => {
-            let info = ctx.queue().process(process).await?;
-            Ok((info.sealed && info.unfinished() == 0, show::process(&info)))
+            let process = ProcessOut::from(ctx.queue().process(process).await?);
+            Ok((process.ended, show::value(&process)?))
         }
     }
 }

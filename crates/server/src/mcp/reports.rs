@@ -83,7 +83,7 @@ fn unfinished(queue: &QueueInfo) -> u64 {
 }
 
 /// Workers that are alive.
-async fn living(ctx: &Ctx) -> Result<Vec<WorkerInfo>, Problem> {
+pub(super) async fn living(ctx: &Ctx) -> Result<Vec<WorkerInfo>, Problem> {
     let now = ctx.queue().clock().now();
     let mut workers = ctx.queue().store().workers(now).await?;
     workers.retain(|worker| !worker.gone && now.since(worker.seen_at) < WORKER_SILENT_AFTER);
@@ -101,7 +101,7 @@ async fn workers(ctx: &Ctx) -> Result<Value, Problem> {
             "host": worker.host,
             "running": worker.running,
             "slots": worker.concurrency,
-            "started_at": show::time(worker.started_at),
+            "started_at": worker.started_at,
         })
     };
     let shown: Vec<Value> = workers.iter().take(WORKERS_MAX).map(one).collect();

@@ -1,19 +1,19 @@
-//! `get_results`: a job's result or payload piece by piece, or what a run or process answered, page by page.
+//! `get_results`: a job's result, payload or checkpoint piece by piece, or the results of a run or process, page by page.
 
-use std::collections::HashMap;
-
-use longhaul_llm::Stop;
-use longhaul_prompts::request::{self, RequestPayload, RequestResult};
+use longhaul_api::processes::ResultOut;
+use longhaul_pipeline::pipeline::Results;
+use longhaul_pipeline::{About, Found, RunId};
 use longhaul_queue::job::JobResult;
 use longhaul_queue::limits::shorten;
-use longhaul_queue::{JobDetail, JobId, Json, ProcessId, State};
+use longhaul_queue::redact::{json as without_secrets, text as without_secret_text};
+use longhaul_queue::{JobDetail, Json, ProcessId, State};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::schemas::{PAGE_DEFAULT, PAGE_MAX};
 use super::show::{self, Clipped};
 use super::target::Target;
+use super::{page, runs};
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 use crate::problem::Problem;
@@ -21,7 +21,7 @@ use crate::redact;
 
 /// Bytes of a value's JSON text in one answer.
 const PIECE_BYTES_MAX: usize = 30_000;
-/// Bytes of one of many results, and of all of a page.
+/// Bytes of a value in one of many results, and of all of a page.
 const ITEM_BYTES_MAX: usize = 4_000;
 const PAGE_BYTES_MAX: usize = 40_000;
 /// Bytes of an error's text.
@@ -34,7 +34,7 @@ const LOOKED_AT_MAX: usize = 10_000;
 pub(super) struct Arguments {
     /// A job's id (a UUID), or the name of a run (run-…) or of a process.
     id: String,
-    /// Of a single job: its result (default) or its payload.
+    /// Of a single job: its result (default), its payload, or data, which is its checkpoint.
     #[serde(default)]
     part: Part,
     /// Of a single job: the byte of the value's JSON text to go on from.
@@ -42,10 +42,9 @@ pub(super) struct Arguments {
     offset: usize,
     /// How many results of a run or process; default 20.
     limit: Option<usize>,
-    /// Of a run or process: next_after of the page before.
-    #[serde(default)]
-    after: i64,
-    /// Of a run or process: only what has no result.
+    /// Of a run or process: next_cursor of the page before.
+    cursor: Option<String>,
+    /// Only what failed: of a process its jobs, of a run the first units with their reasons, without a next page.
     #[serde(default)]
     failed_only: bool,
 }
@@ -56,14 +55,16 @@ enum Part {
     #[default]
     Result,
     Payload,
+    Data,
 }
 
 /// Runs the tool.
 pub(super) async fn get(ctx: &Ctx, caller: &Caller, asked: Arguments) -> Result<Value, Problem> {
     match Target::find(ctx, caller, &asked.id).await? {
         Target::Job(detail) => of_job(&redact::detail(*detail), &asked),
-        Target::Run(run) => of_many(ctx, &run.run.id.process(), &asked).await,
-        Target::Process(process) => of_many(ctx, &process, &asked).await,
+        Target::Run(run) if asked.failed_only => failures(&run, &asked).await,
+        Target::Run(run) => of_run(&run, &asked).await,
+        Target::Process(process) => of_process(ctx, &process, &asked).await,
     }
 }
 
@@ -71,6 +72,7 @@ fn of_job(detail: &JobDetail, asked: &Arguments) -> Result<Value, Problem> {
     let job = &detail.job;
     let value = match asked.part {
         Part::Payload => Some(detail.payload.clone()),
+        Part::Data => detail.data.clone(),
         Part::Result => detail.result.clone(),
     };
     let mut shown = json!({ "id": job.id, "state": job.state, "ended": job.state.is_terminal() });
@@ -79,6 +81,7 @@ fn of_job(detail: &JobDetail, asked: &Arguments) -> Result<Value, Problem> {
             shown["error"] = shorten(&error.to_string(), ERROR_BYTES_MAX).into();
         }
         shown["note"] = match job.state.is_terminal() {
+            _ if asked.part == Part::Data => "it has no checkpoint",
             true => "it has no result",
             false => "it has no result yet: wait_job waits for it",
         }
@@ -110,37 +113,115 @@ fn piece(shown: &mut Value, value: &Json, offset: usize) -> Result<(), Problem> 
     Ok(())
 }
 
-async fn of_many(ctx: &Ctx, process: &ProcessId, asked: &Arguments) -> Result<Value, Problem> {
-    let info = ctx.queue().process(process).await?;
-    let page = Page::read(ctx, process, asked).await?;
-    let names = names(ctx, &page.items).await?;
-    let (mut shown, mut bytes, mut after) = (Vec::new(), 0, asked.after);
-    let mut full = false;
-    for item in &page.items {
-        let line = item_json(&redact::result(item.clone()), names.get(&item.id))?;
-        bytes += line.to_string().len();
-        // One is always shown, so that the reader gets on.
-        full = bytes > PAGE_BYTES_MAX && !shown.is_empty();
-        if full {
-            break;
+/// What a run has for its units, in their order.
+async fn of_run(found: &Found, asked: &Arguments) -> Result<Value, Problem> {
+    let after = page::seq_of(asked.cursor.as_deref())?.unwrap_or(0);
+    let read = async |limit| found.pipeline.results(&found.run, after, limit).await;
+    let show = |page: &Results| -> Result<Vec<Value>, Problem> {
+        page.items.iter().map(|item| run_item(found.pipeline.about(), &found.run.id, item)).collect()
+    };
+    let mut page = read(page::limit(asked.limit)).await?;
+    let mut items = show(&page)?;
+    let fitting = fitting(&items);
+    if fitting < items.len() {
+        // Only the pipeline knows which place the last of these has, so it is asked for exactly these.
+        page = read(fitting).await?;
+        items = show(&page)?;
+    }
+    let mut shown = page::listed("results", &items, page.next);
+    let status = found.status().await?;
+    shown["state"] = json!(status.standing.state);
+    shown["units"] = json!(status.standing.units);
+    if page.next.is_none() && !status.is_over() {
+        shown["more"] = "the rest has not ended: get_run with wait_s waits for it".into();
+    }
+    Ok(shown)
+}
+
+/// One result of a run. Handlers may hand back what they were given, secrets included; what a model answered to a prompt is shown as
+/// it is.
+pub(super) fn run_item(about: &About, run: &RunId, item: &Json) -> Result<Value, Problem> {
+    let is_answer = *about == longhaul_prompts::ABOUT;
+    let mut shown: Value = if is_answer { item.to()? } else { without_secrets(item).to()? };
+    if let Some(text) = shown["error"]["text"].as_str() {
+        shown["error"]["text"] = shorten(&without_secret_text(text), ERROR_BYTES_MAX).into();
+    }
+    let whole = match shown["job_id"].as_str() {
+        Some(job) => format!("get_results {}", json!({ "id": job })),
+        None => format!("longhaul runs results {run}"),
+    };
+    clip_fields(&mut shown, &whole)?;
+    Ok(shown)
+}
+
+/// Cuts the long fields of a result, and says where all of it is.
+fn clip_fields(shown: &mut Value, whole: &str) -> Result<(), Problem> {
+    let mut cut = Vec::new();
+    for (name, value) in shown.as_object_mut().into_iter().flatten() {
+        let clipped = Clipped::of(&Json::of(value)?, ITEM_BYTES_MAX);
+        if let Some(measure) = clipped.measure(name) {
+            cut.push(format!("{measure}; all of it: {whole}"));
+            *value = clipped.shown;
         }
-        shown.push(line);
-        after = item.seq;
     }
-    let next = if full { Some(after) } else { page.next };
-    let mut answer = json!({
-        "process": process,
-        "results": shown,
-        "next_after": next,
-        "unfinished": info.unfinished(),
-        "states": show::states(&info.counts),
-    });
-    if let Some(next) = next {
-        answer["more"] = format!("there are more: the same call with after {next}").into();
-    } else if info.unfinished() > 0 {
-        answer["more"] = "the rest has not ended: wait_job waits for it".into();
+    if !cut.is_empty() {
+        shown["cut"] = json!(cut);
     }
-    Ok(answer)
+    if let Some(fields) = shown.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+    }
+    Ok(())
+}
+
+/// How many of these a page has room for. One is always shown, so that the reader gets on.
+fn fitting(items: &[Value]) -> usize {
+    let mut bytes = 0;
+    let fits = |item: &&Value| {
+        bytes += item.to_string().len();
+        bytes <= PAGE_BYTES_MAX
+    };
+    items.iter().take_while(fits).count().max(1).min(items.len())
+}
+
+/// The first units of a run that failed.
+async fn failures(found: &Found, asked: &Arguments) -> Result<Value, Problem> {
+    let mut items = found.pipeline.failures(&found.run, page::limit(asked.limit)).await?;
+    for unit in &mut items {
+        unit.reason = unit.reason.as_deref().map(runs::reason);
+    }
+    let failed = found.status().await?.standing.units.failed;
+    let mut shown = json!({ "results": items, "failed": failed });
+    if failed > items.len() as u64 {
+        shown["cut"] = format!("{} of {failed} are shown", items.len()).into();
+    }
+    Ok(shown)
+}
+
+/// The results of a process in submission order.
+async fn of_process(ctx: &Ctx, process: &ProcessId, asked: &Arguments) -> Result<Value, Problem> {
+    let unfinished = ctx.queue().process(process).await?.unfinished();
+    let page = Page::read(ctx, process, asked).await?;
+    let mut items = Vec::with_capacity(page.items.len());
+    for item in &page.items {
+        let mut shown = show::value(&ResultOut::from(redact::result(item.clone())))?;
+        if let Some(text) = shown["error"]["text"].as_str() {
+            shown["error"]["text"] = shorten(text, ERROR_BYTES_MAX).into();
+        }
+        clip_fields(&mut shown, &format!("get_results {}", json!({ "id": item.id })))?;
+        items.push(shown);
+    }
+    let fitting = fitting(&items);
+    let next = match fitting < items.len() {
+        true => page.items[..fitting].last().map(|last| last.seq),
+        false => page.next,
+    };
+    items.truncate(fitting);
+    let mut shown = page::listed("results", &items, next);
+    shown["unfinished"] = unfinished.into();
+    if next.is_none() && unfinished > 0 {
+        shown["more"] = "the rest has not ended: wait_job waits for it".into();
+    }
+    Ok(shown)
 }
 
 /// Results in submission order.
@@ -151,12 +232,13 @@ struct Page {
 
 impl Page {
     async fn read(ctx: &Ctx, process: &ProcessId, asked: &Arguments) -> Result<Self, Problem> {
-        let limit = asked.limit.unwrap_or(PAGE_DEFAULT).clamp(1, PAGE_MAX);
+        let limit = page::limit(asked.limit);
+        let mut after = page::seq_of(asked.cursor.as_deref())?.unwrap_or(0);
         if !asked.failed_only {
-            let page = ctx.queue().results(process, asked.after, limit).await?;
+            let page = ctx.queue().results(process, after, limit).await?;
             return Ok(Self { items: page.items, next: page.next });
         }
-        let (mut items, mut after) = (Vec::new(), asked.after);
+        let mut items = Vec::new();
         for _ in 0..LOOKED_AT_MAX / longhaul_queue::limits::PAGE_MAX {
             let page = ctx.queue().results(process, after, longhaul_queue::limits::PAGE_MAX).await?;
             for item in page.items.into_iter().filter(|item| item.state != State::Succeeded) {
@@ -172,72 +254,4 @@ impl Page {
         }
         Ok(Self { items, next: Some(after) })
     }
-}
-
-/// The callers' names of requests without an answer; those with one tell it themselves.
-async fn names(ctx: &Ctx, items: &[JobResult]) -> Result<HashMap<JobId, String>, Problem> {
-    let nameless = |item: &&JobResult| item.kind == request::KIND && item.result.is_none();
-    let ids: Vec<JobId> = items.iter().filter(nameless).map(|item| item.id).collect();
-    let mut names = HashMap::with_capacity(ids.len());
-    for detail in ctx.queue().store().get(ids).await? {
-        if let Some(name) = detail.payload.to::<RequestPayload>()?.custom_id {
-            names.insert(detail.job.id, name);
-        }
-    }
-    Ok(names)
-}
-
-fn item_json(item: &JobResult, name: Option<&String>) -> Result<Value, Problem> {
-    let mut shown = json!({ "id": item.id, "state": item.state });
-    if let Some(name) = name {
-        shown["custom_id"] = name.as_str().into();
-    }
-    if let Some(error) = &item.error
-        && item.state != State::Succeeded
-    {
-        shown["error"] = shorten(&error.to_string(), ERROR_BYTES_MAX).into();
-    }
-    let Some(result) = &item.result else { return Ok(shown) };
-    let value = match item.kind.as_str() {
-        request::KIND => answer(&mut shown, result)?,
-        _ => result.clone(),
-    };
-    let clipped = Clipped::of(&value, ITEM_BYTES_MAX);
-    if clipped.is_cut() {
-        let call = json!({ "id": item.id });
-        shown["cut"] =
-            format!("{ITEM_BYTES_MAX} of {} bytes; all of it: get_results {call}", value.len()).into();
-    }
-    shown["value"] = clipped.shown;
-    Ok(shown)
-}
-
-/// What a model said, without what only programs need.
-fn answer(shown: &mut Value, result: &Json) -> Result<Json, Problem> {
-    let result: RequestResult = result.to()?;
-    if let Some(name) = result.custom_id {
-        shown["custom_id"] = name.into();
-    }
-    if result.answer.stop != Stop::End {
-        shown["stop"] = json!(result.answer.stop);
-    }
-    if let Some(cost) = result.cost_usd {
-        shown["cost_usd"] = json!(cost);
-    }
-    if result.cached {
-        shown["cached"] = true.into();
-    }
-    Ok(match result.json {
-        Some(value) => Json::of(&value)?,
-        None if !result.answer.tool_calls.is_empty() => {
-            Json::of(&json!({ "text": result.answer.text, "tool_calls": result.answer.tool_calls }))?
-        }
-        None if !result.answer.vectors.is_empty() => {
-            let (count, length) = (result.answer.vectors.len(), result.answer.vectors[0].len());
-            Json::of(&format!(
-                "{count} vectors of {length} numbers; get_results with the id of this job has them"
-            ))?
-        }
-        None => Json::of(&result.answer.text)?,
-    })
 }

@@ -3,36 +3,36 @@
 //! top of it, because some providers refuse tools that have one.
 
 use longhaul_api::job_in::JobIn;
+use longhaul_api::prompts::RunIn;
 use longhaul_queue::State;
-use longhaul_queue::limits::{NAME_BYTES_MAX, TAGS_MAX};
+use longhaul_queue::limits::NAME_BYTES_MAX;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
+use super::page::PAGE_MAX;
 use super::tools::Tool;
-use super::{ask, change, jobs, reports, results};
+use super::{change, jobs, reports, results, runs};
 use crate::api::openapi::bounds;
 use longhaul_pipeline::OwnNames;
 
-/// Jobs and results on one page.
-pub(super) const PAGE_MAX: usize = 100;
-pub(super) const PAGE_DEFAULT: usize = 20;
 /// Longest wait of one call. Clients give up on a call after a minute or two.
 pub(super) const WAIT_MAX_S: u64 = 60;
 pub(super) const WAIT_DEFAULT_S: u64 = 30;
 /// Prompts in one call. Files take any number: `longhaul run`.
-pub(super) const PROMPTS_MAX: usize = 10_000;
-/// Messages of one conversation.
-const MESSAGES_MAX: usize = 1_000;
+const PROMPTS_MAX: usize = 10_000;
 /// Days that a report goes back.
 pub(super) const DAYS_MAX: i64 = 366;
 pub(super) const DAYS_DEFAULT: i64 = 31;
 
 /// A title for people, and what it does, for models.
-pub(super) fn about(tool: Tool) -> (&'static str, &'static str) {
+type About = (&'static str, &'static str);
+
+/// What is said of a tool.
+pub(super) fn about(tool: Tool) -> About {
     match tool {
         Tool::ListJobs => (
             "List jobs",
-            "Lists jobs, newest first, in pages. Filters combine. Runs of prompts are jobs with the tag llm.run.",
+            "Lists jobs, newest first, in pages. Filters combine. Runs are listed by list_runs.",
         ),
         Tool::GetJob => (
             "Show a job",
@@ -44,10 +44,12 @@ pub(super) fn about(tool: Tool) -> (&'static str, &'static str) {
             "Waits until a job, run or process has ended, at most 60 seconds a call. ended is false when the time passed first: call \
              again. A run that is held says why; held for `outage`, it goes on by itself.",
         ),
+        Tool::ListRuns => LIST_RUNS,
+        Tool::GetRun => GET_RUN,
         Tool::GetResults => (
             "Read results",
-            "Reads what a job answered, or the answers of a run or process in submission order, in pages. Long values are cut; the \
-             answer says which call gives the rest.",
+            "Reads the result of a job, or the results of a run (answers of prompts, rows of a sheet) or process in order, in pages. \
+             Long values are cut; the answer says which call gives the rest.",
         ),
         Tool::QueueStats => (
             "Queues and workers",
@@ -60,8 +62,8 @@ pub(super) fn about(tool: Tool) -> (&'static str, &'static str) {
         ),
         Tool::CostReport => (
             "What was spent",
-            "Shows what calls to models cost, by day (UTC), profile and model; or the sums of one run or tag. Amounts are in millionths \
-             of a US dollar.",
+            "Shows what calls to models cost, by day (UTC), profile and model; or the sums of one run or tag. Amounts are in US \
+             dollars.",
         ),
         Tool::EstimateCost => (
             "Estimate costs",
@@ -73,7 +75,7 @@ pub(super) fn about(tool: Tool) -> (&'static str, &'static str) {
         ),
         Tool::SubmitBatch => (
             "Ask a model many prompts",
-            "Stores a run of prompts (or conversations), each to be answered once by a model, and returns the run's name at once. \
+            "Stores a run of prompts (requests, or an input_file), each to be answered once by a model, and returns the run's id at once. \
              Workers answer it, also across restarts. The same call again is the same run: nothing is asked or paid for twice. This \
              spends money with real providers: estimate_cost first, and set max_cost_usd.",
         ),
@@ -88,8 +90,37 @@ pub(super) fn about(tool: Tool) -> (&'static str, &'static str) {
         Tool::RetryJob => {
             ("Retry a job", "Puts a failed or cancelled job back, or the failed jobs of a run or process.")
         }
+        Tool::PauseRun => PAUSE_RUN,
+        Tool::ResumeRun => RESUME_RUN,
+        Tool::CancelRun => CANCEL_RUN,
+        Tool::RetryRun => RETRY_RUN,
+        Tool::RemoveRun => REMOVE_RUN,
     }
 }
+
+const LIST_RUNS: About = (
+    "List runs",
+    "Lists runs of every pipeline, newest first, in pages: state, units done, failed and in all, and what was spent.",
+);
+const GET_RUN: About = (
+    "Show a run",
+    "Shows a run: state, units, money, settings, first parts and first failures. With wait_s it answers once nothing more \
+     happens by itself, or when the time has passed. A run that is held says why; held for `outage`, it goes on by itself.",
+);
+const PAUSE_RUN: About =
+    ("Pause a run", "Stops the units of a run from being begun; what is under way goes on until it ends.");
+const RESUME_RUN: About = (
+    "Resume a run",
+    "Lets a paused or held run go on, with another limit of its cost if so wanted, and says how many of its jobs were held.",
+);
+const CANCEL_RUN: About = (
+    "Cancel a run",
+    "Ends a run early. What was done is kept; provider batches are asked to end, and what they have answered by then is kept too.",
+);
+const RETRY_RUN: About =
+    ("Retry a run", "Tries again what failed in a run, or in one of its parts, and nothing else.");
+const REMOVE_RUN: About =
+    ("Delete a run", "Deletes a run for good, with its results. Refused while it has not ended.");
 
 /// The schema of a tool's arguments.
 pub(super) fn input(tool: Tool) -> Value {
@@ -97,20 +128,24 @@ pub(super) fn input(tool: Tool) -> Value {
         Tool::ListJobs => bounded::<jobs::ListArguments>(),
         Tool::GetJob => bounded::<jobs::GetArguments>(),
         Tool::WaitJob => bounded::<jobs::WaitArguments>(),
+        Tool::ListRuns => bounded::<runs::ListArguments>(),
+        Tool::GetRun => bounded::<runs::GetArguments>(),
         Tool::GetResults => bounded::<results::Arguments>(),
         Tool::QueueStats => bounded::<reports::QueueArguments>(),
         Tool::ListJobKinds => bounded::<reports::KindArguments>(),
         Tool::CostReport => bounded::<reports::CostArguments>(),
-        Tool::EstimateCost => bounded::<ask::EstimateArguments>(),
+        Tool::EstimateCost | Tool::SubmitBatch => bounded::<RunIn>(),
         Tool::EnqueueJob => described::<JobIn>(),
-        Tool::SubmitBatch => bounded::<ask::SubmitArguments>(),
         Tool::EditJob => bounded::<change::EditArguments>(),
         Tool::CancelJob => bounded::<change::CancelArguments>(),
         Tool::RetryJob => bounded::<change::RetryArguments>(),
+        Tool::PauseRun | Tool::CancelRun | Tool::RemoveRun => bounded::<runs::RunArguments>(),
+        Tool::ResumeRun => bounded::<runs::ResumeArguments>(),
+        Tool::RetryRun => bounded::<runs::RetryArguments>(),
     }
 }
 
-/// The schema of arguments that only tools have, with the bounds of their fields.
+/// The schema of arguments with the bounds that their fields have in tools.
 fn bounded<T: ToSchema>() -> Value {
     let mut schema = described::<T>();
     for (field, described) in schema["properties"].as_object_mut().into_iter().flatten() {
@@ -127,6 +162,10 @@ fn described<T: ToSchema>() -> Value {
     // Only patterns tell of reserved names, and they are left out here: the check of a job refuses such names in words.
     bounds::add_to_schemas(&mut all, &OwnNames::new(Vec::new()));
     let mut schema = plain(&all[&*T::name()], &all);
+    // Which fields go together is refused in words too.
+    if let Some(fields) = schema.as_object_mut() {
+        fields.retain(|name, _| !matches!(name.as_str(), "oneOf" | "anyOf" | "allOf"));
+    }
     for (part, empty) in [("properties", json!({})), ("required", json!([]))] {
         if schema[part].is_null() {
             schema[part] = empty;
@@ -147,6 +186,10 @@ fn plain(schema: &Value, all: &Value) -> Value {
     for (name, value) in fields {
         match (name.as_str(), value) {
             ("pattern" | "example" | "default" | "not", _) => {}
+            ("enum", Value::Array(values)) => {
+                let there = values.iter().filter(|value| !value.is_null()).cloned();
+                whole.insert("enum".to_owned(), there.collect());
+            }
             ("maximum", most) if *most == u64::MAX => {}
             ("format", format) if format != "uuid" => {}
             ("$ref", name) => {
@@ -170,8 +213,9 @@ fn plain(schema: &Value, all: &Value) -> Value {
             }
             // These are names, whatever they mean in a schema.
             ("properties", Value::Object(properties)) => {
-                let properties = properties.iter().map(|(name, schema)| (name.clone(), plain(schema, all)));
-                whole.insert("properties".to_owned(), properties.collect());
+                let there = properties.iter().filter(|(_, schema)| schema["type"] != "null");
+                let there = there.map(|(name, schema)| (name.clone(), plain(schema, all)));
+                whole.insert("properties".to_owned(), there.collect());
             }
             (name, value) => drop(whole.insert(name.to_owned(), plain(value, all))),
         }
@@ -192,30 +236,20 @@ fn bounds_of(field: &str) -> Value {
     let name = || json!({ "minLength": 1, "maxLength": NAME_BYTES_MAX });
     let within = |least: i64, most: i64| json!({ "minimum": least, "maximum": most });
     match field {
-        "id" | "queue" | "kind" | "process" | "tag" | "search" | "run" | "model" | "name" => name(),
+        "id" | "queue" | "kind" | "process" | "tag" | "search" | "run" | "name" | "pipeline" | "cursor" => {
+            name()
+        }
         "title" => json!({ "maxLength": NAME_BYTES_MAX }),
         "states" => json!({ "items": { "enum": State::ALL.map(State::as_str) } }),
-        "tags" => json!({ "maxItems": TAGS_MAX, "items": name() }),
         "limit" => json!({ "minimum": 1, "maximum": PAGE_MAX }),
-        "timeout_seconds" => json!({ "minimum": 0, "maximum": WAIT_MAX_S }),
+        "timeout_seconds" | "wait_s" => json!({ "minimum": 0, "maximum": WAIT_MAX_S }),
         "offset" => within(0, i64::from(u32::MAX)),
-        "after" => within(0, i64::MAX),
         "days" => within(1, DAYS_MAX),
         "priority" => within(-1_000, 1_000),
         "max_tokens" => within(1, 10_000_000),
         "temperature" => within(0, 2),
         "max_cost_usd" => json!({ "exclusiveMinimum": 0, "maximum": 1_000_000 }),
-        "prompts" => json!({ "minItems": 1, "maxItems": PROMPTS_MAX, "items": { "minLength": 1 } }),
-        "messages" => json!({
-            "minItems": 1,
-            "maxItems": PROMPTS_MAX,
-            "items": { "minItems": 1, "maxItems": MESSAGES_MAX },
-        }),
-        "custom_ids" => json!({
-            "uniqueItems": true,
-            "maxItems": PROMPTS_MAX,
-            "items": { "minLength": 1, "maxLength": 512 },
-        }),
+        "requests" => json!({ "minItems": 1, "maxItems": PROMPTS_MAX }),
         _ => json!({}),
     }
 }

@@ -32,18 +32,25 @@ impl Target {
             ))
             .at("id")
         };
-        if !access::may_see_process(ctx, caller, name).await? {
-            return Err(missing());
-        }
-        match ctx.runs.get(name).await {
-            Ok(found) => return Ok(Self::Run(Box::new(found))),
-            Err(Error::NoRun(_)) => {}
+        let target = match ctx.runs.get(name).await {
+            Ok(found) => Self::Run(Box::new(found)),
+            Err(Error::NoRun(_)) => {
+                let process = ProcessId::from(name);
+                if ctx.queue().store().process(process.clone()).await?.is_none() {
+                    return Err(missing());
+                }
+                Self::Process(process)
+            }
             Err(error) => return Err(error.into()),
-        }
-        let process = ProcessId::from(name);
-        match ctx.queue().store().process(process.clone()).await? {
-            Some(_) => Ok(Self::Process(process)),
-            None => Err(missing()),
+        };
+        // By the name of what was found: a run is also found without the prefix of its name.
+        let found = match &target {
+            Self::Run(found) => found.run.id.as_str(),
+            _ => name,
+        };
+        match access::may_see_process(ctx, caller, found).await? {
+            true => Ok(target),
+            false => Err(missing()),
         }
     }
 

@@ -1,8 +1,11 @@
 //! Messages and schemas, without a server.
 
+use longhaul_pipeline::RunId;
+use longhaul_queue::Json;
 use serde_json::{Value, json};
 
 use super::Access;
+use super::results::run_item;
 use super::rpc::{Message, RpcError, is_known, parse};
 use super::tools::{Tool, result};
 use crate::problem::Problem;
@@ -87,7 +90,18 @@ fn who_only_looks_sees_only_what_looks() {
         allowed.map(Tool::name).collect()
     };
     assert_eq!(names(Access::WRITE).len(), Tool::ALL.len());
-    let writing = ["enqueue_job", "submit_batch", "edit_job", "cancel_job", "retry_job"];
+    let writing = [
+        "enqueue_job",
+        "submit_batch",
+        "edit_job",
+        "cancel_job",
+        "retry_job",
+        "pause_run",
+        "resume_run",
+        "cancel_run",
+        "retry_run",
+        "remove_run",
+    ];
     assert!(writing.iter().all(|name| !names(Access::READ).contains(name)));
     assert_eq!(names(Access::READ).len() + writing.len(), Tool::ALL.len());
     let hands_in = names(Access { enqueue: true, ..Access::READ });
@@ -106,4 +120,27 @@ fn a_problem_is_told_to_the_model_with_its_field() {
         done["content"][0]["text"].as_str().map(serde_json::from_str::<Value>).expect("text").expect("JSON"),
         done["structuredContent"]
     );
+}
+
+#[test]
+fn results_of_runs_are_cut_and_redacted_but_for_the_answers_of_models() {
+    let long = "x".repeat(5_000);
+    let error = json!({"reason": "failed", "text": "login with password=hunter2 failed"});
+    let item =
+        json!({"job_id": "7", "result": {"api_key": "k1"}, "text": long, "error": error, "none": null});
+    let item = Json::of(&item).expect("JSON");
+    let run = RunId::named("run-1");
+    let shown = |about| run_item(about, &run, &item).expect("an object");
+    let (answer, row) = (shown(&longhaul_prompts::ABOUT), shown(&longhaul_sheets::ABOUT));
+    assert_eq!(
+        (&answer["result"]["api_key"], &row["result"]["api_key"]),
+        (&json!("k1"), &json!("[redacted]"))
+    );
+    for shown in [answer, row] {
+        let text = shown.to_string();
+        assert!(!text.contains("hunter2") && text.len() < 4_500, "{text}");
+        let cut = shown["cut"][0].as_str().expect("a word");
+        assert!(cut.contains("4000 of 5002 bytes") && cut.contains("get_results"), "{cut}");
+        assert!(shown.get("none").is_none(), "{shown}");
+    }
 }

@@ -7,7 +7,7 @@ use longhaul_llm::schema::Compiled;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{Access, ask, change, jobs, reports, results, schemas};
+use super::{Access, ask, change, jobs, reports, results, runs, schemas};
 use crate::ctx::Ctx;
 use crate::problem::Problem;
 use crate::tokens::Scope;
@@ -18,6 +18,8 @@ pub(super) enum Tool {
     ListJobs,
     GetJob,
     WaitJob,
+    ListRuns,
+    GetRun,
     GetResults,
     QueueStats,
     ListJobKinds,
@@ -28,14 +30,21 @@ pub(super) enum Tool {
     EditJob,
     CancelJob,
     RetryJob,
+    PauseRun,
+    ResumeRun,
+    CancelRun,
+    RetryRun,
+    RemoveRun,
 }
 
 impl Tool {
     /// All of them, in the order in which they are listed.
-    pub(super) const ALL: [Self; 13] = [
+    pub(super) const ALL: [Self; 20] = [
         Self::ListJobs,
         Self::GetJob,
         Self::WaitJob,
+        Self::ListRuns,
+        Self::GetRun,
         Self::GetResults,
         Self::QueueStats,
         Self::ListJobKinds,
@@ -46,6 +55,11 @@ impl Tool {
         Self::EditJob,
         Self::CancelJob,
         Self::RetryJob,
+        Self::PauseRun,
+        Self::ResumeRun,
+        Self::CancelRun,
+        Self::RetryRun,
+        Self::RemoveRun,
     ];
 
     pub(super) fn named(name: &str) -> Option<Self> {
@@ -57,6 +71,8 @@ impl Tool {
             Self::ListJobs => "list_jobs",
             Self::GetJob => "get_job",
             Self::WaitJob => "wait_job",
+            Self::ListRuns => "list_runs",
+            Self::GetRun => "get_run",
             Self::GetResults => "get_results",
             Self::QueueStats => "queue_stats",
             Self::ListJobKinds => "list_job_kinds",
@@ -67,6 +83,11 @@ impl Tool {
             Self::EditJob => "edit_job",
             Self::CancelJob => "cancel_job",
             Self::RetryJob => "retry_job",
+            Self::PauseRun => "pause_run",
+            Self::ResumeRun => "resume_run",
+            Self::CancelRun => "cancel_run",
+            Self::RetryRun => "retry_run",
+            Self::RemoveRun => "remove_run",
         }
     }
 
@@ -76,13 +97,22 @@ impl Tool {
             Self::ListJobs
             | Self::GetJob
             | Self::WaitJob
+            | Self::ListRuns
+            | Self::GetRun
             | Self::GetResults
             | Self::QueueStats
             | Self::ListJobKinds
             | Self::CostReport
             | Self::EstimateCost => Scope::Read,
             Self::EnqueueJob | Self::SubmitBatch => Scope::Enqueue,
-            Self::EditJob | Self::CancelJob | Self::RetryJob => Scope::Admin,
+            Self::EditJob
+            | Self::CancelJob
+            | Self::RetryJob
+            | Self::PauseRun
+            | Self::ResumeRun
+            | Self::CancelRun
+            | Self::RetryRun
+            | Self::RemoveRun => Scope::Admin,
         }
     }
 
@@ -97,7 +127,7 @@ impl Tool {
             "annotations": {
                 "title": title,
                 "readOnlyHint": self.needs() == Scope::Read,
-                "destructiveHint": self == Self::CancelJob,
+                "destructiveHint": matches!(self, Self::CancelJob | Self::CancelRun | Self::RemoveRun),
                 // A job without an id of the caller's own is another job each time.
                 "idempotentHint": self != Self::EnqueueJob,
                 // Only a run goes out to a provider.
@@ -133,20 +163,28 @@ pub(super) async fn call(ctx: &Ctx, access: &Access, tool: Tool, arguments: Valu
     }
     refuse_unknown(tool, &arguments)?;
     tool.compiled()?.check(&arguments).map_err(|complaint| wrong(tool, &complaint))?;
+    let caller = &access.caller;
     match tool {
-        Tool::ListJobs => jobs::list(ctx, &access.caller, read(tool, arguments)?).await,
-        Tool::GetJob => jobs::get(ctx, &access.caller, read(tool, arguments)?).await,
-        Tool::WaitJob => jobs::wait(ctx, &access.caller, read(tool, arguments)?).await,
-        Tool::GetResults => results::get(ctx, &access.caller, read(tool, arguments)?).await,
+        Tool::ListJobs => jobs::list(ctx, caller, read(tool, arguments)?).await,
+        Tool::GetJob => jobs::get(ctx, caller, read(tool, arguments)?).await,
+        Tool::WaitJob => jobs::wait(ctx, caller, read(tool, arguments)?).await,
+        Tool::ListRuns => runs::list(ctx, caller, read(tool, arguments)?).await,
+        Tool::GetRun => runs::get(ctx, caller, read(tool, arguments)?).await,
+        Tool::GetResults => results::get(ctx, caller, read(tool, arguments)?).await,
         Tool::QueueStats => reports::queues(ctx, read(tool, arguments)?).await,
         Tool::ListJobKinds => reports::kinds(ctx, read(tool, arguments)?).await,
-        Tool::CostReport => reports::costs(ctx, &access.caller, read(tool, arguments)?).await,
-        Tool::EstimateCost => ask::estimate(ctx, read(tool, arguments)?).await,
-        Tool::EnqueueJob => change::enqueue(ctx, &access.caller, read(tool, arguments)?).await,
-        Tool::SubmitBatch => ask::submit(ctx, read(tool, arguments)?).await,
-        Tool::EditJob => change::edit(ctx, &access.caller, read(tool, arguments)?).await,
-        Tool::CancelJob => change::cancel(ctx, &access.caller, read(tool, arguments)?).await,
-        Tool::RetryJob => change::retry(ctx, &access.caller, read(tool, arguments)?).await,
+        Tool::CostReport => reports::costs(ctx, caller, read(tool, arguments)?).await,
+        Tool::EstimateCost => ask::estimate(ctx, caller, read(tool, arguments)?).await,
+        Tool::EnqueueJob => change::enqueue(ctx, caller, read(tool, arguments)?).await,
+        Tool::SubmitBatch => ask::submit(ctx, caller, read(tool, arguments)?).await,
+        Tool::EditJob => change::edit(ctx, caller, read(tool, arguments)?).await,
+        Tool::CancelJob => change::cancel(ctx, caller, read(tool, arguments)?).await,
+        Tool::RetryJob => change::retry(ctx, caller, read(tool, arguments)?).await,
+        Tool::PauseRun => runs::pause(ctx, caller, read(tool, arguments)?).await,
+        Tool::ResumeRun => runs::resume(ctx, caller, read(tool, arguments)?).await,
+        Tool::CancelRun => runs::cancel(ctx, caller, read(tool, arguments)?).await,
+        Tool::RetryRun => runs::retry(ctx, caller, read(tool, arguments)?).await,
+        Tool::RemoveRun => runs::remove(ctx, caller, read(tool, arguments)?).await,
     }
 }
 
@@ -177,8 +215,8 @@ fn wrong(tool: Tool, complaint: &str) -> Problem {
 fn refused(tool: Tool) -> Problem {
     let (name, scope) = (tool.name(), tool.needs().as_str());
     let text = format!(
-        "{name} is not allowed: this door only looks. Whoever runs it can open it: longhaul mcp --allow-write; over HTTP a token with \
-         the scope {scope}, or server.mcp_write where no token is needed"
+        "{name} is not allowed: this endpoint is read-only. To allow writes, start it with longhaul mcp --allow-write; over HTTP, use a \
+         token with the scope {scope}, or set server.mcp_write where no token is needed"
     );
     Problem::new(StatusCode::FORBIDDEN, "not_allowed", text)
 }

@@ -53,6 +53,7 @@ async fn jobs_runs_and_answers_behind_a_batch_are_its_owners_and_an_admins_only(
     let id = batch(&stage, &ann).await;
     let run = run_of(id);
     let (request, manifest, run) = (run.job(0), run.manifest(), run.as_str());
+    let short = run.strip_prefix("run-").expect("a run of prompts");
     let named = [
         format!("/api/v1/jobs/{id}"),
         format!("/api/v1/jobs/{request}"),
@@ -62,6 +63,7 @@ async fn jobs_runs_and_answers_behind_a_batch_are_its_owners_and_an_admins_only(
         format!("/api/v1/processes/{run}/results"),
         format!("/api/v1/runs/{run}"),
         format!("/api/v1/runs/{run}/results"),
+        format!("/api/v1/runs/{short}/results"),
     ];
     for path in &named {
         let (status, problem) = get(&stage, &bob, path).await;
@@ -76,6 +78,10 @@ async fn jobs_runs_and_answers_behind_a_batch_are_its_owners_and_an_admins_only(
         ("wait_job", json!({"id": id})),
         ("get_results", json!({"id": request, "part": "payload"})),
         ("get_results", json!({"id": run})),
+        ("get_job", json!({"id": short})),
+        ("get_run", json!({"id": run})),
+        ("get_run", json!({"id": short})),
+        ("get_results", json!({"id": short})),
         ("cost_report", json!({"run": run})),
     ] {
         let refused = tool(&stage, &bob, name, arguments.clone()).await;
@@ -118,6 +124,10 @@ async fn lists_searches_and_events_leave_out_what_stands_behind_batches() {
     assert!(own["items"][0].is_object(), "who owns it may ask for it: {own}");
     let shown = tool(&stage, &bob, "list_jobs", json!({"search": PROMPT})).await;
     assert_eq!(shown["structuredContent"]["jobs"], json!([]), "{shown}");
+    let shown = tool(&stage, &bob, "list_runs", json!({})).await;
+    assert_eq!(shown["structuredContent"], json!({"runs": []}), "{shown}");
+    let shown = tool(&stage, &admin, "list_runs", json!({})).await;
+    assert_eq!(shown["structuredContent"]["runs"][0]["id"], run, "{shown}");
     for query in ["after=0", &format!("after=0&process={run}")] {
         let (_, events) = get(&stage, &bob, &format!("/api/v1/events?{query}")).await;
         let text = events.to_string();

@@ -41,18 +41,18 @@ async fn tools(stage: &Stage, headers: &[(&str, &str)]) -> Vec<String> {
 #[tokio::test]
 async fn on_loopback_it_looks_only_unless_the_server_says_otherwise() {
     let stage = Stage::new().await;
-    assert_eq!(tools(&stage, &[]).await.len(), 8);
+    assert_eq!(tools(&stage, &[]).await.len(), 10);
     let refused = call(&stage, "enqueue_job", &json!({"kind": "echo"}), &[]).await;
     let text = refused["content"][0]["text"].as_str().expect("a text");
     assert!(refused["isError"] == true && text.contains("server.mcp_write"), "{refused}");
     stage.stop().await;
 
-    let options = ServerOptions { mcp_allow_write: true, ..ServerOptions::default() };
-    let stage = Stage::with(options, SimOptions::default()).await;
-    assert_eq!(tools(&stage, &[]).await.len(), 13);
+    let stage = writable().await;
+    assert_eq!(tools(&stage, &[]).await.len(), 20);
     let working = stage.work().await;
-    let prompts = json!({"model": "sim-small", "messages": [[{"role": "user", "content": "Hello?"}]]});
-    let run = call(&stage, "submit_batch", &prompts, &[]).await["structuredContent"]["run"].clone();
+    let body = json!({"messages": [{"role": "user", "content": "Hello?"}]});
+    let prompts = json!({"model": "sim-small", "requests": [{"custom_id": "a", "body": body}]});
+    let run = call(&stage, "submit_batch", &prompts, &[]).await["structuredContent"]["id"].clone();
     let mut waited = json!(null);
     for _ in 0..5 {
         waited = call(&stage, "wait_job", &json!({"id": run, "timeout_seconds": 60}), &[]).await;
@@ -62,7 +62,8 @@ async fn on_loopback_it_looks_only_unless_the_server_says_otherwise() {
     }
     assert_eq!(waited["structuredContent"]["units"]["done"], 1, "{waited}");
     let results = call(&stage, "get_results", &json!({"id": run}), &[]).await;
-    assert!(results["structuredContent"]["results"][0]["value"].is_string(), "{results}");
+    let item = &results["structuredContent"]["results"][0];
+    assert!(item["custom_id"] == "a" && item["result"]["text"].is_string(), "{results}");
     working.drain().await;
     stage.stop().await;
 }
@@ -74,7 +75,7 @@ async fn the_scopes_of_a_token_decide_what_is_listed_and_done() {
     let stage = Stage::with(options, SimOptions::default()).await;
     let (status, _) = send(&stage, &message("tools/list", &json!({})), &[]).await;
     assert_eq!(status, StatusCode::UNAUTHORIZED);
-    let rows = [(Scope::Read, 8), (Scope::Work, 8), (Scope::Enqueue, 10), (Scope::Admin, 11)];
+    let rows = [(Scope::Read, 10), (Scope::Work, 10), (Scope::Enqueue, 12), (Scope::Admin, 18)];
     for (scope, count) in rows {
         let token = stage.ctx.tokens.add(scope.as_str(), &[scope]).expect("a token");
         let bearer = format!("Bearer {token}");
@@ -89,7 +90,115 @@ async fn the_scopes_of_a_token_decide_what_is_listed_and_done() {
         assert_eq!(payload.as_str(), if scope == Scope::Admin { r#"{"n":2}"# } else { "null" });
         let cancelled = call(&stage, "cancel_job", &json!({"id": id}), &headers).await;
         assert_eq!(cancelled["isError"], scope != Scope::Admin, "{scope:?}: {cancelled}");
+        for verb in ["pause_run", "resume_run", "cancel_run", "retry_run", "remove_run"] {
+            let told = call(&stage, verb, &json!({"id": "run-none"}), &headers).await;
+            let code = if scope == Scope::Admin { "not_found" } else { "not_allowed" };
+            assert_eq!(told["structuredContent"]["code"], code, "{scope:?} {verb}: {told}");
+        }
     }
+    stage.stop().await;
+}
+
+/// A server whose tools may change things.
+async fn writable() -> Stage {
+    let options = ServerOptions { mcp_allow_write: true, ..ServerOptions::default() };
+    Stage::with(options, SimOptions::default()).await
+}
+
+/// Calls a tool, which must go well.
+async fn done(stage: &Stage, tool: &str, arguments: Value) -> Value {
+    let result = call(stage, tool, &arguments, &[]).await;
+    assert_eq!(result["isError"], false, "{tool}: {result}");
+    result["structuredContent"].clone()
+}
+
+#[tokio::test]
+async fn a_run_of_any_pipeline_is_listed_steered_read_and_removed_as_over_http() {
+    let stage = writable().await;
+    let prompts = json!({"model": "sim-small", "requests": ["One?", "Two?"], "mode": "sync"});
+    let run = done(&stage, "submit_batch", prompts.clone()).await;
+    assert_eq!((&run["requests"], &run["resumed"]), (&json!(2), &json!(false)), "{run}");
+    assert_eq!(stage.post("/api/v1/prompts", &prompts).await.1["id"], run["id"], "the same over HTTP");
+    let run = &run["id"];
+    let file = stage.upload_as("reviews.csv", "id,review\n1,Late but fine\n2,Good\n".to_owned()).await;
+    let sheet = json!({
+        "file_id": file["id"], "layout": {"columns": {"text": "review"}}, "model": "sim-small",
+        "categories": [{"name": "speed", "definition": "how fast"}],
+    });
+    let sheet = stage.post("/api/v1/sheets", &sheet).await.1["id"].clone();
+
+    let listed = done(&stage, "list_runs", json!({"limit": 1})).await;
+    assert_eq!((&listed["runs"][0]["id"], listed["next_cursor"].is_string()), (&sheet, true), "{listed}");
+    let listed = done(&stage, "list_runs", json!({"limit": 1, "cursor": listed["next_cursor"]})).await;
+    assert_eq!(&listed["runs"][0]["id"], run, "{listed}");
+    let listed = done(&stage, "list_runs", json!({"pipeline": "sheets"})).await;
+    assert_eq!(listed["runs"].as_array().map(Vec::len), Some(1), "{listed}");
+    let wrong = call(&stage, "list_runs", &json!({"pipeline": "poems"}), &[]).await;
+    assert_eq!(wrong["structuredContent"]["field"], "pipeline", "{wrong}");
+
+    assert_eq!(done(&stage, "pause_run", json!({"id": run})).await["state"], "paused");
+    let resumed = done(&stage, "resume_run", json!({"id": run, "max_cost_usd": 2.5})).await;
+    assert_eq!(resumed, json!({"changed": 0}));
+    assert_eq!(done(&stage, "get_run", json!({"id": run})).await["state"], "running");
+    let refused = call(&stage, "remove_run", &json!({"id": run}), &[]).await;
+    assert_eq!(refused["structuredContent"]["code"], "wrong_state", "{refused}");
+
+    let working = stage.work().await;
+    for id in [run, &sheet] {
+        let ended = done(&stage, "get_run", json!({"id": id, "wait_s": 60})).await;
+        assert_eq!((&ended["state"], &ended["units"]["done"]), (&json!("completed"), &json!(2)), "{ended}");
+        let id = id.as_str().expect("a name");
+        let over_http = stage.get(&format!("/api/v1/runs/{id}")).await;
+        assert_eq!(over_http["parts"], ended["parts"], "{ended}");
+        let results = done(&stage, "get_results", json!({"id": id})).await;
+        let all = stage.get(&format!("/api/v1/runs/{id}/results")).await;
+        assert_eq!(results["results"].as_array().map(Vec::len), Some(2), "{results}");
+        for (shown, whole) in
+            results["results"].as_array().into_iter().flatten().zip(all["items"].as_array().expect("results"))
+        {
+            let whole = whole.as_object().expect("an object").iter().filter(|(_, value)| !value.is_null());
+            assert_eq!(
+                shown,
+                &Value::Object(whole.map(|(name, value)| (name.clone(), value.clone())).collect())
+            );
+        }
+        let page = done(&stage, "get_results", json!({"id": id, "limit": 1})).await;
+        let page =
+            done(&stage, "get_results", json!({"id": id, "limit": 1, "cursor": page["next_cursor"]})).await;
+        assert_eq!(page["results"][0], results["results"][1], "{page}");
+        assert_eq!(
+            done(&stage, "get_results", json!({"id": id, "failed_only": true})).await["results"],
+            json!([])
+        );
+    }
+    working.drain().await;
+
+    assert_eq!(done(&stage, "retry_run", json!({"id": run})).await, json!({"changed": 0}));
+    let wrong = call(&stage, "retry_run", &json!({"id": run, "part": 0}), &[]).await;
+    assert_eq!(wrong["structuredContent"]["field"], "part", "{wrong}");
+    assert_eq!(done(&stage, "cancel_run", json!({"id": run})).await, json!({"changed": 0}));
+    for id in [run, &sheet] {
+        assert!(done(&stage, "remove_run", json!({"id": id})).await["changed"].as_u64() > Some(0));
+    }
+    assert_eq!(done(&stage, "list_runs", json!({})).await, json!({"runs": []}));
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_is_spelled_as_over_http_without_what_is_not_there() {
+    let stage = Stage::new().await;
+    let payload = Json::of(&json!({"n": 1})).expect("JSON");
+    let id = stage.ctx.queue().enqueue(NewJob::new("echo", payload)).await.expect("stored").id;
+    let mut job = done(&stage, "get_job", json!({"id": id})).await;
+    let explanation = job.as_object_mut().expect("an object").shift_remove("explanation");
+    let there = |value: Value| match value {
+        Value::Object(fields) => fields.into_iter().filter(|(_, value)| !value.is_null()).collect(),
+        other => other,
+    };
+    assert_eq!(job, there(stage.get(&format!("/api/v1/jobs/{id}")).await));
+    assert_eq!(explanation, Some(there(stage.get(&format!("/api/v1/jobs/{id}/explain")).await)));
+    let listed = done(&stage, "list_jobs", json!({})).await;
+    assert_eq!(listed["jobs"][0], there(stage.get("/api/v1/jobs").await["items"][0].clone()));
     stage.stop().await;
 }
 
