@@ -2,7 +2,7 @@
 
 use longhaul_api::processes::ResultOut;
 use longhaul_pipeline::pipeline::Results;
-use longhaul_pipeline::{About, Found, RunId};
+use longhaul_pipeline::{Found, RunId};
 use longhaul_queue::job::JobResult;
 use longhaul_queue::limits::shorten;
 use longhaul_queue::redact::{json as without_secrets, text as without_secret_text};
@@ -118,7 +118,10 @@ async fn of_run(found: &Found, asked: &Arguments) -> Result<Value, Problem> {
     let after = page::seq_of(asked.cursor.as_deref())?.unwrap_or(0);
     let read = async |limit| found.pipeline.results(&found.run, after, limit).await;
     let show = |page: &Results| -> Result<Vec<Value>, Problem> {
-        page.items.iter().map(|item| run_item(found.pipeline.about(), &found.run.id, item)).collect()
+        page.items
+            .iter()
+            .map(|item| run_item(found.pipeline.results_are_answers(), &found.run.id, item))
+            .collect()
     };
     let mut page = read(page::limit(asked.limit)).await?;
     let mut items = show(&page)?;
@@ -138,10 +141,8 @@ async fn of_run(found: &Found, asked: &Arguments) -> Result<Value, Problem> {
     Ok(shown)
 }
 
-/// One result of a run. Handlers may hand back what they were given, secrets included; what a model answered to a prompt is shown as
-/// it is.
-pub(super) fn run_item(about: &About, run: &RunId, item: &Json) -> Result<Value, Problem> {
-    let is_answer = *about == longhaul_prompts::ABOUT;
+/// One result of a run. Handlers may hand back what they were given, secrets included; what a model answered is shown as it is.
+pub(super) fn run_item(is_answer: bool, run: &RunId, item: &Json) -> Result<Value, Problem> {
     let mut shown: Value = if is_answer { item.to()? } else { without_secrets(item).to()? };
     if let Some(text) = shown["error"]["text"].as_str() {
         shown["error"]["text"] = shorten(&without_secret_text(text), ERROR_BYTES_MAX).into();

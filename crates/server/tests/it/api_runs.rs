@@ -84,10 +84,13 @@ async fn a_run_is_paused_resumed_and_cancelled() {
     assert_eq!(post("pause", None).await["state"], "paused");
     assert_eq!(post("resume", Some(json!({"max_cost_usd": 1.5}))).await["changed"], 0);
     assert_eq!(post("cancel", None).await["changed"], 3);
-    assert_eq!(post("retry", None).await["changed"], 0, "cancelled is not failed");
+    assert_eq!(post("retry", None).await["changed"], 3, "what was cancelled goes on too");
+    assert_eq!(post("cancel", None).await["changed"], 3);
     assert_eq!(post("resolve", Some(json!({"decision": "wait"}))).await["changed"], 0);
     let shown = ended(&stage, id).await;
     assert_eq!(shown["units"]["cancelled"], 3);
+    let (status, problem) = stage.send(Method::POST, &format!("/api/v1/runs/{id}/pause"), None).await;
+    assert_eq!((status, &problem["code"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("wrong_state")));
     let results = stage.get(&format!("/api/v1/runs/{id}/results")).await;
     assert_eq!(results["items"][1]["custom_id"], "c1", "also one without an answer has its name");
     stage.stop().await;

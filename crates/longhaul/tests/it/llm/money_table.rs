@@ -10,6 +10,7 @@ use super::sim::{Desk, Sim, all_answered, nanos};
 /// Of `sim-small` and `sim-embed`, in nano-dollars for a thousand tokens.
 const SMALL: [u64; 2] = [200_000, 800_000];
 const EMBED: [u64; 2] = [20_000, 0];
+const LARGE: [u64; 2] = [3_000_000, 15_000_000];
 /// Batches take about a third of a second.
 const QUICK: &str = r#"{"batch":{"queue_s":60,"run_s":200,"finalize_s":60,"time_scale":1000}}"#;
 const OUT: [&str; 2] = ["--out", "answers.jsonl"];
@@ -85,7 +86,11 @@ impl Row {
 
 /// What a call costs by the simulator's log, in half nano-dollars for a thousand tokens.
 fn bill(call: &Value) -> u64 {
-    let [input, output] = if call["model"] == "sim-embed" { EMBED } else { SMALL };
+    let [input, output] = match call["model"].as_str() {
+        Some("sim-embed") => EMBED,
+        Some("sim-large") => LARGE,
+        _ => SMALL,
+    };
     let usage = |class: &str| call["usage"][class].as_u64().unwrap_or(0);
     let cost = usage("fresh_in") * input + (usage("out") + usage("reasoning")) * output;
     if call["kind"] == "batch" { cost } else { cost * 2 }
@@ -104,6 +109,32 @@ fn with_kills(books: &Books, args: &[&str], after: &[u64]) {
     }
     let ran = books.desk.run(&all);
     assert_eq!(ran.code, Some(0), "{ran:?}");
+}
+
+#[test]
+fn a_prompt_that_names_its_model_has_that_models_price_and_limit() {
+    for mode in ["--sync", "--batch"] {
+        let books = Books::new(1, &[]);
+        let line = |number: u64| {
+            let model = if number.is_multiple_of(3) { r#","model":"sim-large""# } else { "" };
+            format!("{{\"prompt\":\"Question {number}\"{model}}}\n")
+        };
+        books.desk.place.write("prompts.txt", &(0..30).map(line).collect::<String>());
+        let args = ["--format", "jsonl", mode, "--max-tokens", "100"];
+        let estimate =
+            books.desk.json(&["estimate", "prompts.txt", "--format", "jsonl", "--max-tokens", "100"]);
+        let ran = books.run(&args);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let row = books.row(&format!("ten of thirty prompts name a dearer model, {mode}"));
+        row.is_the_bill();
+        let most = nanos(&estimate["ceiling_usd"]);
+        assert!(row.billed < most && most > 10 * 100 * 15_000, "{estimate}");
+
+        // A model without a price does not pass under a limit.
+        books.desk.place.write("prompts.txt", "{\"prompt\":\"a\",\"model\":\"sim-nope\"}\n");
+        let ran = books.run(&["--format", "jsonl", mode, "--max-cost", "5"]);
+        ran.fails(7, &["has no price"]);
+    }
 }
 
 #[test]

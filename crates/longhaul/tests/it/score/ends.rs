@@ -45,6 +45,27 @@ fn end(mut run: Process) -> std::process::Output {
 }
 
 #[test]
+fn a_paused_sheet_stops_in_the_middle_of_a_chunk_and_goes_on_from_there() {
+    let (sim, desk) = start(r#","latency":{"base_ms":100}"#);
+    write_table(&desk, ROWS, CATEGORIES);
+    let args = [&SCORE[..], &["--concurrency", "4"]].concat();
+    let mut run = Process(desk.command(&args).stderr(Stdio::piped()).spawn().expect("running longhaul"));
+    until("some answers are stored", || durable(&desk).len() >= 10);
+    let id = stored(&desk).id;
+    desk.ok(&["runs", "pause", &id]);
+    until("the chunk is given back", || status(&desk)["units"]["running"] == 0);
+    let asked = sim.count("executed");
+    assert!(asked < UNITS / 2, "most of its one chunk is left: {asked}");
+    let paused = status(&desk);
+    assert_eq!((&paused["state"], count(&paused["units"]["done"])), (&"paused".into(), asked), "{paused}");
+    run.kill();
+    desk.ok(&["runs", "resume", &id]);
+    desk.ok(&["work", "--drain"]);
+    all_right(&desk, "scored.csv", ROWS, CATEGORIES);
+    assert_eq!((sim.count("executed"), sim.count("paid_twice")), (UNITS, 0));
+}
+
+#[test]
 fn a_cancelled_sheet_keeps_and_writes_what_was_scored() {
     let (sim, desk) = start(r#","latency":{"base_ms":100}"#);
     write_table(&desk, ROWS, CATEGORIES);
