@@ -246,6 +246,9 @@ pub(crate) enum RunsCommand {
         /// At most this many.
         #[arg(long, default_value_t = 20, value_name = "N", value_parser = parse::positive::<usize>)]
         limit: usize,
+        /// Where the last page ended: the `next` of `-o json`.
+        #[arg(long, value_name = "CURSOR", value_parser = parse::cursor)]
+        cursor: Option<i64>,
     },
     /// Shows a run: settings, progress, spending, and its parts, such as batches or chunks.
     Show {

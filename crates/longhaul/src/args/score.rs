@@ -80,7 +80,7 @@ pub(crate) struct ScoreArgs {
     /// Only the first rows that have a text.
     #[arg(long, value_name = "N", conflicts_with = "sample", value_parser = parse::positive::<u64>)]
     pub(crate) limit: Option<u64>,
-    /// Score only so many rows, show them, and write nothing. They are not paid for again.
+    /// Score only the first N rows, show them, and write nothing. They are not paid for again.
     #[arg(long, value_name = "N", conflicts_with_all = ["out", "in_place", "detach"], value_parser = parse::positive::<u64>)]
     pub(crate) sample: Option<u64>,
     /// What may be spent.

@@ -99,16 +99,17 @@ const BILL_HINT: &str =
     "check that the bill covers the same days and profiles, and that the price table is right";
 
 fn nothing_matched() -> anyhow::Error {
-    Failure::new(Code::NothingMatched, "no matching call may have been billed")
+    Failure::new(Code::NothingMatched, "no unresolved call matches")
         .hint("list them: longhaul costs unknown")
         .into()
 }
 
 async fn report(app: &App, books: &Books) -> Result<Code> {
-    let Costs { items: lines, unknown_calls, unknown_ceiling_usd } = books.costs().await?;
-    app.out.list(&lines, None, || {
+    let costs = books.costs().await?;
+    let Costs { items: lines, unknown_calls, unknown_ceiling_usd } = &costs;
+    app.out.report(&costs, lines, || {
         let mut table = Table::new(&["DAY", "PROFILE", "MODEL", "CALLS", "IN", "OUT", "COST"]);
-        for line in &lines {
+        for line in lines {
             let cost = line.cost();
             table.row(vec![
                 Cell::new(&line.day),
@@ -125,10 +126,10 @@ async fn report(app: &App, books: &Books) -> Result<Code> {
     if lines.is_empty() {
         app.out.note("no calls are booked");
     }
-    if unknown_calls > 0 {
+    if *unknown_calls > 0 {
         app.out.warn(format_args!(
-            "{} never came to an end that we saw, and may have been billed: up to {}",
-            counted(unknown_calls, "call"),
+            "{} with no known outcome may have been billed: up to {}",
+            counted(*unknown_calls, "call"),
             unknown_ceiling_usd.short()
         ));
         app.out.hint("list them with longhaul costs unknown, decide with longhaul costs resolve");
@@ -159,7 +160,7 @@ async fn unknown(app: &App, books: &Books, which: &WhichCallsArgs) -> Result<Cod
         table
     })?;
     if calls.is_empty() {
-        app.out.note("no call may have been billed without an end that we saw");
+        app.out.note("there are no unresolved calls");
     }
     Ok(Code::Ok)
 }

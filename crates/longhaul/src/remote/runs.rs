@@ -15,13 +15,13 @@ use longhaul_queue::{Error, Queue};
 use reqwest::Method;
 use serde::Serialize;
 
-use super::{Api, Server, refused};
+use super::{Api, Server, found, refused};
 use crate::app::App;
 use crate::args::SpendingArgs;
 use crate::commands::run_lines::ResultsSource;
 use crate::exit::Code;
 use crate::pipelines::{self, Place};
-use crate::run_client::{RunClient, RunsClient, no_run};
+use crate::run_client::{RunClient, RunsClient};
 
 /// Runs on one page of the API.
 const RUNS_MAX: usize = 100;
@@ -50,14 +50,14 @@ impl RemoteRuns {
 
 #[async_trait]
 impl RunsClient for RemoteRuns {
-    async fn list(&self, pipeline: Option<&str>, limit: usize) -> Result<Listed<Run>> {
-        let mut all = Listed::whole(Vec::new());
+    async fn list(&self, pipeline: Option<&str>, cursor: Option<i64>, limit: usize) -> Result<Listed<Run>> {
+        let mut all = Listed { next: cursor.map(cursor_of), ..Listed::whole(Vec::new()) };
         loop {
             let wanted = (limit - all.items.len()).min(RUNS_MAX);
             let mut query = vec![("limit", wanted.to_string())];
             query.extend(pipeline.map(|name| ("pipeline", name.to_owned())));
             query.extend(all.next.take().map(|next| ("cursor", next)));
-            let page: Listed<Run> = self.api.get(&["runs"], &query).await?;
+            let page: Listed<Run> = self.api.get(&["runs"], &query).await.map_err(refused)?;
             all.items.extend(page.items);
             all.next = page.next;
             if all.next.is_none() || all.items.len() >= limit {
@@ -66,18 +66,15 @@ impl RunsClient for RemoteRuns {
         }
     }
 
-    async fn get(&self, name: &str) -> Result<Box<dyn RunClient>> {
-        let run: Run = self.api.get(&["runs", name], &[]).await.map_err(|error| match error {
-            Error::NotFound(_) => no_run(name),
-            error => error.into(),
-        })?;
-        Ok(Box::new(RemoteRun {
+    async fn find(&self, name: &str) -> Result<Option<Box<dyn RunClient>>> {
+        let Some(run) = found::<Run>(self.api.get(&["runs", name], &[]).await)? else { return Ok(None) };
+        Ok(Some(Box::new(RemoteRun {
             api: Arc::clone(&self.api),
             queue: self.queue.clone(),
             id: RunId::named(run.status.id),
             pipeline: run.status.pipeline.into_owned(),
             unit: run.status.unit.into_owned(),
-        }))
+        })))
     }
 }
 
@@ -165,15 +162,18 @@ impl ResultsSource for RemoteRun {
 
 #[async_trait]
 impl RunClient for RemoteRun {
+    async fn run(&self) -> Result<Run> {
+        Ok(self.api.get(&self.path(&[]), &[]).await?)
+    }
+
     async fn detail(&self, parts: usize) -> Result<RunDetail> {
         let mut detail: RunDetail = self.api.get(&self.path(&[]), &[]).await?;
         detail.parts = self.parts(parts).await?;
         Ok(detail)
     }
 
-    async fn pause(&self) -> Result<()> {
-        let _: Run = self.api.send(Method::POST, &self.path(&["pause"]), None::<&()>).await?;
-        Ok(())
+    async fn pause(&self) -> Result<Run> {
+        Ok(self.api.send(Method::POST, &self.path(&["pause"]), None::<&()>).await?)
     }
 
     async fn resume(&self, spending: &SpendingArgs) -> Result<u64> {

@@ -136,7 +136,7 @@ fn runs_are_steered_and_paid_for_at_the_server() {
     let costs = away.json(&["costs"]);
     assert_eq!(costs["items"][0]["calls"], 20, "{costs}");
     assert_eq!(away.json(&["costs", "unknown"])["items"].as_array().map(Vec::len), Some(0));
-    away.run(&["costs", "resolve", "--billed", "--yes"]).fails(4, &["no matching call"]);
+    away.run(&["costs", "resolve", "--billed", "--yes"]).fails(4, &["no unresolved call"]);
     away.run(&["costs", "unknown", "--day", "today"]).fails(2, &["--day"]);
     assert_eq!(away.json(&["costs", "decisions"])["items"].as_array().map(Vec::len), Some(0));
     let estimate = away.json(&[&["estimate", "p.txt"][..], &SIM].concat());

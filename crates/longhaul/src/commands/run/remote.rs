@@ -63,7 +63,7 @@ pub(super) async fn run(
         status = follow::show(app, &*run, None) => status?,
         () = interrupts.next() => {
             print_object(app, &run.status().await?, None)?;
-            app.out.note(format_args!("not followed any more; the server goes on with {}", run.id()));
+            app.out.note(format_args!("stopped following; {} continues on the server", run.id()));
             app.out.hint(format_args!("follow it again with the same command, or longhaul runs wait {}", run.id()));
             return Ok(Code::Interrupted);
         }
@@ -110,7 +110,7 @@ fn refuse_local(args: &RunArgs) -> Result<()> {
 
 /// The refusal of an option that is the server's own matter.
 pub(crate) fn not_through_server(option: &str) -> anyhow::Error {
-    Failure::new(Code::Usage, format!("{option} does not go together with --server"))
+    Failure::new(Code::Usage, format!("{option} cannot be used with --server"))
         .hint("the server asks the models: it has its own profiles and limits")
         .into()
 }
