@@ -6,6 +6,7 @@ use longhaul_api::bills::{BillVerdict, ResolveCosts, ResolveError, ResolvedCosts
 use longhaul_api::costs::{Costs, DAYS};
 use longhaul_llm::ledger::{Decision, UnknownCall, is_day};
 use longhaul_llm::{Llm, NanoUsd};
+use longhaul_queue::Error;
 use reqwest::Method;
 
 use super::run::named_profile;
@@ -14,7 +15,7 @@ use crate::args::{BillArgs, CostsArgs, CostsCommand, WhichCallsArgs};
 use crate::config::environment;
 use crate::exit::{Code, Failure};
 use crate::output::{Cell, Table, counted, grouped};
-use crate::remote::RemoteRuns;
+use crate::remote::{RemoteRuns, refused};
 use crate::{models, store};
 
 /// Runs the command.
@@ -59,7 +60,8 @@ impl Books {
                 let fields = [("run", run), ("profile", profile), ("model", model), ("day", day)];
                 let query: Vec<(&str, String)> =
                     fields.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
-                let listed: Listed<UnknownCall> = server.api().get(&["costs", "unknown"], &query).await?;
+                let listed = server.api().get(&["costs", "unknown"], &query).await;
+                let listed: Listed<UnknownCall> = listed.map_err(refused)?;
                 Ok(listed.items)
             }
         }
@@ -72,14 +74,17 @@ impl Books {
                 let resolved = decision.carry_out(llm, user.as_deref().unwrap_or("unknown"), *now).await;
                 resolved.map_err(|error| match error {
                     ResolveError::Nothing => nothing_matched(),
-                    ResolveError::BillTooLow { .. } => {
-                        Failure::new(Code::Usage, format!("--bill: {error}")).hint(BILL_HINT).into()
-                    }
+                    ResolveError::BillTooLow { .. } => bill_refused(&error),
                     ResolveError::Ledger(error) => error.into(),
                 })
             }
             Self::Server(server) => {
-                Ok(server.api().send(Method::POST, &["costs", "resolve"], Some(decision)).await?)
+                let resolved = server.api().send(Method::POST, &["costs", "resolve"], Some(decision)).await;
+                resolved.map_err(|error| match error {
+                    Error::NotFound(_) => nothing_matched(),
+                    Error::Invalid(text) if decision.bill_usd.is_some() => bill_refused(&text),
+                    error => refused(error),
+                })
             }
         }
     }
@@ -97,6 +102,10 @@ impl Books {
 
 const BILL_HINT: &str =
     "check that the bill covers the same days and profiles, and that the price table is right";
+
+fn bill_refused(why: &dyn std::fmt::Display) -> anyhow::Error {
+    Failure::new(Code::Usage, format!("--bill: {why}")).hint(BILL_HINT).into()
+}
 
 fn nothing_matched() -> anyhow::Error {
     Failure::new(Code::NothingMatched, "no unresolved call matches")

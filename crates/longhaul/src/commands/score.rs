@@ -18,7 +18,7 @@ use super::follow::{self, Asks, Shown};
 use super::interrupts::Interrupts;
 use super::provider_outage::unreached;
 use super::run::estimate::about;
-use super::run::tell_asked_again;
+use super::run::{detached, tell_asked_again};
 use super::runs::units_text;
 use super::summary;
 use super::working::{self, Working};
@@ -170,9 +170,7 @@ async fn work_on(
     ending: Ending,
 ) -> Result<Code> {
     if ending == Ending::Detached {
-        app.out.one(&json!({ "id": id.as_str() }), || id.to_string())?;
-        app.out.hint(format_args!("do it with longhaul work, look at it with longhaul runs show {id}"));
-        return Ok(Code::Ok);
+        return detached(app, id);
     }
     let mut interrupts = Interrupts::new()?;
     let mut worker = Worker::new(engine.clone(), working::options(app, id.as_str(), SLOTS)?);

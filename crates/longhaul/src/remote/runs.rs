@@ -1,5 +1,6 @@
 //! Runs behind a server: every verb is a call of `/api/v1/runs`.
 
+use std::fs::File;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -14,6 +15,8 @@ use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::{Error, Queue};
 use reqwest::Method;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::{Api, Server, found, refused};
 use crate::app::App;
@@ -40,6 +43,21 @@ impl RemoteRuns {
     /// The API.
     pub(crate) fn api(&self) -> &Api {
         &self.api
+    }
+
+    /// Uploads a file, hands in what refers to it by a field, and deletes the upload: by then the server has stored what it needs.
+    pub(crate) async fn hand_in_file<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        (name, file): (&str, File),
+        (field, asked): (&str, &(impl Serialize + Sync)),
+    ) -> Result<T> {
+        let file = self.api.upload(name, file).await?;
+        let mut body = serde_json::to_value(asked)?;
+        body[field] = Value::from(file.as_str());
+        let answer = self.api.hand_in(path, &body).await;
+        self.api.delete_upload(&file).await;
+        answer.map_err(refused)
     }
 
     /// The queue behind it.

@@ -15,7 +15,6 @@ use longhaul_sheets::estimate::Estimate;
 use longhaul_sheets::google::{SheetAddress, SheetChoice};
 use longhaul_sheets::settings::{Category, Format, Mode};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use super::{SampleRow, describe, settings, tell};
 use crate::app::App;
@@ -26,7 +25,7 @@ use crate::commands::run::{detached, named_profile, not_through_server, tell_ask
 use crate::exit::{Code, Failure};
 use crate::output::counted;
 use crate::remote::sheets::write_table;
-use crate::remote::{Api, RemoteRuns, refused};
+use crate::remote::{RemoteRuns, refused};
 use crate::run_client::{RunClient, RunsClient as _};
 use crate::{outputs, texts};
 
@@ -43,12 +42,12 @@ pub(super) async fn run(app: &App, args: &ScoreArgs, server: RemoteRuns) -> Resu
     let asked = asked(app, args)?;
     if args.dry_run {
         let path = ["sheets", "estimate"];
-        let told: EstimatedSheet<Estimate> = with_upload(server.api(), &path, args, &asked).await?;
+        let told: EstimatedSheet<Estimate> = hand_in(&server, &path, &args.table, &asked).await?;
         return describe(app, &told.id, &told.estimate, args.spending.max_cost);
     }
     let mut interrupts = Interrupts::new()?;
     let submitted: SubmittedSheet = tokio::select! {
-        submitted = with_upload(server.api(), &["sheets"], args, &asked) => submitted?,
+        submitted = hand_in(&server, &["sheets"], &args.table, &asked) => submitted?,
         () = interrupts.next() => {
             app.out.note("interrupted while the table was handed in");
             return Err(Failure::new(Code::Interrupted, "interrupted").hint("go on with the same command").into());
@@ -184,26 +183,21 @@ fn google(args: &ScoreArgs) -> Result<Option<GoogleIn>> {
     }
 }
 
-/// Uploads the table, hands in what refers to it, and deletes the upload: by then the server has its own copy.
-async fn with_upload<T: DeserializeOwned>(
-    api: &Api,
+/// A Google sheet is read by the server itself; any other table is uploaded.
+async fn hand_in<T: DeserializeOwned>(
+    server: &RemoteRuns,
     path: &[&str],
-    args: &ScoreArgs,
+    table: &str,
     asked: &SheetIn,
 ) -> Result<T> {
     if asked.google.is_some() {
-        return api.hand_in(path, asked).await.map_err(refused);
+        return server.api().hand_in(path, asked).await.map_err(refused);
     }
-    let table = Path::new(&args.table);
-    Format::of_path(table)?;
-    let file = std::fs::File::open(table).map_err(|error| texts::unreadable(&args.table, &error))?;
-    let name = table.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
-    let file = api.upload(&name, file).await?;
-    let mut body = serde_json::to_value(asked)?;
-    body["file_id"] = Value::from(file.as_str());
-    let answer = api.hand_in(path, &body).await;
-    api.delete_upload(&file).await;
-    answer.map_err(refused)
+    let file = Path::new(table);
+    Format::of_path(file)?;
+    let content = std::fs::File::open(file).map_err(|error| texts::unreadable(table, &error))?;
+    let name = file.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    server.hand_in_file(path, (&name, content), ("file_id", asked)).await
 }
 
 fn introduce(app: &App, submitted: &SubmittedSheet, max_cost: Option<NanoUsd>) {
