@@ -172,7 +172,7 @@ fn model(args: &PromptArgs, input: &Input) -> Result<Option<String>> {
 /// `estimate --server`.
 pub(super) async fn estimate(
     app: &App,
-    EstimateArgs { prompts: args, batch }: &EstimateArgs,
+    EstimateArgs { prompts: args, batch, .. }: &EstimateArgs,
     server: &RemoteRuns,
     input: &Input,
 ) -> Result<Estimate> {

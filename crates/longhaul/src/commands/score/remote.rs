@@ -16,7 +16,9 @@ use longhaul_sheets::google::{SheetAddress, SheetChoice};
 use longhaul_sheets::settings::{Category, Format, Mode};
 use serde::de::DeserializeOwned;
 
-use super::{SampleRow, describe, settings, tell};
+use super::estimate::describe;
+use super::settings::{self, Shape};
+use super::{SampleRow, tell};
 use crate::app::App;
 use crate::args::ScoreArgs;
 use crate::commands::follow;
@@ -41,9 +43,8 @@ pub(super) async fn run(app: &App, args: &ScoreArgs, server: RemoteRuns) -> Resu
     }
     let asked = asked(app, args)?;
     if args.dry_run {
-        let path = ["sheets", "estimate"];
-        let told: EstimatedSheet<Estimate> = hand_in(&server, &path, &args.table, &asked).await?;
-        return describe(app, &told.id, &told.estimate, args.spending.max_cost);
+        let told = estimated(&server, &args.table, &asked).await?;
+        return describe(app, &told, args.spending.max_cost);
     }
     let mut interrupts = Interrupts::new()?;
     let submitted: SubmittedSheet = tokio::select! {
@@ -68,6 +69,19 @@ pub(super) async fn run(app: &App, args: &ScoreArgs, server: RemoteRuns) -> Resu
         }
     };
     end(app, args, &*run, (&server, &status, target)).await
+}
+
+/// `estimate --server` of a table.
+pub(super) async fn estimate(
+    app: &App,
+    shape: &Shape<'_>,
+    server: &RemoteRuns,
+) -> Result<EstimatedSheet<Estimate>> {
+    estimated(server, &shape.table, &shaped(app, shape)?).await
+}
+
+async fn estimated(server: &RemoteRuns, table: &str, asked: &SheetIn) -> Result<EstimatedSheet<Estimate>> {
+    hand_in(server, &["sheets", "estimate"], table, asked).await
 }
 
 /// Downloads the table, or shows the rows of a sample.
@@ -117,18 +131,20 @@ fn target(args: &ScoreArgs) -> Result<Option<Target>> {
     }
 }
 
-fn asked(app: &App, args: &ScoreArgs) -> Result<SheetIn> {
-    let (categories, instructions) = settings::rubric(args)?;
+/// What `score` and an estimate of it have in common.
+fn shaped(app: &App, shape: &Shape<'_>) -> Result<SheetIn> {
+    let scoring = shape.scoring;
+    let (categories, instructions) = settings::rubric(scoring)?;
     let category = |Category { name, definition, detail }| CategoryIn { name, definition, detail };
-    let (mode, schema) = match settings::mode(args)? {
+    let (mode, schema) = match shape.mode()? {
         Mode::Scores => (None, None),
         Mode::Rationale => (Some(ModeIn::Rationale), None),
         Mode::Free { schema } => (None, Some(schema)),
     };
     Ok(SheetIn {
-        sheet: args.sheet.clone(),
-        google: google(args)?,
-        layout: Some(match (&args.text_column, args.layout) {
+        sheet: shape.sheet.cloned(),
+        google: google(&shape.table)?,
+        layout: Some(match (&scoring.text_column, scoring.layout) {
             (Some(text), None) => LayoutIn::Columns(ColumnsIn { text: text.clone() }),
             _ => LayoutIn::Sheet(HeadsIn::default()),
         }),
@@ -136,21 +152,28 @@ fn asked(app: &App, args: &ScoreArgs) -> Result<SheetIn> {
         mode,
         schema,
         instructions,
-        range: Some(settings::range(&args.range)?),
-        model: args.model.clone(),
+        range: Some(settings::range(&scoring.range)?),
+        model: shape.model.cloned(),
         profile: named_profile(app)?,
+        existing: if scoring.overwrite { ExistingIn::Overwrite } else { ExistingIn::Keep },
+        max_tokens: shape.max_tokens,
+        limit: shape.limit,
+        work: WorkIn { block_categories: Some(scoring.batch_size), ..WorkIn::default() },
+        ..SheetIn::default()
+    })
+}
+
+fn asked(app: &App, args: &ScoreArgs) -> Result<SheetIn> {
+    Ok(SheetIn {
         fallback_model: args.fallback_model.clone(),
         fallback_profile: args.fallback_profile.clone(),
-        existing: if args.overwrite { ExistingIn::Overwrite } else { ExistingIn::Keep },
-        max_tokens: args.max_tokens,
-        limit: args.sample.or(args.limit),
         max_cost_usd: args.spending.max_cost.map(NanoUsd::as_dollars),
         allow_unpriced: args.spending.allow_unpriced,
         cache: args.cache.into(),
         work: work(args),
         ask_again: true,
         tags: args.tags.clone(),
-        ..SheetIn::default()
+        ..shaped(app, &args.into())?
     })
 }
 
@@ -159,7 +182,7 @@ fn work(args: &ScoreArgs) -> WorkIn {
         chunk_rows: Some(args.chunk_rows),
         parallel_chunks: Some(args.parallel_chunks),
         concurrency: Some(args.concurrency),
-        block_categories: Some(args.batch_size),
+        block_categories: Some(args.scoring.batch_size),
         unit_retries: Some(args.unit_retries),
         chunk_retries: Some(args.chunk_retries),
         fill_rounds: Some(args.fill_rounds),
@@ -168,11 +191,11 @@ fn work(args: &ScoreArgs) -> WorkIn {
 }
 
 /// The server finds a sheet by its title; which one an address of a browser means, only the owner of a key can ask.
-fn google(args: &ScoreArgs) -> Result<Option<GoogleIn>> {
-    if !SheetAddress::is_meant_by(&args.table) {
+fn google(table: &str) -> Result<Option<GoogleIn>> {
+    if !SheetAddress::is_meant_by(table) {
         return Ok(None);
     }
-    let SheetAddress { spreadsheet, sheet } = args.table.parse()?;
+    let SheetAddress { spreadsheet, sheet } = table.parse()?;
     match sheet {
         SheetChoice::Title(sheet) => Ok(Some(GoogleIn { spreadsheet, sheet })),
         SheetChoice::First | SheetChoice::Gid(_) => {
