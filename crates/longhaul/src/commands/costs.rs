@@ -75,10 +75,7 @@ impl Books {
                 resolved.map_err(|error| match error {
                     ResolveError::Nothing => nothing_matched(),
                     ResolveError::BillTooLow { .. } => bill_refused(&error),
-                    ResolveError::Ledger(error) if error.is_transient() || decision.bill_usd.is_none() => {
-                        error.into()
-                    }
-                    ResolveError::Ledger(error) => bill_refused(&error),
+                    ResolveError::Ledger(error) => error.into(),
                 })
             }
             Self::Server(server) => {

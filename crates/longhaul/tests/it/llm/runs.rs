@@ -2,6 +2,8 @@
 
 use std::process::{Command, Stdio};
 
+use serde_json::json;
+
 use crate::workers::until;
 
 use super::sim::{Desk, Sim, all_answered};
@@ -114,15 +116,16 @@ fn every_command_speaks_json() {
     let desk = Desk::at(&sim, 3);
     let started = desk.json(&["run", "prompts.txt", "--sync", "--detach"]);
     let id = started["id"].as_str().expect("an id").to_owned();
-    desk.json(&["runs", "pause", &id]);
-    desk.json(&["runs", "resume", &id]);
+    assert_eq!(desk.json(&["runs", "pause", &id])["state"], "paused");
+    assert_eq!(desk.json(&["runs", "resume", &id]), json!({ "id": id, "changed": 0 }));
     desk.json(&["work", "--drain"]);
     for args in [&["runs", "ls"][..], &["runs", "show", &id], &["costs"], &["models"], &["keys", "ls"]] {
         desk.json(args);
     }
     desk.json(&["estimate", "prompts.txt"]);
     desk.json(&["run", "prompts.txt", "--sync", "--dry-run"]);
-    desk.json(&["runs", "rm", &id, "--yes"]);
+    let deleted = desk.json(&["runs", "rm", &id, "--yes"]);
+    assert!(deleted["id"] == id.as_str() && deleted["changed"].as_u64() > Some(3), "{deleted}");
 }
 
 /// What a terminal of 80 columns is told, line by line, without colours and the like.
