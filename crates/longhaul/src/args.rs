@@ -63,7 +63,7 @@ pub(crate) struct Global {
     /// Where jobs are: sqlite://PATH, redis://HOST, postgres://HOST/DB, memory://.
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) store: Option<String>,
-    /// Where pipelines keep tables when the store is Redis or Postgres: sqlite://PATH.
+    /// Where pipelines keep tables beside Redis or Postgres: sqlite://PATH.
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) data: Option<String>,
     /// A running server instead of a store; its token is in LONGHAUL_TOKEN.

@@ -189,7 +189,11 @@ impl RunClient for LocalRun {
     }
 
     async fn remove(&self) -> Result<u64> {
-        let deleted = self.found.remove().await?;
+        // One that has not ended is there for good reason: no wrong usage, whichever pipeline says so.
+        let deleted = self.found.remove().await.map_err(|error| match error {
+            Error::Invalid(text) => Failure::new(Code::Failure, text).into(),
+            error => anyhow::Error::from(error),
+        })?;
         outputs::forget(&self.pipelines.engine, self.id().as_str()).await?;
         Ok(deleted)
     }

@@ -97,11 +97,14 @@ async fn cancel(app: &App, queue: &Queue, id: &ProcessId) -> Result<Code> {
         return Err(Failure::new(Code::NothingMatched, format!("process {id} has no unfinished jobs")).into());
     }
     app.confirm(&format!("cancel {} of process {id}", counted(count, "unfinished job")))?;
-    let cancelled = match run_of(app, queue, id).await? {
-        Some(run) => run.cancel().await?,
-        None => queue.cancel_process(id.clone()).await?,
+    let (changed, text) = match run_of(app, queue, id).await? {
+        Some(run) => (run.cancel().await?, format!("{id} is a run and is cancelled; what was done is kept")),
+        None => {
+            let cancelled = queue.cancel_process(id.clone()).await?;
+            (cancelled, format!("{cancelled} cancelled"))
+        }
     };
-    app.out.one(&Number { changed: cancelled }, || format!("{cancelled} cancelled"))?;
+    app.out.one(&Number { changed }, || text)?;
     Ok(Code::Ok)
 }
 

@@ -29,11 +29,10 @@ const SHARED: [&str; 2] = [
 const NOT_NAMES: [&str; 2] = ["llm.db", "run-now"];
 
 /// Where a text may stand that is written like a name, and why.
-const EXCEPTIONS: [(&str, &str, &str); 5] = [
+const EXCEPTIONS: [(&str, &str, &str); 4] = [
     ("pipeline/src/table_files/xlsx/bounds.rs", "sheets", "those of a workbook"),
     ("server/src/api/openapi.rs", "prompts", "describes the routes"),
     ("server/src/api/openapi.rs", "sheets", "describes the routes"),
-    ("server/src/batches.rs", "run-b", "names runs of prompts after the batches of SDKs"),
     ("server/src/mcp/", "prompts", "an argument of the tools that ask models"),
 ];
 
