@@ -45,6 +45,8 @@ pub struct RunIn {
     pub tags: Vec<String>,
     /// A name for people.
     pub name: Option<String>,
+    /// With `input_file`: a digest of all prompts that these are from. What a sample cost is the base of the estimate for the others.
+    pub content: Option<String>,
     /// A system message for requests that have none.
     pub system: Option<String>,
     /// Output tokens for requests that name none.

@@ -29,23 +29,11 @@ struct BuiltIn {
     about: &'static About,
     detail_lines: fn(&Status) -> Vec<String>,
     facts: fn(&Status) -> Vec<Fact>,
-    /// `runs retry` puts back what was cancelled, and not only what failed.
-    retries_cancelled: bool,
 }
 
 const BUILT_IN: [BuiltIn; 2] = [
-    BuiltIn {
-        about: &longhaul_prompts::ABOUT,
-        detail_lines: run::detail_lines,
-        facts: run::facts,
-        retries_cancelled: false,
-    },
-    BuiltIn {
-        about: &longhaul_sheets::ABOUT,
-        detail_lines: score::detail_lines,
-        facts: score::facts,
-        retries_cancelled: true,
-    },
+    BuiltIn { about: &longhaul_prompts::ABOUT, detail_lines: run::detail_lines, facts: run::facts },
+    BuiltIn { about: &longhaul_sheets::ABOUT, detail_lines: score::detail_lines, facts: score::facts },
 ];
 
 /// Set once, before any command runs: what a program consists of does not change while it runs, as its grammar does not.
@@ -171,11 +159,6 @@ pub(crate) fn detail_lines(status: &Status) -> Vec<String> {
 /// What only its pipeline tells beside the bar of a run.
 pub(crate) fn facts(status: &Status) -> Vec<Fact> {
     built_in(status).map_or_else(Vec::new, |built_in| (built_in.facts)(status))
-}
-
-/// Whether `runs retry` puts back what was cancelled of a run.
-pub(crate) fn retries_cancelled(status: &Status) -> bool {
-    built_in(status).is_none_or(|built_in| built_in.retries_cancelled)
 }
 
 fn built_in(status: &Status) -> Option<&'static BuiltIn> {

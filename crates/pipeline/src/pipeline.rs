@@ -89,6 +89,12 @@ pub trait Pipeline: Send + Sync {
         Ok(Results { items, next: page.next })
     }
 
+    /// Whether results are a model's words, which are shown as they are. In other results, values under the names of secrets are hidden
+    /// from callers who may not see them.
+    fn results_are_answers(&self) -> bool {
+        false
+    }
+
     /// The first units of a run that failed, at most so many.
     async fn failures(&self, run: &Run, limit: usize) -> Result<Vec<FailedUnit>> {
         unit_jobs::failures(self.queue(), &run.id, limit).await
@@ -140,7 +146,10 @@ pub enum Retry {
 impl Retry {
     /// The refusal of a pipeline whose runs have no parts.
     pub fn unknown_to(self, about: &About) -> crate::Error {
-        crate::Error::Invalid(format!("runs of {} have no parts: try again all that failed", about.name))
+        crate::Error::Invalid(format!(
+            "runs of {} have no parts: omit the part to retry everything that failed",
+            about.name
+        ))
     }
 }
 

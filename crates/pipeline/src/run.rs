@@ -13,7 +13,7 @@ use crate::pipeline::About;
 use crate::{Error, Result, job_name, numbered};
 
 /// Tag of all manifests, by which runs are listed.
-pub const TAG: &str = "run";
+pub const TAG: &str = "longhaul.run";
 
 /// Bytes of the digest in a run's name.
 const DIGEST_BYTES: usize = 6;

@@ -8,7 +8,7 @@ use longhaul_queue::{Job, Queue};
 
 use crate::own_names::OwnNames;
 use crate::pipeline::{List, Pipeline, Retry};
-use crate::run::status::Status;
+use crate::run::status::{Status, is_paused};
 use crate::run::{Run, RunId, TAG};
 use crate::{Error, Result};
 
@@ -55,10 +55,9 @@ impl Runs {
         &self.llm
     }
 
-    /// The pipeline of a run's name, by its prefix; the longest counts.
+    /// The pipeline of a run's name, by its prefix. No two prefixes begin alike.
     pub fn pipeline_of(&self, run: &str) -> Option<&Arc<dyn Pipeline>> {
-        let named = self.pipelines.iter().filter(|pipeline| run.starts_with(pipeline.about().prefix));
-        named.max_by_key(|pipeline| pipeline.about().prefix.len())
+        self.pipelines.iter().find(|pipeline| run.starts_with(pipeline.about().prefix))
     }
 
     /// The run of this name, with or without the prefix of its pipeline.
@@ -109,6 +108,12 @@ impl Runs {
         Ok(self.llm.ledger().abandon_dead(now).await.map_err(longhaul_llm::Error::from).map(drop)?)
     }
 
+    /// What a run may cost, if that is limited.
+    pub async fn cap(&self, run: &RunId) -> Result<Option<NanoUsd>> {
+        let scope = self.llm.ledger().scope(&Scope::run(run.as_str())).await;
+        Ok(scope.map_err(longhaul_llm::Error::from)?.and_then(|scope| scope.cap))
+    }
+
     /// Limits what a run may cost. Without a cap, the one that it has stays; whether calls without a price pass is decided anew with
     /// each cap.
     pub async fn set_limits(&self, run: &RunId, cap: Option<NanoUsd>, allow_unpriced: bool) -> Result<()> {
@@ -146,9 +151,11 @@ impl Found {
         self.pipeline.go_on(&self.run).await
     }
 
-    /// Ends it early.
+    /// Ends it early. A paused run goes on to its end: its manifest, and batches that are to be cancelled at the provider, must run.
     pub async fn cancel(&self) -> Result<u64> {
-        self.pipeline.cancel(&self.run).await
+        let cancelled = self.pipeline.cancel(&self.run).await?;
+        self.unpause().await?;
+        Ok(cancelled)
     }
 
     /// Tries again what failed.
@@ -156,8 +163,17 @@ impl Found {
         self.pipeline.retry(&self.run, which).await
     }
 
-    /// Deletes it for good, with its part of the ledger.
+    /// Deletes it for good, with its part of the ledger. The same run can be started again, and is not paused then.
     pub async fn remove(&self) -> Result<u64> {
+        self.unpause().await?;
         self.pipeline.remove(&self.run).await
+    }
+
+    async fn unpause(&self) -> Result<()> {
+        let queue = self.pipeline.queue();
+        if is_paused(queue, &self.run.id).await? {
+            queue.resume(self.run.id.as_str()).await?;
+        }
+        Ok(())
     }
 }

@@ -226,7 +226,7 @@ impl Pipeline for Prompts {
 
     async fn retry(&self, run: &longhaul_pipeline::Run, which: Retry) -> Result<u64> {
         match which {
-            Retry::Failed => manage::retry_failed(self, &run.id).await,
+            Retry::Failed => manage::retry(self, &run.id).await,
             Retry::Part(_) => Err(which.unknown_to(&ABOUT)),
         }
     }
@@ -237,6 +237,10 @@ impl Pipeline for Prompts {
 
     async fn go_on(&self, run: &longhaul_pipeline::Run) -> Result<u64> {
         manage::go_on(self, &run.id).await
+    }
+
+    fn results_are_answers(&self) -> bool {
+        true
     }
 
     async fn parts(&self, run: &longhaul_pipeline::Run, first: u64, limit: usize) -> Result<Vec<Part>> {

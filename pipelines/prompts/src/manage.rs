@@ -27,11 +27,8 @@ pub(super) async fn resume(prompts: &Prompts, run: &RunId) -> Result<u64> {
 /// Goes on with a run that is submitted again: whatever held it may be gone, and what has no answer is asked once more,
 /// be it failed or cancelled. Says how many requests that are.
 pub async fn go_on(prompts: &Prompts, run: &RunId) -> Result<u64> {
-    let mode = Run::get(prompts.queue(), run).await?.settings.mode;
     hold::open(prompts.queue(), run, &Hold::RESUMED).await?;
-    // One that was cancelled before it waited for its batch would wait for ever: the batch was cancelled with it.
-    let may_run = |job: &Job| job.state == State::Failed || mode == Mode::Sync || job.spent.parks > 0;
-    put_back(prompts, run, vec![State::Failed, State::Cancelled], may_run).await
+    retry(prompts, run).await
 }
 
 /// Ends a run early. Batches are asked to end at the provider, and what they have answered by then is kept.
@@ -134,21 +131,13 @@ fn waits_for(job: &Job, run: &RunId, batch: &BatchPayload) -> bool {
     member && job.park.as_ref().map_or(job.spent.parks == 0, |park| park.key == key)
 }
 
-/// Puts the failed requests of a run back, and says how many. They are sent one by one.
-pub async fn retry_failed(prompts: &Prompts, run: &RunId) -> Result<u64> {
-    Run::get(prompts.queue(), run).await?;
-    put_back(prompts, run, vec![State::Failed], |_| true).await
-}
-
-/// Puts requests in these states back, with what they know.
-async fn put_back(
-    prompts: &Prompts,
-    run: &RunId,
-    states: Vec<State>,
-    may_run: impl Fn(&Job) -> bool,
-) -> Result<u64> {
+/// Puts the requests of a run back that failed or were cancelled, with what they know, and says how many. They are sent one by one.
+pub async fn retry(prompts: &Prompts, run: &RunId) -> Result<u64> {
+    let mode = Run::get(prompts.queue(), run).await?.settings.mode;
+    // One that was cancelled before it waited for its batch would wait for ever: the batch was cancelled with it.
+    let may_run = |job: &&Job| job.state == State::Failed || mode == Mode::Sync || job.spent.parks > 0;
     let filter = Filter {
-        states,
+        states: vec![State::Failed, State::Cancelled],
         kind: Some(request::KIND.to_owned()),
         process_id: Some(run.process()),
         ..Filter::default()
@@ -157,7 +146,7 @@ async fn put_back(
     loop {
         let page = ListRequest { filter: filter.clone(), newest_first: false, cursor, limit: PAGE_MAX };
         let page = queue.list(page).await?;
-        let ids = page.items.iter().filter(|job| may_run(job)).map(|job| job.id).collect();
+        let ids = page.items.iter().filter(may_run).map(|job| job.id).collect();
         let request = RetryRequest { ids, keep_data: true, now: queue.clock().now() };
         back += queue.store().retry(request).await?.iter().filter(|reply| reply.is_ok()).count() as u64;
         cursor = page.next;

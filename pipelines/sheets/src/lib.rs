@@ -294,6 +294,10 @@ impl Pipeline for Sheets {
         Ok(self.inner.tables.get(run.id.as_str()).await?.settings.shown()?)
     }
 
+    fn results_are_answers(&self) -> bool {
+        true
+    }
+
     async fn parts(&self, run: &Run, first: u64, limit: usize) -> longhaul_pipeline::Result<Vec<Part>> {
         let sheet = self.inner.tables.get(run.id.as_str()).await?;
         Ok(status::parts(self, &sheet, first, limit).await?)

@@ -298,7 +298,7 @@ pub(crate) enum RunsCommand {
         /// The run.
         id: String,
     },
-    /// Tries again what failed, and nothing else.
+    /// Tries again what failed or was cancelled.
     Retry {
         /// The run.
         id: String,

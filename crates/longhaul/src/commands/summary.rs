@@ -4,7 +4,6 @@ use longhaul_pipeline::{Hold, RunState, Status};
 
 use crate::app::App;
 use crate::output::{counted, grouped, short_count};
-use crate::pipelines::retries_cancelled;
 
 /// How the ledger says that a cap cannot be kept.
 const NO_PRICE: &str = "has no price";
@@ -84,10 +83,9 @@ pub(crate) fn way_out(status: &Status) -> Option<String> {
         return Some(way_out_of(hold, standing.message.as_deref().unwrap_or_default(), id));
     }
     match standing.state {
-        RunState::Cancelled if retries_cancelled(status) => {
+        RunState::Cancelled => {
             Some(format!("go on after all with the same command, or longhaul runs retry {id}"))
         }
-        RunState::Cancelled => Some("go on after all with the same command".to_owned()),
         _ if standing.units.failed > 0 => Some(format!(
             "see why with longhaul runs show {id}; ask again with the same command or longhaul runs retry {id}"
         )),

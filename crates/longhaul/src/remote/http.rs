@@ -29,6 +29,9 @@ pub(crate) struct Api {
 /// What uploads are for, in the words of the SDKs.
 const UPLOAD_PURPOSE: &str = "user_data";
 
+/// An upload whose command was killed goes by itself after this time.
+const UPLOAD_KEPT: Duration = Duration::from_secs(24 * 3_600);
+
 /// A file that was uploaded.
 #[derive(Debug, Deserialize)]
 struct Uploaded {
@@ -117,12 +120,13 @@ impl Api {
         let bytes = file.metadata().map_err(cannot)?.len();
         let content = reqwest::Body::from(tokio::fs::File::from_std(file));
         let part = Part::stream_with_length(content, bytes).file_name(name.to_owned());
-        let form = Form::new().text("purpose", UPLOAD_PURPOSE).part("file", part);
+        let expiry = ("expires_after[seconds]", UPLOAD_KEPT.as_secs().to_string());
+        let form = Form::new().text("purpose", UPLOAD_PURPOSE).text(expiry.0, expiry.1).part("file", part);
         let request = self.files(Method::POST, None)?.timeout(WORK_WAIT).multipart(form);
         Ok(self.answer::<Uploaded>(request).await?.id)
     }
 
-    /// Deletes an upload that is not needed any more. The server deletes it later if that fails.
+    /// Deletes an upload that is not needed any more. If that fails, it expires.
     pub(crate) async fn delete_upload(&self, id: &str) {
         if let Ok(request) = self.files(Method::DELETE, Some(id)) {
             drop(self.taken(request).await);

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 use async_trait::async_trait;
@@ -26,6 +27,9 @@ use crate::exit::Code;
 use crate::pipelines::{self, Place};
 use crate::run_client::{RunClient, RunsClient};
 
+/// How often a server that is away is asked again where a run stands, and how long in between: two minutes.
+const STATUS_TRIES_MAX: u32 = 120;
+const STATUS_AGAIN: Duration = Duration::from_secs(1);
 /// Runs on one page of the API.
 const RUNS_MAX: usize = 100;
 
@@ -157,11 +161,17 @@ impl FollowedRun for RemoteRun {
     }
 
     async fn status(&self) -> longhaul_pipeline::Result<Status> {
-        let run: Run = self.api.get(&self.path(&[]), &[]).await.map_err(|error| match error {
-            Error::NotFound(_) => RunError::NoRun(self.id.to_string()),
-            error => error.into(),
-        })?;
-        Ok(run.status)
+        let mut tries = 0;
+        loop {
+            match self.api.get::<Run>(&self.path(&[]), &[]).await {
+                Ok(run) => return Ok(run.status),
+                Err(Error::NotFound(_)) => return Err(RunError::NoRun(self.id.to_string())),
+                // A server that is restarted goes on with the run, so whoever follows it waits.
+                Err(Error::Unavailable(_)) if tries < STATUS_TRIES_MAX => tries += 1,
+                Err(error) => return Err(error.into()),
+            }
+            tokio::time::sleep(STATUS_AGAIN).await;
+        }
     }
 }
 

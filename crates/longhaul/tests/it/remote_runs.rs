@@ -102,6 +102,21 @@ fn a_table_is_scored_at_the_server_as_it_is_here() {
     assert_eq!(written, home.json(&["runs", "results", &id, "--out", "s.jsonl"]));
     assert_eq!(read(&away.place.path("s.jsonl")).lines().count(), 3);
     away.run(&["runs", "results", &id]).fails(2, &["--out is required for a sheet"]);
+    away.place.write("u.csv", "id,text\n1,late delivery\n");
+    away.ok(&[
+        "score",
+        "u.csv",
+        "--text-column",
+        "text",
+        "--rubric",
+        "r.toml",
+        "--in-place",
+        "--profile",
+        "sim",
+        "--model",
+        "sim-small",
+    ]);
+    assert!(read(&away.place.path("u.csv")).starts_with("id,text,delivery,price\n1,late delivery,0."));
     let uploads = std::fs::read_dir(home.path(".longhaul/files")).expect("a folder");
     let uploads = uploads.filter(|entry| entry.as_ref().expect("an entry").path().is_file()).count();
     assert_eq!(uploads, 0, "uploads are deleted when the server has read them");
@@ -157,6 +172,13 @@ fn runs_are_steered_and_paid_for_at_the_server() {
     assert_eq!(away.json(&["costs", "decisions"])["items"].as_array().map(Vec::len), Some(0));
     let estimate = away.json(&[&["estimate", "p.txt"][..], &SIM].concat());
     assert_eq!((&estimate["requests"], &estimate["simulated"]), (&20.into(), &true.into()));
+
+    // What a sample costs is the base of the estimate for all.
+    away.place.write("q.txt", &(0..40).map(|number| format!("Another {number}\n")).collect::<String>());
+    away.ok(&[&["run", "q.txt", "--sample", "8", "--detach"][..], &SIM].concat());
+    home.ok(&["work", "--drain"]);
+    let estimate = away.json(&[&["estimate", "q.txt"][..], &SIM].concat());
+    assert_eq!((&estimate["basis"], &estimate["requests"]), (&"sample".into(), &40.into()), "{estimate}");
 }
 
 #[test]

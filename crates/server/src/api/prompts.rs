@@ -34,11 +34,12 @@ pub(super) async fn submit_run(
     super::runs::check_unpriced(&caller, allow_unpriced)?;
     let mut wanted = Wanted::new(&ctx, &caller, asked).await?;
     let id = wanted.settings.run_id();
-    if Run::find(ctx.queue(), &id).await?.is_none() {
+    let exists = Run::find(ctx.queue(), &id).await?.is_some();
+    if !exists {
         let estimate = wanted.estimate(&ctx).await?;
         wanted.settings.expected = Some(estimate.expected(wanted.settings.mode));
     }
-    ctx.runs.set_limits(&id, max_cost, allow_unpriced).await?;
+    super::runs::set_limits(&ctx, &caller, (&id, exists), (max_cost, allow_unpriced)).await?;
     let prompts = match caller.trace {
         Some(trace) => ctx.prompts.clone().with_trace(trace.to_string()),
         None => ctx.prompts.clone(),

@@ -11,7 +11,8 @@ use futures_util::stream;
 use longhaul_api::jobs::WaitQuery;
 use longhaul_api::processes::Number;
 use longhaul_api::runs::{Resume, RetryRun, Run, RunDetail};
-use longhaul_pipeline::{Error, Found, Part, Retry, RunId, serve};
+use longhaul_llm::NanoUsd;
+use longhaul_pipeline::{Error, Found, Part, Retry, RunId, RunState, serve};
 use longhaul_queue::Json;
 use longhaul_queue::limits::PAGE_MAX;
 use serde::Deserialize;
@@ -29,6 +30,7 @@ use crate::batches::access;
 use crate::ctx::Ctx;
 use crate::guard::Caller;
 use crate::problem::Problem;
+use crate::redact;
 use crate::tokens::Scope;
 use crate::wait::{Wait, duration};
 
@@ -60,13 +62,36 @@ pub(super) fn check_unpriced(caller: &Caller, allow_unpriced: bool) -> Result<()
     Ok(())
 }
 
-/// Asks again what a run that was handed in again has no answer for. What an operator has paused stays so for others.
+/// Asks again what a run that was handed in again has no answer for. What an operator has paused, cancelled or held stays so for
+/// others: they may only ask again what failed.
 pub(super) async fn ask_again(ctx: &Ctx, caller: &Caller, run: &RunId) -> Result<u64, Problem> {
     let found = ctx.runs.get(run.as_str()).await?;
-    Ok(match caller.may(Scope::Admin) {
-        true => found.go_on().await?,
-        false => found.pipeline.go_on(&found.run).await?,
-    })
+    if caller.may(Scope::Admin) {
+        return Ok(found.go_on().await?);
+    }
+    match found.status().await?.standing.state {
+        RunState::Failed | RunState::PartlyFailed => Ok(found.retry(Retry::Failed).await?),
+        RunState::Running | RunState::Paused | RunState::Held | RunState::Completed | RunState::Cancelled => {
+            Ok(0)
+        }
+    }
+}
+
+/// Limits what a run that is handed in may cost. The limit of one that is there already is an operator's to change.
+pub(super) async fn set_limits(
+    ctx: &Ctx,
+    caller: &Caller,
+    (run, exists): (&RunId, bool),
+    (max_cost, allow_unpriced): (Option<NanoUsd>, bool),
+) -> Result<(), Problem> {
+    if exists && !caller.may(Scope::Admin) {
+        if max_cost.is_none() || ctx.runs.cap(run).await? == max_cost {
+            return Ok(());
+        }
+        let text = "the run is there already, and changing its limit needs a token with the scope admin";
+        return Err(Problem::new(StatusCode::FORBIDDEN, "scope_missing", text).at("max_cost_usd"));
+    }
+    Ok(ctx.runs.set_limits(run, max_cost, allow_unpriced).await?)
 }
 
 /// Which runs.
@@ -127,7 +152,8 @@ pub(super) async fn show_run(
         if status.is_over() || !wait.again().await {
             let served = is_served(&ctx, &found).await?;
             let run = Run::new(status, served);
-            return Ok(Answer(RunDetail::of(&found, run, PARTS_MAX).await?));
+            let detail = RunDetail::of(&found, run, PARTS_MAX).await?;
+            return Ok(Answer(if redact::hides_from(&caller) { redact::run(detail) } else { detail }));
         }
     }
 }
@@ -144,7 +170,10 @@ pub(super) async fn run_parts(
     let first = u64::try_from(seq_of(query.cursor.as_deref())?.unwrap_or(0))
         .map_err(|_| Problem::invalid("no part has such a number").at("cursor"))?;
     let found = find(&ctx, &caller, &id).await?;
-    let items = found.pipeline.parts(&found.run, first, limit).await?;
+    let mut items = found.pipeline.parts(&found.run, first, limit).await?;
+    if redact::hides_from(&caller) {
+        items = items.into_iter().map(redact::part).collect();
+    }
     let next = (items.len() == limit).then(|| cursor_of((first + limit as u64).cast_signed()));
     Ok(Answer(Listed { items, next, partial: false }))
 }
@@ -163,20 +192,25 @@ pub(super) async fn run_results(
 ) -> ApiResult<Response> {
     let found = find(&ctx, &caller, &id).await?;
     let after = seq_of(query.cursor.as_deref())?.unwrap_or(0);
+    let hide = redact::hides_from(&caller) && !found.pipeline.results_are_answers();
     if wants_lines(&headers) {
-        return Ok(lines(found, after));
+        return Ok(lines(found, after, hide));
     }
-    let page = found.pipeline.results(&found.run, after, limit(query.limit)?).await?;
+    let mut page = found.pipeline.results(&found.run, after, limit(query.limit)?).await?;
+    if hide {
+        page = redact::results(page);
+    }
     Ok(Answer(Listed { items: page.items, next: page.next.map(cursor_of), partial: false }).into_response())
 }
 
-fn lines(found: Found, after: i64) -> Response {
+fn lines(found: Found, after: i64, hide: bool) -> Response {
     let pages = stream::try_unfold(Some(after), move |after| {
         let found = found.clone();
         async move {
             let Some(after) = after else { return Ok(None) };
             let page = found.pipeline.results(&found.run, after, PAGE_MAX).await;
             let page = page.map_err(std::io::Error::other)?;
+            let page = if hide { redact::results(page) } else { page };
             let text: String = page.items.iter().flat_map(|item: &Json| [item.as_str(), "\n"]).collect();
             Ok::<_, std::io::Error>(Some((text, page.next)))
         }
@@ -216,7 +250,7 @@ pub(super) async fn resume_run(
     Ok(Answer(Number { changed: found.resume().await? }))
 }
 
-/// Tries again what failed, and nothing else, and says how many units that are.
+/// Tries again what failed or was cancelled, and says how many units that are.
 #[utoipa::path(post, path = "/api/v1/runs/{id}/retry", tag = "runs", params(("id" = String, Path)), request_body = Option<RetryRun>, responses((status = 200, body = Number)))]
 pub(super) async fn retry_run(
     Shared(ctx): Shared<Ctx>,

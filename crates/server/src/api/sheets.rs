@@ -65,7 +65,8 @@ pub(super) async fn score_sheet(
         wanted.settings.estimate_max_usd = estimate.cost_max_usd;
         wanted.settings.raw_estimate_usd = estimate.raw_cost_usd;
     }
-    ctx.runs.set_limits(&id, max_cost, allow_unpriced).await?;
+    let limits = (max_cost, allow_unpriced);
+    super::runs::set_limits(&ctx, &caller, (&id, known.is_some()), limits).await?;
     make(&ctx, sheets, &wanted, known.as_ref()).await?;
     let asked_again = match known.is_some() && ask_again {
         true => super::runs::ask_again(&ctx, &caller, &id).await?,

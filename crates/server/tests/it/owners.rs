@@ -84,10 +84,23 @@ async fn handing_in_a_run_again_neither_opens_budgets_nor_what_an_operator_pause
     assert_eq!(state().await, "paused");
     assert_eq!(sent(post("/api/v1/prompts", &run), &admin).await.0, StatusCode::OK);
     assert_eq!(state().await, "running");
+    run["max_cost_usd"] = json!(5);
+    let (status, problem) = sent(post("/api/v1/prompts", &run), &ann).await;
+    assert_eq!((status, &problem["field"]), (StatusCode::FORBIDDEN, &json!("max_cost_usd")), "{problem}");
+    assert_eq!(sent(post("/api/v1/prompts", &run), &admin).await.0, StatusCode::OK);
+    assert_eq!(sent(post("/api/v1/prompts", &run), &ann).await.0, StatusCode::OK, "the limit it has");
+    assert_eq!(sent(post(&format!("{path}/pause"), &json!(null)), &admin).await.0, StatusCode::OK);
+    assert_eq!(sent(post(&format!("{path}/cancel"), &json!(null)), &admin).await.0, StatusCode::OK);
+    assert_eq!(sent(post("/api/v1/prompts", &run), &ann).await.1["asked_again"], 0);
+    assert_eq!(state().await, "cancelled", "also after a pause");
     run["allow_unpriced"] = json!(true);
     let (status, problem) = sent(post("/api/v1/prompts", &run), &ann).await;
     assert_eq!((status, &problem["field"]), (StatusCode::FORBIDDEN, &json!("allow_unpriced")), "{problem}");
     assert_eq!(sent(post("/api/v1/prompts", &run), &admin).await.0, StatusCode::OK);
+    for path in ["/api/v1/costs/unknown", "/api/v1/costs/decisions"] {
+        assert_eq!(sent(stage.request(Method::GET, path), &ann).await.0, StatusCode::FORBIDDEN);
+        assert_eq!(sent(stage.request(Method::GET, path), &admin).await.0, StatusCode::OK);
+    }
     let resolve = json!({"verdict": "not_billed"});
     assert_eq!(sent(post("/api/v1/costs/resolve", &resolve), &ann).await.0, StatusCode::FORBIDDEN);
     stage.stop().await;

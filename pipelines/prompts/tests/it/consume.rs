@@ -150,7 +150,7 @@ async fn failed_requests_are_put_back_and_asked_alone() {
         stage.ended(&run).await;
         let failed = stage.progress(&run).await.failed;
         assert_eq!(failed, if mode == Mode::Sync { 1 } else { 3 });
-        assert_eq!(manage::retry_failed(&stage.pipeline, &run).await.unwrap(), failed);
+        assert_eq!(manage::retry(&stage.pipeline, &run).await.unwrap(), failed);
         stage.ended(&run).await;
         worker.drain().await;
         match mode {

@@ -22,7 +22,7 @@ use crate::config::Origin;
 use crate::exit::{Code, Failure};
 use crate::output::counted;
 use crate::outputs;
-use crate::prompts::PromptFile;
+use crate::prompts::{Pick, PromptFile};
 use crate::remote::RemoteRuns;
 use crate::run_client::{RunClient, RunsClient as _};
 
@@ -96,7 +96,7 @@ async fn end(
     if args.sample.is_none() {
         return Ok(None);
     }
-    let all = input.prompts.picking(crate::prompts::Pick { sample: None, ..input.pick });
+    let all = input.prompts.picking(Pick { sample: None, ..input.pick });
     let estimate = estimated(server, asked, &all).await?;
     super::estimate::tell_all(app, &estimate, args.batch);
     Ok(Some(estimate))
@@ -132,6 +132,7 @@ fn shaped(app: &App, args: &PromptArgs, input: &Input) -> Result<RunIn> {
         profile: named_profile(app)?,
         endpoint: Some(input.summary.endpoint.url().to_owned()),
         name: Some(settings::name_of(args)),
+        content: Some(settings::digest(&input.prompts, &input.summary, Pick::default())),
         system: settings::system(args)?,
         max_tokens: args.max_tokens,
         temperature: args.temperature,
@@ -204,7 +205,9 @@ fn lines_of(prompts: &PromptFile) -> Result<std::fs::File> {
     let mut writer = BufWriter::new(file);
     for prompt in prompts.lines()? {
         let prompt = prompt?;
-        let Value::Object(body) = prompt.body else { continue };
+        let Value::Object(body) = prompt.body else {
+            anyhow::bail!("the request of line {} is not an object", prompt.line);
+        };
         let line =
             PromptIn::Request(RequestIn { custom_id: prompt.custom_id, body: Some(body), prompt: None });
         serde_json::to_writer(&mut writer, &line)?;

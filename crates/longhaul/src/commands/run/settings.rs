@@ -142,7 +142,7 @@ fn note_left_out(app: &App, summary: &Summary, route: &Route) {
 }
 
 /// The content and how it is read: another template or sheet is another run.
-fn digest(prompts: &PromptFile, summary: &Summary, pick: Pick) -> String {
+pub(super) fn digest(prompts: &PromptFile, summary: &Summary, pick: Pick) -> String {
     let how = (
         &summary.sha256,
         prompts.template().map(Template::as_str),

@@ -10,8 +10,9 @@ use longhaul_api::sheets::{
     SubmittedSheet, WorkIn,
 };
 use longhaul_llm::NanoUsd;
-use longhaul_pipeline::Status;
+use longhaul_pipeline::{RunId, Status};
 use longhaul_sheets::estimate::Estimate;
+use longhaul_sheets::files;
 use longhaul_sheets::google::{SheetAddress, SheetChoice};
 use longhaul_sheets::settings::{Category, Format, Mode};
 use serde::de::DeserializeOwned;
@@ -38,7 +39,7 @@ pub(super) async fn run(app: &App, args: &ScoreArgs, server: RemoteRuns) -> Resu
         return Err(not_through_server(option));
     }
     let target = target(args)?;
-    if let Some(Target { path, force: false }) = &target {
+    if let Some(Target { path, force: false, .. }) = &target {
         outputs::refuse_foreign(None, "this run", &[("--out", Some(path))]).await?;
     }
     let asked = asked(app, args)?;
@@ -100,9 +101,10 @@ async fn end(
         return Ok(code);
     }
     let mut file = None;
-    if let Some(Target { path, .. }) = target.filter(|_| status.standing.state.is_end()) {
-        write_table(server.api(), run.id(), &path).await?;
-        file = Some(format!("file         {}", path.display()));
+    if let Some(target) = target.filter(|_| status.standing.state.is_end()) {
+        target.check_unchanged(run.id())?;
+        write_table(server.api(), run.id(), &target.path).await?;
+        file = Some(format!("file         {}", target.path.display()));
     }
     tell(app, status, file, None)
 }
@@ -110,8 +112,25 @@ async fn end(
 /// Where the table goes with its scores.
 struct Target {
     path: PathBuf,
-    /// Whatever is there may be replaced: so it was asked, or it is the table itself.
+    /// Whatever is there may be replaced.
     force: bool,
+    /// The digest of the table itself, where it is the target.
+    table: Option<String>,
+}
+
+impl Target {
+    /// Somebody may have changed the table while it was scored, and the server knows only what was uploaded.
+    fn check_unchanged(&self, run: &RunId) -> Result<()> {
+        let Some(uploaded) = &self.table else { return Ok(()) };
+        if files::sha256(&self.path)? == *uploaded {
+            return Ok(());
+        }
+        let text =
+            format!("{} has changed since it was uploaded, and was left as it is", self.path.display());
+        Err(Failure::new(Code::Failure, text)
+            .hint(format_args!("the scores are kept: longhaul runs results {run} --out FILE"))
+            .into())
+    }
 }
 
 /// A Google sheet is written by the server, and a sample by nobody.
@@ -124,9 +143,13 @@ fn target(args: &ScoreArgs) -> Result<Option<Target>> {
         Some(_) if is_google => Err(settings::in_place_only()),
         Some(out) => {
             Format::of_path(out)?;
-            Ok(Some(Target { path: out.clone(), force: args.force }))
+            Ok(Some(Target { path: out.clone(), force: args.force, table: None }))
         }
-        None if args.in_place => Ok(Some(Target { path: PathBuf::from(&args.table), force: true })),
+        None if args.in_place => {
+            let path = PathBuf::from(&args.table);
+            let table = Some(files::sha256(&path).map_err(|_| missing(&args.table))?);
+            Ok(Some(Target { path, force: true, table }))
+        }
         None => Err(settings::no_target()),
     }
 }
@@ -218,9 +241,15 @@ async fn hand_in<T: DeserializeOwned>(
     }
     let file = Path::new(table);
     Format::of_path(file)?;
-    let content = std::fs::File::open(file).map_err(|error| texts::unreadable(table, &error))?;
+    let content = std::fs::File::open(file).map_err(|_| missing(table))?;
     let name = file.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
     server.hand_in_file(path, (&name, content), ("file_id", asked)).await
+}
+
+/// That the table cannot be read.
+fn missing(table: &str) -> Failure {
+    let error = std::fs::File::open(table).err().unwrap_or_else(|| std::io::ErrorKind::Other.into());
+    texts::unreadable(table, &error)
 }
 
 fn introduce(app: &App, submitted: &SubmittedSheet, max_cost: Option<NanoUsd>) {

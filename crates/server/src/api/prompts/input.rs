@@ -190,7 +190,8 @@ async fn from_file(
             .map_err(Problem::unavailable)?
             .map_err(|faults| wrong("input_file", faults))?;
         let form = lines::FORM.to_owned();
-        let source = Source { name: record.filename, sha256, requests, content: String::new(), form };
+        let content = asked.content.clone().unwrap_or_default();
+        let source = Source { name: record.filename, sha256, requests, content, form };
         return Ok((Prompts::Lines(path), chosen, source));
     }
     if asked.model.is_some() || asked.profile.is_some() {

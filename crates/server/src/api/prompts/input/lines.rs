@@ -52,7 +52,8 @@ pub(super) fn check(path: &Path, endpoint: Endpoint) -> io::Result<Result<(u64, 
             Ok(_) => requests += 1,
             Err(text) => faults.push(format!("line {number}: {text}")),
         }
-        if faults.len() >= FAULTS_TOLD {
+        // The rest of a line that is too long is not read, so that what follows has no numbers.
+        if faults.len() >= FAULTS_TOLD || line.len() > LINE_BYTES_MAX {
             break;
         }
     }
