@@ -153,7 +153,7 @@ pub(crate) struct EstimateArgs {
     #[arg(long)]
     pub(crate) batch: bool,
     /// What would be asked of each text of a table.
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Scores of a table")]
     pub(crate) scoring: ScoringArgs,
 }
 

@@ -22,7 +22,6 @@ A rubric is a TOML file: [[category]] with name, and if you like definition and 
 
 /// What is asked of each text of a table: for `score`, and for `estimate` of one.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Scores")]
 #[command(group(ArgGroup::new("texts").args(["text_column", "layout"])))]
 pub(crate) struct ScoringArgs {
     /// Column or field with the text.
