@@ -95,7 +95,7 @@ pub enum ResolveError {
 impl fmt::Display for ResolveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Nothing => f.write_str("no matching call may have been billed"),
+            Self::Nothing => f.write_str("no unresolved call matches"),
             Self::BillTooLow { bill, booked } => {
                 write!(f, "{bill} is less than the {booked} that is booked for answers")
             }

@@ -28,7 +28,7 @@ pub(crate) use llm::{
     BillArgs, CacheUse, CostsArgs, CostsCommand, DecisionArgs, EstimateArgs, KeysCommand, PromptArgs,
     RunArgs, RunsCommand, SimCommand, SimServeArgs, SpendingArgs, WhichCallsArgs,
 };
-pub(crate) use score::ScoreArgs;
+pub(crate) use score::{ScoreArgs, ScoringArgs};
 pub(crate) use verify::{CrashArgs, FairArgs, LeaseArgs, OwnServer, SharingArgs, VerifyArgs, VerifyCommand};
 pub(crate) use work::{BenchArgs, DemoArgs, Instrument, McpArgs, TokensCommand, UpArgs, WorkArgs};
 
@@ -63,7 +63,7 @@ pub(crate) struct Global {
     /// Where jobs are: sqlite://PATH, redis://HOST, postgres://HOST/DB, memory://.
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) store: Option<String>,
-    /// Sheets and the like, where the store is a server: sqlite://PATH.
+    /// Where pipelines keep tables beside Redis or Postgres: sqlite://PATH.
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) data: Option<String>,
     /// A running server instead of a store; its token is in LONGHAUL_TOKEN.
@@ -136,8 +136,8 @@ pub(crate) enum Command {
     /// Lists, shows, waits for and changes runs, whatever started them.
     #[command(subcommand)]
     Runs(RunsCommand),
-    /// Says what a file of prompts would cost; sends nothing.
-    #[command(after_help = "Example:\n  longhaul estimate prompts.jsonl --model gpt-5-mini")]
+    /// Says what a file of prompts or the scores of a table would cost; sends nothing and needs no key.
+    #[command(after_help = llm::ESTIMATE_EXAMPLES)]
     Estimate(Box<EstimateArgs>),
     /// Shows what was spent, by day and model, and resolves calls that may have been billed.
     #[command(after_help = llm::COSTS_EXAMPLES)]

@@ -97,11 +97,21 @@ impl Output {
 
     /// A list: a table, a document, or a line each.
     pub(crate) fn listed<T: Serialize>(&self, list: &Listed<T>, table: impl FnOnce() -> Table) -> Result<()> {
+        self.report(list, &list.items, table)
+    }
+
+    /// A document that has a list, and more beside it.
+    pub(crate) fn report<T: Serialize>(
+        &self,
+        document: &impl Serialize,
+        items: &[T],
+        table: impl FnOnce() -> Table,
+    ) -> Result<()> {
         match self.format {
             Format::Text => write_stdout(&table().render(self.stdout_color)),
-            Format::Json => self.json(list),
+            Format::Json => self.json(document),
             Format::Jsonl => {
-                list.items.iter().try_for_each(|item| write_stdout(&(serde_json::to_string(item)? + "\n")))
+                items.iter().try_for_each(|item| write_stdout(&(serde_json::to_string(item)? + "\n")))
             }
             Format::None => Ok(()),
         }

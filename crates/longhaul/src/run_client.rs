@@ -24,21 +24,33 @@ use crate::{models, outputs};
 /// All runs.
 #[async_trait]
 pub(crate) trait RunsClient: Send + Sync {
-    /// Runs, newest first, of one pipeline if so wanted.
-    async fn list(&self, pipeline: Option<&str>, limit: usize) -> Result<Listed<Run>>;
+    /// Runs, newest first, of one pipeline if so wanted, and from a place on.
+    async fn list(&self, pipeline: Option<&str>, cursor: Option<i64>, limit: usize) -> Result<Listed<Run>>;
 
     /// The run of this name, with or without the prefix of its pipeline.
-    async fn get(&self, name: &str) -> Result<Box<dyn RunClient>>;
+    async fn find(&self, name: &str) -> Result<Option<Box<dyn RunClient>>>;
+
+    /// The same, which must exist.
+    async fn get(&self, name: &str) -> Result<Box<dyn RunClient>> {
+        self.find(name).await?.ok_or_else(|| {
+            Failure::new(Code::NothingMatched, format!("there is no run {name}"))
+                .hint("list runs with: longhaul runs ls")
+                .into()
+        })
+    }
 }
 
 /// One run.
 #[async_trait]
 pub(crate) trait RunClient: FollowedRun {
+    /// It, as it is listed.
+    async fn run(&self) -> Result<Run>;
+
     /// All that is known of it, with at most so many of its parts.
     async fn detail(&self, parts: usize) -> Result<RunDetail>;
 
     /// Stops its units from being begun.
-    async fn pause(&self) -> Result<()>;
+    async fn pause(&self) -> Result<Run>;
 
     /// Lets it go on, and says how many of its jobs were held.
     async fn resume(&self, spending: &SpendingArgs) -> Result<u64>;
@@ -71,21 +83,14 @@ pub(crate) async fn open(app: &App) -> Result<Box<dyn RunsClient>> {
     Ok(Box::new(LocalRuns(Arc::new(pipelines))))
 }
 
-/// That there is no run of this name.
-pub(crate) fn no_run(name: &str) -> anyhow::Error {
-    Failure::new(Code::NothingMatched, format!("there is no run {name}"))
-        .hint("list runs with: longhaul runs ls")
-        .into()
-}
-
 /// Runs in a store that is open here.
 struct LocalRuns(Arc<Pipelines>);
 
 #[async_trait]
 impl RunsClient for LocalRuns {
-    async fn list(&self, pipeline: Option<&str>, limit: usize) -> Result<Listed<Run>> {
+    async fn list(&self, pipeline: Option<&str>, cursor: Option<i64>, limit: usize) -> Result<Listed<Run>> {
         let runs = &self.0.runs;
-        let page = runs.list(pipeline, None, limit).await.map_err(|error| match error {
+        let page = runs.list(pipeline, cursor, limit).await.map_err(|error| match error {
             Error::Invalid(text) => Failure::new(Code::Usage, format!("--pipeline: {text}")).into(),
             error => anyhow::Error::from(error),
         })?;
@@ -102,12 +107,12 @@ impl RunsClient for LocalRuns {
         Ok(Listed { items, next, partial: page.partial })
     }
 
-    async fn get(&self, name: &str) -> Result<Box<dyn RunClient>> {
-        let found = self.0.runs.get(name).await.map_err(|error| match error {
-            Error::NoRun(name) => no_run(&name),
-            error => error.into(),
-        })?;
-        Ok(Box::new(LocalRun { found, pipelines: Arc::clone(&self.0) }))
+    async fn find(&self, name: &str) -> Result<Option<Box<dyn RunClient>>> {
+        match self.0.runs.get(name).await {
+            Ok(found) => Ok(Some(Box::new(LocalRun { found, pipelines: Arc::clone(&self.0) }))),
+            Err(Error::NoRun(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
@@ -142,14 +147,18 @@ impl FollowedRun for LocalRun {
 
 #[async_trait]
 impl RunClient for LocalRun {
-    async fn detail(&self, parts: usize) -> Result<RunDetail> {
+    async fn run(&self) -> Result<Run> {
         let served = serve::served(self.queue()).await?.contains(self.id().as_str());
-        let run = Run::new(self.status().await?, served);
-        Ok(RunDetail::of(&self.found, run, parts).await?)
+        Ok(Run::new(self.status().await?, served))
     }
 
-    async fn pause(&self) -> Result<()> {
-        Ok(self.found.pause().await?)
+    async fn detail(&self, parts: usize) -> Result<RunDetail> {
+        Ok(RunDetail::of(&self.found, self.run().await?, parts).await?)
+    }
+
+    async fn pause(&self) -> Result<Run> {
+        self.found.pause().await?;
+        self.run().await
     }
 
     async fn resume(&self, spending: &SpendingArgs) -> Result<u64> {
@@ -180,7 +189,11 @@ impl RunClient for LocalRun {
     }
 
     async fn remove(&self) -> Result<u64> {
-        let deleted = self.found.remove().await?;
+        // One that has not ended is there for good reason: no wrong usage, whichever pipeline says so.
+        let deleted = self.found.remove().await.map_err(|error| match error {
+            Error::Invalid(text) => Failure::new(Code::Failure, text).into(),
+            error => anyhow::Error::from(error),
+        })?;
         outputs::forget(&self.pipelines.engine, self.id().as_str()).await?;
         Ok(deleted)
     }

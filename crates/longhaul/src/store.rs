@@ -133,7 +133,7 @@ pub(crate) fn location(settings: &Settings) -> Result<StoreUrl> {
             shown(url.as_str())
         );
         return Err(Failure::new(Code::Usage, text)
-            .hint("omit --server; what the server offers besides jobs is described in docs/api.md")
+            .hint("run it without --server on the machine that has the store")
             .into());
     }
     settings.read("store.url", parse_url)

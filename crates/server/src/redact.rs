@@ -76,8 +76,8 @@ pub(crate) fn part(part: Part) -> Part {
 }
 
 /// Results of a run that are not a model's words.
-pub(crate) fn results(page: Results) -> Results {
-    Results { items: page.items.iter().map(json).collect(), ..page }
+pub(crate) fn results(page: &Results) -> Results {
+    Results { items: page.items.iter().map(json).collect(), next: page.next }
 }
 
 /// A value is read again from its redacted text: what cannot be is not shown.
@@ -128,7 +128,7 @@ mod tests {
         let shown = serde_json::to_string(&run(detail)).expect("JSON");
         assert!(!shown.contains("hidden") && shown.contains("\"file\":\"shown\""), "{shown}");
         let items = vec![Json::of(&json!({ "result": { "password": "hidden" } })).expect("JSON")];
-        let shown = results(Results { items, next: None });
+        let shown = results(&Results { items, next: None });
         assert!(!shown.items[0].as_str().contains("hidden"), "{shown:?}");
     }
 }

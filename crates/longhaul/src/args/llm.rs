@@ -4,10 +4,11 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use longhaul_llm::NanoUsd;
 use longhaul_llm::cache::CacheMode;
 
+use super::ScoringArgs;
 use crate::parse;
 use crate::texts::TextArg;
 
@@ -132,8 +133,18 @@ pub(crate) struct SpendingArgs {
     pub(crate) allow_unpriced: bool,
 }
 
+/// Examples of `estimate`.
+pub(super) const ESTIMATE_EXAMPLES: &str = "\
+Examples:
+  longhaul estimate prompts.jsonl --model gpt-5-mini
+  longhaul estimate reviews.csv --text-column text --rubric rubric.toml --model gpt-5-mini
+
+With --text-column or --layout it is the table of longhaul score, otherwise the prompts of longhaul run.";
+
 /// `estimate`.
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("asking").multiple(true).conflicts_with("texts")
+    .args(["format", "template", "embed", "dimensions", "system", "temperature", "batch"])))]
 pub(crate) struct EstimateArgs {
     /// What would be asked.
     #[command(flatten)]
@@ -141,6 +152,9 @@ pub(crate) struct EstimateArgs {
     /// Estimate provider batches only.
     #[arg(long)]
     pub(crate) batch: bool,
+    /// What would be asked of each text of a table.
+    #[command(flatten, next_help_heading = "Scores of a table")]
+    pub(crate) scoring: ScoringArgs,
 }
 
 /// Use of the response cache.
@@ -246,6 +260,9 @@ pub(crate) enum RunsCommand {
         /// At most this many.
         #[arg(long, default_value_t = 20, value_name = "N", value_parser = parse::positive::<usize>)]
         limit: usize,
+        /// Where the last page ended: the `next` of `-o json`.
+        #[arg(long, value_name = "CURSOR", value_parser = parse::cursor)]
+        cursor: Option<i64>,
     },
     /// Shows a run: settings, progress, spending, and its parts, such as batches or chunks.
     Show {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 
 use crate::parse;
 use crate::texts::TextArg;
@@ -20,26 +20,61 @@ Examples:
 The same table and options go on with the same run: after Ctrl-C, a crash or a reboot, repeat the command.
 A rubric is a TOML file: [[category]] with name, and if you like definition and detail.";
 
-/// `score`.
+/// What is asked of each text of a table: for `score`, and for `estimate` of one.
 #[derive(Debug, Args)]
-pub(crate) struct ScoreArgs {
-    /// The table: .csv, .tsv, .jsonl or .xlsx, or a Google sheet: sheets://ID/TITLE, or its address.
-    pub(crate) table: String,
+#[command(group(ArgGroup::new("texts").args(["text_column", "layout"])))]
+pub(crate) struct ScoringArgs {
     /// Column or field with the text.
-    #[arg(long, value_name = "NAME", required_unless_present = "layout")]
+    #[arg(long, value_name = "NAME")]
     pub(crate) text_column: Option<String>,
     /// TOML file with the categories.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "texts", conflicts_with = "schema")]
     pub(crate) rubric: Option<PathBuf>,
     /// Where categories stand in the table itself: text in column C, categories from D, their names, definitions and
     /// details in rows 2 to 4, texts from row 5.
-    #[arg(long, value_name = "LAYOUT", conflicts_with_all = ["text_column", "rubric", "schema", "rationale"])]
+    #[arg(long, value_name = "LAYOUT", conflicts_with_all = ["rubric", "schema", "rationale"])]
     pub(crate) layout: Option<LayoutName>,
     /// Also ask for a reason for each score; a column each.
-    #[arg(long, conflicts_with = "schema")]
+    #[arg(long, requires = "texts", conflicts_with = "schema")]
     pub(crate) rationale: bool,
+    /// Your own instructions for the model, before the built-in ones; @FILE reads them from a file.
+    #[arg(long, value_name = "TEXT", requires = "texts")]
+    pub(crate) instructions: Option<TextArg>,
+    /// Lowest and highest score.
+    #[arg(
+        long,
+        value_name = "LOW..HIGH",
+        default_value = "0..1",
+        requires = "texts",
+        allow_hyphen_values = true
+    )]
+    pub(crate) range: String,
+    /// Score cells again that have a value; by default only blanks are filled and paid for.
+    #[arg(long, requires = "texts")]
+    pub(crate) overwrite: bool,
+    /// Categories in one request.
+    #[arg(long, value_name = "N", default_value_t = longhaul_sheets::settings::BLOCK_CATEGORIES, requires = "texts")]
+    pub(crate) batch_size: usize,
+}
+
+impl ScoringArgs {
+    /// Whether a table is meant, where it could also be prompts.
+    pub(crate) fn is_given(&self) -> bool {
+        self.text_column.is_some() || self.layout.is_some()
+    }
+}
+
+/// `score`.
+#[derive(Debug, Args)]
+#[command(mut_group("texts", |group| group.required(true)))]
+pub(crate) struct ScoreArgs {
+    /// The table: .csv, .tsv, .jsonl or .xlsx, or a Google sheet: sheets://ID/TITLE, or its address.
+    pub(crate) table: String,
+    /// What is asked of each text.
+    #[command(flatten)]
+    pub(crate) scoring: ScoringArgs,
     /// JSON Schema of an object instead of scores; its fields become columns.
-    #[arg(long, value_name = "FILE", conflicts_with = "rubric")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) schema: Option<PathBuf>,
     /// Which sheet of a workbook; default the first.
     #[arg(long, value_name = "NAME")]
@@ -65,22 +100,13 @@ pub(crate) struct ScoreArgs {
     /// Profile of that model; default the same.
     #[arg(long, value_name = "NAME", requires = "fallback_model")]
     pub(crate) fallback_profile: Option<String>,
-    /// Your own instructions for the model, before the built-in ones; @FILE reads them from a file.
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) instructions: Option<TextArg>,
-    /// Lowest and highest score.
-    #[arg(long, value_name = "LOW..HIGH", default_value = "0..1", allow_hyphen_values = true)]
-    pub(crate) range: String,
     /// Most tokens of an answer; default by what is asked for, with room for a model that thinks first.
     #[arg(long, value_name = "N", value_parser = parse::positive::<u32>)]
     pub(crate) max_tokens: Option<u32>,
-    /// Score cells again that have a value; by default only blanks are filled and paid for.
-    #[arg(long)]
-    pub(crate) overwrite: bool,
     /// Only the first rows that have a text.
     #[arg(long, value_name = "N", conflicts_with = "sample", value_parser = parse::positive::<u64>)]
     pub(crate) limit: Option<u64>,
-    /// Score only so many rows, show them, and write nothing. They are not paid for again.
+    /// Score only the first N rows, show them, and write nothing. They are not paid for again.
     #[arg(long, value_name = "N", conflicts_with_all = ["out", "in_place", "detach"], value_parser = parse::positive::<u64>)]
     pub(crate) sample: Option<u64>,
     /// What may be spent.
@@ -98,9 +124,6 @@ pub(crate) struct ScoreArgs {
     /// Requests of a chunk under way at once, at most; the rate control stays below.
     #[arg(long, value_name = "N", default_value_t = longhaul_sheets::settings::CONCURRENCY)]
     pub(crate) concurrency: usize,
-    /// Categories in one request.
-    #[arg(long, value_name = "N", default_value_t = longhaul_sheets::settings::BLOCK_CATEGORIES)]
-    pub(crate) batch_size: usize,
     /// Times that a request is asked again whose answer cannot be used, for each model.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=20))]
     pub(crate) unit_retries: u32,

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use longhaul_pipeline::{Found, Retry, RunState};
 
 use super::run::detached;
 use crate::app::App;
@@ -22,19 +21,11 @@ pub(crate) async fn run(app: &App, command: &AddedCommand) -> Result<Code> {
     let pipelines = Pipelines::open(app, (&engine, data.clone()), llm.clone(), Arc::new(())).await?;
     let parts = PipelineParts { queue: engine.queue().clone(), llm, data, listener: Arc::new(()) };
     let id = (command.start)(parts, command.args.clone()).await?;
-    go_on(app, &pipelines.runs.get(id.as_str()).await?).await?;
-    detached(app, &id)
-}
-
-/// Whatever held a run may be gone, and what has no result is tried again.
-async fn go_on(app: &App, found: &Found) -> Result<()> {
-    match found.status().await?.standing.state {
-        RunState::Held => drop(found.resume().await?),
-        RunState::PartlyFailed | RunState::Failed | RunState::Cancelled => {
-            let again = counted(found.retry(Retry::Failed).await?, found.pipeline.about().unit);
-            app.out.note(format_args!("trying again what has no result: {again}"));
-        }
-        RunState::Running | RunState::Paused | RunState::Completed => {}
+    let found = pipelines.runs.get(id.as_str()).await?;
+    let again = found.go_on().await?;
+    if again > 0 {
+        let again = counted(again, found.pipeline.about().unit);
+        app.out.note(format_args!("trying again what has no result: {again}"));
     }
-    Ok(())
+    detached(app, &id)
 }

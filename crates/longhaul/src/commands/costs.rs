@@ -6,6 +6,7 @@ use longhaul_api::bills::{BillVerdict, ResolveCosts, ResolveError, ResolvedCosts
 use longhaul_api::costs::{Costs, DAYS};
 use longhaul_llm::ledger::{Decision, UnknownCall, is_day};
 use longhaul_llm::{Llm, NanoUsd};
+use longhaul_queue::Error;
 use reqwest::Method;
 
 use super::run::named_profile;
@@ -14,7 +15,7 @@ use crate::args::{BillArgs, CostsArgs, CostsCommand, WhichCallsArgs};
 use crate::config::environment;
 use crate::exit::{Code, Failure};
 use crate::output::{Cell, Table, counted, grouped};
-use crate::remote::RemoteRuns;
+use crate::remote::{RemoteRuns, refused};
 use crate::{models, store};
 
 /// Runs the command.
@@ -59,7 +60,8 @@ impl Books {
                 let fields = [("run", run), ("profile", profile), ("model", model), ("day", day)];
                 let query: Vec<(&str, String)> =
                     fields.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
-                let listed: Listed<UnknownCall> = server.api().get(&["costs", "unknown"], &query).await?;
+                let listed = server.api().get(&["costs", "unknown"], &query).await;
+                let listed: Listed<UnknownCall> = listed.map_err(refused)?;
                 Ok(listed.items)
             }
         }
@@ -72,14 +74,17 @@ impl Books {
                 let resolved = decision.carry_out(llm, user.as_deref().unwrap_or("unknown"), *now).await;
                 resolved.map_err(|error| match error {
                     ResolveError::Nothing => nothing_matched(),
-                    ResolveError::BillTooLow { .. } => {
-                        Failure::new(Code::Usage, format!("--bill: {error}")).hint(BILL_HINT).into()
-                    }
+                    ResolveError::BillTooLow { .. } => bill_refused(&error),
                     ResolveError::Ledger(error) => error.into(),
                 })
             }
             Self::Server(server) => {
-                Ok(server.api().send(Method::POST, &["costs", "resolve"], Some(decision)).await?)
+                let resolved = server.api().send(Method::POST, &["costs", "resolve"], Some(decision)).await;
+                resolved.map_err(|error| match error {
+                    Error::NotFound(_) => nothing_matched(),
+                    Error::Invalid(text) if decision.bill_usd.is_some() => bill_refused(&text),
+                    error => refused(error),
+                })
             }
         }
     }
@@ -98,17 +103,22 @@ impl Books {
 const BILL_HINT: &str =
     "check that the bill covers the same days and profiles, and that the price table is right";
 
+fn bill_refused(why: &dyn std::fmt::Display) -> anyhow::Error {
+    Failure::new(Code::Usage, format!("--bill: {why}")).hint(BILL_HINT).into()
+}
+
 fn nothing_matched() -> anyhow::Error {
-    Failure::new(Code::NothingMatched, "no matching call may have been billed")
+    Failure::new(Code::NothingMatched, "no unresolved call matches")
         .hint("list them: longhaul costs unknown")
         .into()
 }
 
 async fn report(app: &App, books: &Books) -> Result<Code> {
-    let Costs { items: lines, unknown_calls, unknown_ceiling_usd } = books.costs().await?;
-    app.out.list(&lines, None, || {
+    let costs = books.costs().await?;
+    let Costs { items: lines, unknown_calls, unknown_ceiling_usd } = &costs;
+    app.out.report(&costs, lines, || {
         let mut table = Table::new(&["DAY", "PROFILE", "MODEL", "CALLS", "IN", "OUT", "COST"]);
-        for line in &lines {
+        for line in lines {
             let cost = line.cost();
             table.row(vec![
                 Cell::new(&line.day),
@@ -125,10 +135,10 @@ async fn report(app: &App, books: &Books) -> Result<Code> {
     if lines.is_empty() {
         app.out.note("no calls are booked");
     }
-    if unknown_calls > 0 {
+    if *unknown_calls > 0 {
         app.out.warn(format_args!(
-            "{} never came to an end that we saw, and may have been billed: up to {}",
-            counted(unknown_calls, "call"),
+            "{} with no known outcome may have been billed: up to {}",
+            counted(*unknown_calls, "call"),
             unknown_ceiling_usd.short()
         ));
         app.out.hint("list them with longhaul costs unknown, decide with longhaul costs resolve");
@@ -159,7 +169,7 @@ async fn unknown(app: &App, books: &Books, which: &WhichCallsArgs) -> Result<Cod
         table
     })?;
     if calls.is_empty() {
-        app.out.note("no call may have been billed without an end that we saw");
+        app.out.note("there are no unresolved calls");
     }
     Ok(Code::Ok)
 }

@@ -3,14 +3,15 @@
 use anyhow::Result;
 use longhaul_api::Listed;
 use longhaul_api::processes::{Number, ProcessOut};
-use longhaul_prompts::batch;
-use longhaul_queue::store::{Filter, ListRequest, ProcessInfo};
+use longhaul_pipeline::{Run, RunId};
+use longhaul_queue::store::ProcessInfo;
 use longhaul_queue::{ProcessId, Queue, State};
 
 use crate::app::App;
 use crate::args::ProcessCommand;
 use crate::exit::{Code, Failure};
 use crate::output::{Cell, Table, counted, state_style};
+use crate::run_client::{self, RunClient};
 
 /// `3 ready · 1 failed`, zeros left out.
 fn counts_text(counts: [u64; 8]) -> String {
@@ -95,29 +96,26 @@ async fn cancel(app: &App, queue: &Queue, id: &ProcessId) -> Result<Code> {
     if count == 0 {
         return Err(Failure::new(Code::NothingMatched, format!("process {id} has no unfinished jobs")).into());
     }
-    refuse_run_with_batches(queue, id).await?;
     app.confirm(&format!("cancel {} of process {id}", counted(count, "unfinished job")))?;
-    let cancelled = queue.cancel_process(id.clone()).await?;
-    app.out.one(&Number { changed: cancelled }, || format!("{cancelled} cancelled"))?;
+    let (changed, text) = match run_of(app, queue, id).await? {
+        Some(run) => (run.cancel().await?, format!("{id} is a run and is cancelled; what was done is kept")),
+        None => {
+            let cancelled = queue.cancel_process(id.clone()).await?;
+            (cancelled, format!("{cancelled} cancelled"))
+        }
+    };
+    app.out.one(&Number { changed }, || text)?;
     Ok(Code::Ok)
 }
 
-/// Batches go on at the provider unless they are ended there.
-async fn refuse_run_with_batches(queue: &Queue, id: &ProcessId) -> Result<()> {
-    let filter = Filter {
-        states: State::ALL.into_iter().filter(|state| !state.is_terminal()).collect(),
-        kind: Some(batch::KIND.to_owned()),
-        process_id: Some(id.clone()),
-        ..Filter::default()
-    };
-    let request = ListRequest { filter, newest_first: false, cursor: None, limit: 1 };
-    if queue.list(request).await?.items.is_empty() {
-        return Ok(());
+/// The run that a process is, if it is one: what it has beside its jobs, at a provider or in tables, only its own verbs know. Of any other
+/// process nothing more is opened than the queue.
+async fn run_of(app: &App, queue: &Queue, id: &ProcessId) -> Result<Option<Box<dyn RunClient>>> {
+    if Run::find(queue, &RunId::named(id.as_str())).await?.is_none() {
+        return Ok(None);
     }
-    let text = format!("{id} is a run with batches at its provider; nothing was cancelled");
-    Err(Failure::new(Code::Failure, text)
-        .hint(format_args!("end it there too: longhaul runs cancel {id}"))
-        .into())
+    let run = run_client::open(app).await?.find(id.as_str()).await?;
+    Ok(run.filter(|run| run.id().as_str() == id.as_str()))
 }
 
 /// `consume ID`.
@@ -126,7 +124,10 @@ pub(crate) async fn consume(app: &App, id: &str) -> Result<Code> {
     let id = ProcessId::from(id);
     // A process that is not there is either a typing error or consumed already; both deserve to be told.
     queue.process(&id).await?;
-    let deleted = queue.consume_process(&id).await?;
+    let deleted = match run_of(app, &queue, &id).await? {
+        Some(run) => run.remove().await?,
+        None => queue.consume_process(&id).await?,
+    };
     app.out.one(&Number { changed: deleted }, || {
         format!("{} of process {id} deleted for good", counted(deleted, "job"))
     })?;

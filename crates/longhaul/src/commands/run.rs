@@ -48,14 +48,14 @@ pub(crate) async fn run(app: &App, args: &RunArgs) -> Result<Code> {
     let engine = app.engine_or_new().await?;
     let pipeline = Prompts::new(engine.queue().clone(), models.llm(app)?).with_trace(app.trace.traceparent());
     let sharing = models::open_books(app, &engine, pipeline.llm()).await?;
-    let wanted = settings::of(app, args, &models, &pipeline, &input).await?;
+    let (wanted, estimate) = settings::of(app, args, &models, &pipeline, &input).await?;
     let id = wanted.run_id();
     if !args.force {
         outputs::refuse_foreign(Some(&engine), id.as_str(), &places(args)).await?;
     }
     let simulated = pipeline.llm().is_simulated(&wanted.profile, &wanted.model);
     if args.dry_run {
-        return settings::describe(app, &wanted, args.spending.max_cost, simulated);
+        return settings::describe(app, (&wanted, estimate.as_ref()), args.spending.max_cost, simulated);
     }
     models::set_limits(pipeline.llm(), id.as_str(), &args.spending).await?;
     drop(reading);
@@ -201,9 +201,11 @@ async fn submit(prompts: &PromptFile, mut submission: Submission) -> Result<()> 
     Ok(())
 }
 
+/// Names a run that is left to workers, which a server has itself.
 pub(crate) fn detached(app: &App, id: &RunId) -> Result<Code> {
     app.out.one(&serde_json::json!({ "id": id.as_str() }), || id.to_string())?;
-    app.out.hint(format_args!("answer it with longhaul work, follow it with longhaul runs wait {id}"));
+    let work = if store::server(&app.settings)?.is_none() { "do it with longhaul work, " } else { "" };
+    app.out.hint(format_args!("{work}follow it with longhaul runs wait {id}"));
     Ok(Code::Ok)
 }
 

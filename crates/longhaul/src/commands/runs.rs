@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 use longhaul_api::Listed;
+use longhaul_api::processes::Number;
 use longhaul_api::runs::{Decision, Run, RunDetail};
 use longhaul_llm::rate::AdaptiveConcurrency;
 use longhaul_pipeline::{FailedUnit, Retry, RunId, Status};
 use longhaul_queue::Timestamp;
-use serde_json::json;
+use serde::Serialize;
 
 use super::follow::{code_of, show};
 use super::run::shown_model;
@@ -18,20 +19,25 @@ use crate::args::{DecisionArgs, RunsCommand, SpendingArgs};
 use crate::exit::{Code, Failure};
 use crate::output::{Cell, Table, counted, duration, grouped};
 use crate::pipelines::{self, Place};
-use crate::run_client::{self, RunClient, RunsClient};
+use crate::run_client::{self, RunClient};
+use crate::store;
 
 /// Runs the command.
 pub(crate) async fn run(app: &App, command: &RunsCommand) -> Result<Code> {
     let runs = run_client::open(app).await?;
     let found = async |id: &str| runs.get(id).await;
     match command {
-        RunsCommand::Ls { limit, pipeline } => ls(app, &*runs, pipeline.as_deref(), *limit).await,
+        RunsCommand::Ls { pipeline, limit, cursor } => {
+            let page = runs.list(pipeline.as_deref(), *cursor, *limit).await?;
+            ls(app, &page, cursor.is_none())
+        }
         RunsCommand::Show { id, parts } => show_one(app, &*found(id).await?, *parts).await,
         RunsCommand::Wait { id, timeout } => wait(app, &*found(id).await?, *timeout).await,
         RunsCommand::Pause { id } => {
             let run = found(id).await?;
-            run.pause().await?;
-            said(app, run.id(), "paused", format!("{} is paused; what is under way ends", run.id()))
+            let text = || format!("{} is paused; {}s in flight will finish", run.id(), run.unit());
+            app.out.one(&run.pause().await?, text)?;
+            Ok(Code::Ok)
         }
         RunsCommand::Resume { id, spending } => resume(app, &*found(id).await?, spending).await,
         RunsCommand::Cancel { id } => cancel(app, &*found(id).await?).await,
@@ -49,15 +55,32 @@ pub(crate) async fn run(app: &App, command: &RunsCommand) -> Result<Code> {
         RunsCommand::Rm { id } => {
             let run = found(id).await?;
             app.confirm(&format!("delete {} with its results", run.id()))?;
-            let jobs = counted(run.remove().await?, "job");
-            said(app, run.id(), "deleted", format!("{} is deleted ({jobs}); files stay", run.id()))
+            let changed = run.remove().await?;
+            let jobs = counted(changed, "job");
+            said(app, run.id(), changed, format!("{} is deleted ({jobs}); files stay", run.id()))
         }
     }
 }
 
-fn said(app: &App, id: &RunId, what: &str, text: String) -> Result<Code> {
-    app.out.one(&json!({ "id": id.as_str(), "done": what }), || text)?;
+/// What a verb changed, as the API tells it, and of which run.
+#[derive(Serialize)]
+struct Said<'a> {
+    id: &'a str,
+    #[serde(flatten)]
+    number: Number,
+}
+
+fn said(app: &App, id: &RunId, changed: u64, text: String) -> Result<Code> {
+    app.out.one(&Said { id: id.as_str(), number: Number { changed } }, || text)?;
     Ok(Code::Ok)
+}
+
+/// Names the command that does what is left to do. A server has workers of its own.
+fn tell_worker(app: &App, text: &str) -> Result<()> {
+    if store::server(&app.settings)?.is_none() {
+        app.out.hint(format_args!("{text}: longhaul work --drain"));
+    }
+    Ok(())
 }
 
 async fn cancel(app: &App, run: &dyn RunClient) -> Result<Code> {
@@ -69,38 +92,36 @@ async fn cancel(app: &App, run: &dyn RunClient) -> Result<Code> {
         0 => format!("nothing of {id} is left to cancel: {units}"),
         _ => format!("{id} is cancelled, what was done is kept: {units}"),
     };
-    said(app, id, "cancelled", text)
+    said(app, id, jobs, text)
 }
 
 async fn wait(app: &App, run: &dyn RunClient, timeout: Option<Duration>) -> Result<Code> {
     let shown = show(app, run, None);
-    let status = match timeout {
-        None => shown.await?,
-        Some(timeout) => match tokio::time::timeout(timeout, shown).await {
-            Ok(status) => status?,
-            Err(_) => {
-                let Run { status, served, .. } = run.detail(0).await?.run;
-                app.out.one(&status, String::new)?;
-                app.out.note(format_args!("the wait timed out; the run: {}", state_word(&status, served)));
-                return Ok(Code::TimedOut);
-            }
-        },
+    let in_time = match timeout {
+        None => Ok(shown.await),
+        Some(timeout) => tokio::time::timeout(timeout, shown).await,
     };
-    app.out.note(format_args!("{}: {}", status.id, units_text(&status)));
-    spending(&status).into_iter().for_each(|line| app.out.note(line));
-    tell_state(app, &status);
-    app.out.one(&status, String::new)?;
-    Ok(code_of(&status))
+    let ended = in_time.ok().transpose()?.is_some();
+    let run = run.run().await?;
+    let status = &run.status;
+    app.out.one(&run, String::new)?;
+    if !ended {
+        app.out.note(format_args!("the wait timed out; the run: {}", state_word(status, run.served)));
+        return Ok(Code::TimedOut);
+    }
+    app.out.note(format_args!("{}: {}", status.id, units_text(status)));
+    spending(status).into_iter().for_each(|line| app.out.note(line));
+    tell_state(app, status);
+    Ok(code_of(status))
 }
 
-async fn ls(app: &App, runs: &dyn RunsClient, pipeline: Option<&str>, limit: usize) -> Result<Code> {
-    let Listed { items: lines, next, .. } = runs.list(pipeline, limit).await?;
+/// A page of runs; `first` of all of them.
+fn ls(app: &App, page: &Listed<Run>, first: bool) -> Result<Code> {
     let now = app.now();
-    let next = next.as_deref().and_then(longhaul_api::page::seq_of);
-    app.out.list(&lines, next, || {
+    app.out.listed(page, || {
         let mut table =
             Table::new(&["ID", "PIPELINE", "STATE", "DONE", "FAILED", "MODEL", "COST", "TITLE", "STARTED"]);
-        for Run { served, status, .. } in &lines {
+        for Run { served, status, .. } in &page.items {
             let units = &status.standing.units;
             let model = status.standing.model.as_ref().map_or("", |model| shown_model(&model.name));
             table.row(vec![
@@ -117,8 +138,12 @@ async fn ls(app: &App, runs: &dyn RunsClient, pipeline: Option<&str>, limit: usi
         }
         table
     })?;
-    if lines.is_empty() {
+    if let Some(next) = &page.next {
+        app.out.hint(format_args!("there are more: add --cursor {next}"));
+    } else if page.items.is_empty() && first {
         app.out.note("there are no runs; start one: longhaul run FILE, or longhaul score TABLE");
+    } else if page.items.is_empty() {
+        app.out.note("there are no more runs");
     }
     Ok(Code::Ok)
 }
@@ -209,8 +234,8 @@ fn adaptive_text(app: &App, adaptive: &AdaptiveConcurrency) -> String {
 
 async fn resume(app: &App, run: &dyn RunClient, spending: &SpendingArgs) -> Result<Code> {
     let opened = run.resume(spending).await?;
-    app.out.hint("a worker goes on with it: longhaul work --drain");
-    said(app, run.id(), "resumed", format!("{} goes on (jobs that were held: {opened})", run.id()))
+    tell_worker(app, "a worker goes on with it")?;
+    said(app, run.id(), opened, format!("{} goes on (jobs that were held: {opened})", run.id()))
 }
 
 async fn retry(app: &App, run: &dyn RunClient, part: Option<u64>) -> Result<Code> {
@@ -223,8 +248,8 @@ async fn retry(app: &App, run: &dyn RunClient, part: Option<u64>) -> Result<Code
     if retried == 0 {
         return Err(Failure::new(Code::NothingMatched, format!("no {unit} of {id} failed")).into());
     }
-    app.out.hint("a worker does it: longhaul work --drain");
-    said(app, id, "retried", format!("to be tried again: {} of {id}", counted(retried, unit)))
+    tell_worker(app, "a worker does it")?;
+    said(app, id, retried, format!("to be tried again: {} of {id}", counted(retried, unit)))
 }
 
 async fn resolve(app: &App, run: &dyn RunClient, decision: &DecisionArgs) -> Result<Code> {
@@ -239,5 +264,6 @@ async fn resolve(app: &App, run: &dyn RunClient, decision: &DecisionArgs) -> Res
         let text = format!("no batch of {id} waits for a decision");
         return Err(Failure::new(Code::NothingMatched, text).into());
     }
-    said(app, id, "resolved", format!("of the batches of {id}, {count} go on as you decided"))
+    let batches = if count == 1 { "batch" } else { "batches" };
+    said(app, id, count, format!("resolved {} {batches} of {id}", grouped(count)))
 }

@@ -4,21 +4,19 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use longhaul_llm::NanoUsd;
+use longhaul_api::sheets::EstimatedSheet;
 use longhaul_pipeline::{Found, Pipeline as _, RunId, RunState, Status};
 use longhaul_queue::{Engine, Worker};
-use longhaul_sheets::estimate::{self, Estimate};
 use longhaul_sheets::settings::{Source, Target};
 use longhaul_sheets::tables::StoredSheet;
 use longhaul_sheets::{ChunkScheduler, Details, Error, SheetSettings, Sheets, manage};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::follow::{self, Asks, Shown};
 use super::interrupts::Interrupts;
 use super::provider_outage::unreached;
-use super::run::estimate::about;
-use super::run::tell_asked_again;
+use super::run::{detached, tell_asked_again};
 use super::runs::units_text;
 use super::summary;
 use super::working::{self, Working};
@@ -32,6 +30,7 @@ use crate::remote::RemoteRuns;
 use crate::store::{self, Missing};
 use crate::{answers, models, outputs};
 
+pub(crate) mod estimate;
 pub(crate) mod export;
 mod remote;
 mod settings;
@@ -68,18 +67,18 @@ pub(crate) async fn run(app: &App, args: &ScoreArgs) -> Result<Code> {
     if !args.force && known.as_ref().is_none_or(|sheet| sheet.settings.target != wanted.target) {
         outputs::refuse_foreign(Some(&engine), id.as_str(), &places).await?;
     }
-    if known.as_ref().is_none_or(|sheet| !sheet.read_whole) {
-        let estimate = estimate::estimate(sheets, &wanted).await.map_err(unusable)?;
+    let resumed = known.as_ref().is_some_and(|sheet| sheet.read_whole);
+    if !resumed || args.dry_run {
+        let estimate = longhaul_sheets::estimate::estimate(sheets, &wanted).await.map_err(unusable)?;
         (wanted.estimate_usd, wanted.estimate_max_usd) = (estimate.cost_usd, estimate.cost_max_usd);
         wanted.raw_estimate_usd = estimate.raw_cost_usd;
         if args.dry_run {
-            return describe(app, id.as_str(), &estimate, max_cost);
+            if resumed {
+                app.out.note(format_args!("{id} is there already: the same command goes on with it"));
+            }
+            return estimate::describe(app, &EstimatedSheet { id: id.to_string(), estimate }, max_cost);
         }
-        introduce(app, &id, &estimate, max_cost);
-    } else if args.dry_run {
-        app.out.note(format_args!("{id} is there already: the same command goes on with it"));
-        app.out.one(&json!({ "id": id.as_str(), "exists": true }), String::new)?;
-        return Ok(Code::Ok);
+        estimate::introduce(app, &id, &estimate, max_cost);
     } else {
         app.out.note(format_args!("going on with {id}"));
     }
@@ -170,9 +169,7 @@ async fn work_on(
     ending: Ending,
 ) -> Result<Code> {
     if ending == Ending::Detached {
-        app.out.one(&json!({ "id": id.as_str() }), || id.to_string())?;
-        app.out.hint(format_args!("do it with longhaul work, look at it with longhaul runs show {id}"));
-        return Ok(Code::Ok);
+        return detached(app, id);
     }
     let mut interrupts = Interrupts::new()?;
     let mut worker = Worker::new(engine.clone(), working::options(app, id.as_str(), SLOTS)?);
@@ -308,48 +305,6 @@ struct Ended<'a> {
     status: &'a Status,
     #[serde(skip_serializing_if = "Option::is_none")]
     sample: Option<&'a [SampleRow]>,
-}
-
-fn describe(app: &App, id: &str, estimate: &Estimate, max_cost: Option<NanoUsd>) -> Result<Code> {
-    app.out.one(&json!({ "id": id, "estimate": estimate }), || {
-        let mut text = format!("{id}: {}", words(estimate));
-        if let Some(max) = max_cost {
-            text += &format!("\nstops before {max}");
-        }
-        text
-    })?;
-    app.out.note("nothing was sent or stored");
-    Ok(Code::Ok)
-}
-
-fn introduce(app: &App, id: &RunId, estimate: &Estimate, max_cost: Option<NanoUsd>) {
-    app.out.note(format_args!("{id}: {}", words(estimate)));
-    if let Some(max) = max_cost {
-        app.out.note(format_args!("stops before {max}"));
-    }
-}
-
-fn words(estimate: &Estimate) -> String {
-    let cost = match estimate.cost() {
-        _ if estimate.free => "free on this machine".to_owned(),
-        Some(cost) if estimate.measured_calls > 0 => {
-            format!("about {cost}, by what {} cost before", counted(estimate.measured_calls, "call"))
-        }
-        Some(cost) => about(cost),
-        None => "unpriced: no price is known for this model".to_owned(),
-    };
-    let simulated = if estimate.simulated { " (simulated)" } else { "" };
-    let filled = match estimate.filled {
-        0 => String::new(),
-        filled => format!(", {} have all their cells already", grouped(filled)),
-    };
-    format!(
-        "{} in {} to {}{simulated} for {}{filled}; {cost}",
-        counted(estimate.cells, "cell"),
-        counted(estimate.units, "request"),
-        estimate.model,
-        counted(estimate.rows, "row"),
-    )
 }
 
 /// A row of a sample with its scores.

@@ -53,7 +53,7 @@ pub(crate) fn spending(status: &Status) -> Vec<String> {
     }
     if spent.unknown_calls > 0 {
         lines.push(format!(
-            "unknown      {} never came to an end that we saw, and may have been billed: up to {}",
+            "unknown      {} with no known outcome may have been billed: up to {}",
             counted(spent.unknown_calls, "call"),
             spent.unknown_ceiling.short(),
         ));

@@ -184,7 +184,7 @@ impl Api {
 
     fn strange(&self, error: &serde_json::Error) -> Error {
         Error::Corrupt(format!(
-            "{} answers something else than expected: {error}; is it of another version?",
+            "{} sent an unexpected response: {error}; it may run another version",
             self.url()
         ))
     }

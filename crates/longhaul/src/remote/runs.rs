@@ -1,5 +1,6 @@
 //! Runs behind a server: every verb is a call of `/api/v1/runs`.
 
+use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,14 +16,16 @@ use longhaul_queue::limits::PAGE_MAX;
 use longhaul_queue::{Error, Queue};
 use reqwest::Method;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
-use super::{Api, Server, refused};
+use super::{Api, Server, found, refused};
 use crate::app::App;
 use crate::args::SpendingArgs;
 use crate::commands::run_lines::ResultsSource;
 use crate::exit::Code;
 use crate::pipelines::{self, Place};
-use crate::run_client::{RunClient, RunsClient, no_run};
+use crate::run_client::{RunClient, RunsClient};
 
 /// How often a server that is away is asked again where a run stands, and how long in between: two minutes.
 const STATUS_TRIES_MAX: u32 = 120;
@@ -46,6 +49,21 @@ impl RemoteRuns {
         &self.api
     }
 
+    /// Uploads a file, hands in what refers to it by a field, and deletes the upload: by then the server has stored what it needs.
+    pub(crate) async fn hand_in_file<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        (name, file): (&str, File),
+        (field, asked): (&str, &(impl Serialize + Sync)),
+    ) -> Result<T> {
+        let file = self.api.upload(name, file).await?;
+        let mut body = serde_json::to_value(asked)?;
+        body[field] = Value::from(file.as_str());
+        let answer = self.api.hand_in(path, &body).await;
+        self.api.delete_upload(&file).await;
+        answer.map_err(refused)
+    }
+
     /// The queue behind it.
     pub(crate) fn queue(&self) -> &Queue {
         &self.queue
@@ -54,14 +72,14 @@ impl RemoteRuns {
 
 #[async_trait]
 impl RunsClient for RemoteRuns {
-    async fn list(&self, pipeline: Option<&str>, limit: usize) -> Result<Listed<Run>> {
-        let mut all = Listed::whole(Vec::new());
+    async fn list(&self, pipeline: Option<&str>, cursor: Option<i64>, limit: usize) -> Result<Listed<Run>> {
+        let mut all = Listed { next: cursor.map(cursor_of), ..Listed::whole(Vec::new()) };
         loop {
             let wanted = (limit - all.items.len()).min(RUNS_MAX);
             let mut query = vec![("limit", wanted.to_string())];
             query.extend(pipeline.map(|name| ("pipeline", name.to_owned())));
             query.extend(all.next.take().map(|next| ("cursor", next)));
-            let page: Listed<Run> = self.api.get(&["runs"], &query).await?;
+            let page: Listed<Run> = self.api.get(&["runs"], &query).await.map_err(refused)?;
             all.items.extend(page.items);
             all.next = page.next;
             if all.next.is_none() || all.items.len() >= limit {
@@ -70,18 +88,15 @@ impl RunsClient for RemoteRuns {
         }
     }
 
-    async fn get(&self, name: &str) -> Result<Box<dyn RunClient>> {
-        let run: Run = self.api.get(&["runs", name], &[]).await.map_err(|error| match error {
-            Error::NotFound(_) => no_run(name),
-            error => error.into(),
-        })?;
-        Ok(Box::new(RemoteRun {
+    async fn find(&self, name: &str) -> Result<Option<Box<dyn RunClient>>> {
+        let Some(run) = found::<Run>(self.api.get(&["runs", name], &[]).await)? else { return Ok(None) };
+        Ok(Some(Box::new(RemoteRun {
             api: Arc::clone(&self.api),
             queue: self.queue.clone(),
             id: RunId::named(run.status.id),
             pipeline: run.status.pipeline.into_owned(),
             unit: run.status.unit.into_owned(),
-        }))
+        })))
     }
 }
 
@@ -175,15 +190,18 @@ impl ResultsSource for RemoteRun {
 
 #[async_trait]
 impl RunClient for RemoteRun {
+    async fn run(&self) -> Result<Run> {
+        Ok(self.api.get(&self.path(&[]), &[]).await?)
+    }
+
     async fn detail(&self, parts: usize) -> Result<RunDetail> {
         let mut detail: RunDetail = self.api.get(&self.path(&[]), &[]).await?;
         detail.parts = self.parts(parts).await?;
         Ok(detail)
     }
 
-    async fn pause(&self) -> Result<()> {
-        let _: Run = self.api.send(Method::POST, &self.path(&["pause"]), None::<&()>).await?;
-        Ok(())
+    async fn pause(&self) -> Result<Run> {
+        Ok(self.api.send(Method::POST, &self.path(&["pause"]), None::<&()>).await?)
     }
 
     async fn resume(&self, spending: &SpendingArgs) -> Result<u64> {

@@ -22,7 +22,7 @@ pub(crate) async fn write_results(app: &App, run: &RemoteRun, place: &Place<'_>)
         return Err(score::export::no_errors(id.as_str()));
     }
     let Some(out) = place.out else {
-        return Err(Failure::new(Code::Usage, format!("where should the table of {id} go?"))
+        return Err(Failure::new(Code::Usage, "--out is required for a sheet")
             .hint("name a file: longhaul runs results ID --out FILE")
             .into());
     };

@@ -25,8 +25,12 @@ fn client(url: &str) -> reqwest::Client {
 
 /// Asks for an answer that is a long time coming, and does not wait for it.
 async fn ask(served: &Served) -> tokio::task::JoinHandle<()> {
-    let body = json!({"model": "sim-small", "max_tokens": 1000,
-        "messages": [{"role": "user", "content": "[[sim:slow 300s]] hello"}]});
+    say(served, "[[sim:slow 300s]] hello")
+}
+
+fn say(served: &Served, text: &str) -> tokio::task::JoinHandle<()> {
+    let body =
+        json!({"model": "sim-small", "max_tokens": 1000, "messages": [{"role": "user", "content": text}]});
     let request = client(&served.url).post(format!("{}/v1/chat/completions", served.url));
     let request = request.header("content-type", "application/json").body(body.to_string());
     tokio::spawn(async move { drop(request.send().await) })
@@ -58,11 +62,18 @@ async fn a_call_under_way_when_the_server_is_killed_is_told_as_maybe_billed() {
     );
     assert_eq!(open_calls(&place), 1, "that of the living one is under way");
     let said = place.run(&["costs"]).stderr;
-    assert!(said.contains("1 call never came to an end") && said.contains("may have been billed"), "{said}");
+    assert!(said.contains("1 call with no known outcome may have been billed"), "{said}");
     drop(second);
     let third = start();
     until("the books are opened", || open_calls(&place) == 0);
     assert_eq!(costs(&third).await["unknown_calls"], 2);
+    // A bill below what is booked for an answer is wrong usage, here and through the server.
+    say(&third, "hello").await.expect("an end");
+    let bill = ["costs", "resolve", "--bill", "0.000000001", "--yes"];
+    for server in [&[][..], &["--server", &third.url]] {
+        let ran = place.run(&[&bill[..], server].concat());
+        ran.fails(2, &["--bill: ", "is less than", "check that the bill covers the same days"]);
+    }
     one.abort();
     two.abort();
 }

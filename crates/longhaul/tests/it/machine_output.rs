@@ -22,7 +22,8 @@ fn commands_about_the_place_print_documents() {
     assert_eq!(place.json(&["init"]), json!({ "file": "longhaul.toml" }));
     place.json(&["tokens", "add", "me"]);
     assert_eq!(place.json(&["tokens", "rm", "me"]), json!({ "removed": "me" }));
-    place.json(&["costs"]);
+    let nothing = json!({ "items": [], "unknown_calls": 0, "unknown_ceiling_usd": 0.0 });
+    assert_eq!(place.json(&["costs"]), nothing, "as the server tells it");
     place.enqueue(&["echo", "--process", "p"]);
     for empty in [
         &["costs", "unknown"][..],

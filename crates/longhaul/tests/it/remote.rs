@@ -151,7 +151,7 @@ fn what_does_not_go_through_a_server_says_so() {
         &["doctor"],
         &["backup", "b.db"],
     ] {
-        away.run(command).fails(2, &["does not work through the server", "omit --server"]);
+        away.run(command).fails(2, &["does not work through the server", "without --server"]);
     }
     away.run(&["jobs", "show", "00000000-0000-7000-8000-000000000000"]).fails(4, &["there is no job"]);
     away.run(&["jobs", "ls", "--store", "memory://"]).fails(2, &["--store"]);

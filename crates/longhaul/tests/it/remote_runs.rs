@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::place::{Place, read};
 use crate::remote::Away;
@@ -39,27 +39,38 @@ fn prompts_are_answered_at_the_server_as_they_are_here() {
     prompts(&away.place);
     prompts(&here);
     let run_args = run(&["--out", "a.jsonl"]);
+    for look in [&["--dry-run"][..], &["--sample", "3", "--out", "s.jsonl"]] {
+        let (there, here) = (away.json(&run(look)), here.json(&run(look)));
+        let estimate = |told: &Value| told.get("estimate").unwrap_or(told).clone();
+        assert_eq!(estimate(&there), estimate(&here), "{look:?}");
+        assert_eq!(estimate(&there)["requests"], 20, "{there}");
+    }
     away.ok(&run_args);
     here.ok(&run_args);
     assert_eq!(answers(&away.place, "a.jsonl"), answers(&here, "a.jsonl"));
 
     let listed = away.json(&["runs", "ls"]);
     let id = listed["items"][0]["id"].as_str().expect("a run").to_owned();
-    for look in [&["runs", "ls"][..], &["runs", "show", &id], &["runs", "wait", &id], &["costs"]] {
+    let page = away.json(&["runs", "ls", "--limit", "1"]);
+    let next = page["next"].as_str().expect("a cursor");
+    let second = ["runs", "ls", "--limit", "1", "--cursor", next];
+    assert_eq!(away.json(&second)["items"][0]["id"], listed["items"][1]["id"]);
+    for look in [&["runs", "ls"][..], &second, &["runs", "show", &id], &["runs", "wait", &id], &["costs"]] {
         let look = [look, &["-o", "json"]].concat();
         assert_eq!(away.ok(&look), home.ok(&look), "{look:?}");
     }
     // The same command finds the run, and what it wrote is replaced only when asked.
     away.run(&run_args).fails(2, &["a.jsonl exists", "--force"]);
     away.ok(&[&run_args[..], &["--force"]].concat());
-    assert_eq!(away.json(&["runs", "ls"])["items"].as_array().map(Vec::len), Some(1));
-    assert_eq!(away.json(&["runs", "show", &id])["spent"]["calls"], 20, "nothing is asked twice");
+    assert_eq!(away.json(&["runs", "ls"])["items"].as_array().map(Vec::len), Some(2));
+    let spent = away.json(&["runs", "show", &id])["spent"].clone();
+    assert_eq!((&spent["calls"], &spent["cached"]), (&17.into(), &3.into()), "nothing is asked twice");
 
     away.ok(&["runs", "results", &id, "--out", "b.csv"]);
     assert_eq!(read(&away.place.path("b.csv")).lines().count(), 21);
     away.run(&["runs", "retry", &id]).fails(4, &["no request of"]);
     away.run(&["runs", "retry", &id, "--part", "1"]).fails(2, &["no parts"]);
-    away.ok(&["runs", "rm", &id, "--yes"]);
+    assert_eq!(away.json(&["runs", "rm", &id, "--yes"])["id"], id.as_str());
     home.run(&["runs", "show", &id]).fails(4, &["there is no run"]);
     away.run(&["runs", "show", &id]).fails(4, &["there is no run"]);
 }
@@ -80,15 +91,17 @@ fn a_table_is_scored_at_the_server_as_it_is_here() {
     here.ok(&score(&["--out", "s.csv"]));
     assert_eq!(read(&away.place.path("s.csv")), read(&here.path("s.csv")));
     let dry = away.json(&score(&["--out", "x.csv", "--dry-run"]));
-    assert_eq!(dry["estimate"]["rows"], 3);
+    assert_eq!((&dry["rows"], &dry["model"]), (&3.into(), &"sim-small".into()), "{dry}");
+    assert_eq!(away.json(&[&["estimate"], &SCORE[1..], &SIM].concat()), dry);
 
     let listed = away.json(&["runs", "ls", "--pipeline", "sheets", "--limit", "1"]);
     let id = listed["items"][0]["id"].as_str().expect("a sheet").to_owned();
     let show = ["runs", "show", &id, "-o", "json"];
     assert_eq!(away.ok(&show), home.ok(&show));
-    away.ok(&["runs", "results", &id, "--out", "s.jsonl"]);
+    let written = away.json(&["runs", "results", &id, "--out", "s.jsonl"]);
+    assert_eq!(written, home.json(&["runs", "results", &id, "--out", "s.jsonl"]));
     assert_eq!(read(&away.place.path("s.jsonl")).lines().count(), 3);
-    away.run(&["runs", "results", &id]).fails(2, &["--out"]);
+    away.run(&["runs", "results", &id]).fails(2, &["--out is required for a sheet"]);
     away.place.write("u.csv", "id,text\n1,late delivery\n");
     away.ok(&[
         "score",
@@ -138,11 +151,14 @@ fn runs_are_steered_and_paid_for_at_the_server() {
     let server = Served::start(&home, &["--no-workers"], &[]);
     let away = Away::from(&server);
     prompts(&away.place);
-    let id = away.ok(&run(&["--detach", "--max-cost", "0.000001"]));
-    let id = id.trim();
-    away.ok(&["runs", "pause", id]);
+    let detached = away.run(&run(&["--detach", "--max-cost", "0.000001"]));
+    assert!(!detached.stderr.contains("longhaul work"), "the server has workers: {detached:?}");
+    let id = detached.stdout.trim();
+    assert_eq!(away.json(&["runs", "pause", id])["state"], "paused");
     assert_eq!(home.json(&["runs", "show", id])["state"], "paused");
-    away.ok(&["runs", "resume", id]);
+    let resumed = away.run(&["runs", "resume", id, "-o", "json"]);
+    assert_eq!(serde_json::from_str::<Value>(&resumed.stdout).ok(), Some(json!({ "id": id, "changed": 0 })));
+    assert!(!resumed.stderr.contains("longhaul work"), "{resumed:?}");
     home.run(&["work", "--drain"]);
     assert_eq!(away.json(&["runs", "show", id])["hold"], "budget");
     away.ok(&["runs", "resume", id, "--max-cost", "5"]);
@@ -151,7 +167,7 @@ fn runs_are_steered_and_paid_for_at_the_server() {
     let costs = away.json(&["costs"]);
     assert_eq!(costs["items"][0]["calls"], 20, "{costs}");
     assert_eq!(away.json(&["costs", "unknown"])["items"].as_array().map(Vec::len), Some(0));
-    away.run(&["costs", "resolve", "--billed", "--yes"]).fails(4, &["no matching call"]);
+    away.run(&["costs", "resolve", "--billed", "--yes"]).fails(4, &["no unresolved call"]);
     away.run(&["costs", "unknown", "--day", "today"]).fails(2, &["--day"]);
     assert_eq!(away.json(&["costs", "decisions"])["items"].as_array().map(Vec::len), Some(0));
     let estimate = away.json(&[&["estimate", "p.txt"][..], &SIM].concat());
@@ -175,6 +191,7 @@ fn wrong_input_is_told_as_without_a_server() {
     away.place.write("r.toml", RUBRIC);
     away.run(&["run", "p.txt", "--profile", "nosuch"]).fails(2, &["there is no profile \"nosuch\""]);
     away.run(&["run", "missing.txt", "--profile", "sim"]).fails(4, &["missing.txt"]);
+    away.run(&["runs", "ls", "--pipeline", "poems"]).fails(2, &["poems", "prompts, sheets"]);
     away.run(&run(&["--base-url", "http://localhost:1"])).fails(2, &["--base-url", "--server"]);
     away.run(&run(&["--concurrency", "3"])).fails(2, &["--concurrency", "--server"]);
     away.run(&[&SCORE[..], &SIM].concat()).fails(2, &["--out"]);

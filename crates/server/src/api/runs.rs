@@ -198,7 +198,7 @@ pub(super) async fn run_results(
     }
     let mut page = found.pipeline.results(&found.run, after, limit(query.limit)?).await?;
     if hide {
-        page = redact::results(page);
+        page = redact::results(&page);
     }
     Ok(Answer(Listed { items: page.items, next: page.next.map(cursor_of), partial: false }).into_response())
 }
@@ -210,7 +210,7 @@ fn lines(found: Found, after: i64, hide: bool) -> Response {
             let Some(after) = after else { return Ok(None) };
             let page = found.pipeline.results(&found.run, after, PAGE_MAX).await;
             let page = page.map_err(std::io::Error::other)?;
-            let page = if hide { redact::results(page) } else { page };
+            let page = if hide { redact::results(&page) } else { page };
             let text: String = page.items.iter().flat_map(|item: &Json| [item.as_str(), "\n"]).collect();
             Ok::<_, std::io::Error>(Some((text, page.next)))
         }

@@ -9,6 +9,7 @@ use longhaul_queue::Queue;
 use super::Input;
 use crate::app::App;
 use crate::args::EstimateArgs;
+use crate::commands::score;
 use crate::exit::Code;
 use crate::output::grouped;
 use crate::prompts::PromptFile;
@@ -105,6 +106,9 @@ pub(super) fn text(estimate: &Estimate, batch: bool) -> String {
 
 /// Runs `estimate`. Nothing is sent, so no key is needed; what is stored is only looked at.
 pub(crate) async fn run(app: &App, args: &EstimateArgs) -> Result<Code> {
+    if args.scoring.is_given() {
+        return score::estimate::run(app, args).await;
+    }
     let input = Input::read(app, &args.prompts, None)?;
     if let Some(server) = store::remote(&app.settings)? {
         let server = RemoteRuns::new(server);

@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result};
 use longhaul_api::prompts::{ModeIn, PromptIn, RequestIn, RunIn, Submitted};
 use longhaul_llm::CostRange;
 use longhaul_prompts::{Estimate, Run};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::estimate::about;
@@ -22,7 +23,7 @@ use crate::exit::{Code, Failure};
 use crate::output::counted;
 use crate::outputs;
 use crate::prompts::{Pick, PromptFile};
-use crate::remote::{Api, RemoteRuns, refused};
+use crate::remote::RemoteRuns;
 use crate::run_client::{RunClient, RunsClient as _};
 
 /// Runs the command.
@@ -39,7 +40,7 @@ pub(super) async fn run(
     }
     let asked = asked(app, args, &input)?;
     if args.dry_run {
-        let estimate = estimated(server.api(), &asked, &input.prompts).await?;
+        let estimate = estimated(&server, &asked, &input.prompts).await?;
         app.out.one(&estimate, || super::estimate::text(&estimate, args.batch))?;
         app.out.note("nothing was sent to a model or stored");
         return Ok(Code::Ok);
@@ -47,7 +48,7 @@ pub(super) async fn run(
     drop(reading);
     let started = Instant::now();
     let submitted: Submitted = tokio::select! {
-        submitted = with_upload(server.api(), &["prompts"], &asked, &input.prompts) => submitted?,
+        submitted = hand_in(&server, &["prompts"], &asked, &input.prompts) => submitted?,
         () = interrupts.next() => {
             app.out.note("interrupted while the prompts were handed in");
             app.out.hint("go on with the same command");
@@ -63,7 +64,7 @@ pub(super) async fn run(
         status = follow::show(app, &*run, None) => status?,
         () = interrupts.next() => {
             print_object(app, &run.status().await?, None)?;
-            app.out.note(format_args!("not followed any more; the server goes on with {}", run.id()));
+            app.out.note(format_args!("stopped following; {} continues on the server", run.id()));
             app.out.hint(format_args!("follow it again with the same command, or longhaul runs wait {}", run.id()));
             return Ok(Code::Interrupted);
         }
@@ -72,30 +73,33 @@ pub(super) async fn run(
     let stored = Run::read(longhaul_pipeline::Run::get(server.queue(), run.id()).await?)?;
     let access = Access { queue: server.queue(), engine: None };
     let code = finish::finish(app, args, access, (&stored, &input.prompts), (&status, took)).await?;
-    end(app, args, (&server, &*run), input, &asked).await?;
+    let estimate = end(app, args, (&server, &*run), input, &asked).await?;
     if args.out.is_some() || !status.standing.state.is_end() {
-        print_object(app, &status, None)?;
+        print_object(app, &status, estimate.as_ref())?;
     }
     Ok(code)
 }
 
-/// What is left to do when the answers are written.
+/// What is left to do when the answers are written. After a sample, answers what all prompts will cost.
 async fn end(
     app: &App,
     args: &RunArgs,
     (server, run): (&RemoteRuns, &dyn RunClient),
     input: Input,
     asked: &RunIn,
-) -> Result<()> {
+) -> Result<Option<Estimate>> {
     if args.consume && run.status().await?.standing.state.is_end() {
         run.remove().await?;
         app.out.note(format_args!("{} is consumed", run.id()));
-    } else if args.sample.is_some() {
-        let all = input.prompts.picking(Pick { sample: None, ..input.pick });
-        let estimate = estimated(server.api(), asked, &all).await?;
-        super::estimate::tell_all(app, &estimate, args.batch);
+        return Ok(None);
     }
-    Ok(())
+    if args.sample.is_none() {
+        return Ok(None);
+    }
+    let all = input.prompts.picking(Pick { sample: None, ..input.pick });
+    let estimate = estimated(server, asked, &all).await?;
+    super::estimate::tell_all(app, &estimate, args.batch);
+    Ok(Some(estimate))
 }
 
 /// Options that only a worker of this machine could follow.
@@ -110,7 +114,7 @@ fn refuse_local(args: &RunArgs) -> Result<()> {
 
 /// The refusal of an option that is the server's own matter.
 pub(crate) fn not_through_server(option: &str) -> anyhow::Error {
-    Failure::new(Code::Usage, format!("{option} does not go together with --server"))
+    Failure::new(Code::Usage, format!("{option} cannot be used with --server"))
         .hint("the server asks the models: it has its own profiles and limits")
         .into()
 }
@@ -169,7 +173,7 @@ fn model(args: &PromptArgs, input: &Input) -> Result<Option<String>> {
 /// `estimate --server`.
 pub(super) async fn estimate(
     app: &App,
-    EstimateArgs { prompts: args, batch }: &EstimateArgs,
+    EstimateArgs { prompts: args, batch, .. }: &EstimateArgs,
     server: &RemoteRuns,
     input: &Input,
 ) -> Result<Estimate> {
@@ -178,27 +182,21 @@ pub(super) async fn estimate(
     }
     let mode = Some(if *batch { ModeIn::Batch } else { ModeIn::Sync });
     let asked = RunIn { mode, ..shaped(app, args, input)? };
-    estimated(server.api(), &asked, &input.prompts).await
+    estimated(server, &asked, &input.prompts).await
 }
 
-async fn estimated(api: &Api, asked: &RunIn, prompts: &PromptFile) -> Result<Estimate> {
-    with_upload(api, &["prompts", "estimate"], asked, prompts).await
+async fn estimated(server: &RemoteRuns, asked: &RunIn, prompts: &PromptFile) -> Result<Estimate> {
+    hand_in(server, &["prompts", "estimate"], asked, prompts).await
 }
 
-/// Uploads the prompts, hands in what refers to them, and deletes the upload: by then the server has stored what it needs.
-async fn with_upload<T: serde::de::DeserializeOwned>(
-    api: &Api,
+async fn hand_in<T: DeserializeOwned>(
+    server: &RemoteRuns,
     path: &[&str],
     asked: &RunIn,
     prompts: &PromptFile,
 ) -> Result<T> {
     let name = asked.name.as_deref().unwrap_or_default();
-    let file = api.upload(name, lines_of(prompts)?).await?;
-    let mut body = serde_json::to_value(asked)?;
-    body["input_file"] = Value::from(file.as_str());
-    let answer = api.hand_in(path, &body).await;
-    api.delete_upload(&file).await;
-    answer.map_err(refused)
+    server.hand_in_file(path, (name, lines_of(prompts)?), ("input_file", asked)).await
 }
 
 /// The prompts in a temporary file, a request a line.

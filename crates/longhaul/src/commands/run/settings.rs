@@ -4,7 +4,7 @@ use anyhow::Result;
 use longhaul_llm::types::Dialect;
 use longhaul_llm::{Endpoint, NanoUsd, Route};
 use longhaul_prompts::plan::Strategy;
-use longhaul_prompts::{Defaults, Draft, Prompts, Run, RunSettings, Source, Submission};
+use longhaul_prompts::{Defaults, Draft, Estimate, Prompts, Run, RunSettings, Source, Submission};
 use longhaul_queue::Timestamp;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -92,14 +92,14 @@ pub(super) fn deadline(app: &App, args: &RunArgs) -> Result<Option<Timestamp>> {
     Ok(by.map_err(|problem| Failure::new(Code::Usage, format!("--by: {problem}")))?)
 }
 
-/// All settings of a run.
+/// All settings of a run, with the estimate of one that is not there yet or only asked about.
 pub(super) async fn of(
     app: &App,
     args: &RunArgs,
     models: &models::Setup,
     pipeline: &Prompts,
     Input { prompts, summary, pick }: &Input,
-) -> Result<RunSettings> {
+) -> Result<(RunSettings, Option<Estimate>)> {
     let now = app.now();
     let by = deadline(app, args)?;
     let draft = Draft {
@@ -119,12 +119,12 @@ pub(super) async fn of(
     note_left_out(app, summary, &route);
     let mut settings = draft.settings(&route, now).map_err(longhaul_llm::Error::from)?;
     // A run that is there already has its estimate, and reading a million prompts for another takes a while.
-    if Run::find(pipeline.queue(), &settings.run_id()).await?.is_none() {
-        let estimate =
-            estimate::of(prompts, Some(pipeline.queue()), pipeline.llm(), (&settings, &route)).await?;
-        settings.expected = Some(estimate.expected(settings.mode));
+    if !args.dry_run && Run::find(pipeline.queue(), &settings.run_id()).await?.is_some() {
+        return Ok((settings, None));
     }
-    Ok(settings)
+    let estimate = estimate::of(prompts, Some(pipeline.queue()), pipeline.llm(), (&settings, &route)).await?;
+    settings.expected = Some(estimate.expected(settings.mode));
+    Ok((settings, Some(estimate)))
 }
 
 /// Names fields of prompts that the provider's dialect has no words for.
@@ -157,17 +157,17 @@ pub(super) fn digest(prompts: &PromptFile, summary: &Summary, pick: Pick) -> Str
     Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Says what would be done.
+/// Says what would be done; programs are told what it would cost, as the API tells it.
 pub(super) fn describe(
     app: &App,
-    settings: &RunSettings,
+    (settings, estimate): (&RunSettings, Option<&Estimate>),
     max_cost: Option<NanoUsd>,
     simulated: bool,
 ) -> Result<Code> {
     let simulated = if simulated { " (simulated)" } else { "" };
     let id = settings.run_id();
     let cost = cost_text(settings);
-    app.out.one(&serde_json::json!({ "id": id.as_str(), "settings": settings }), || {
+    app.out.one(&estimate, || {
         let mut text = format!(
             "{id}: {} to {}{simulated} by profile {}, {}, {cost}",
             counted(settings.source.requests, "request"),

@@ -5,6 +5,7 @@ use longhaul_pipeline::Found;
 use longhaul_queue::Engine;
 use longhaul_sheets::settings::{Format, Source, Target};
 use longhaul_sheets::{Sheets, manage};
+use serde_json::json;
 
 use crate::answers;
 use crate::app::App;
@@ -53,7 +54,7 @@ pub(crate) async fn run(
     let path = path.clone();
     let exported = manage::export(sheets, &sheet).await?;
     outputs::remember(Some(engine), &sheet.id, &places).await;
-    app.out.one(&exported, || {
+    app.out.one(&json!({ "id": sheet.id, "file": out.unwrap_or(&path) }), || {
         format!(
             "{}: {}, {} filled",
             path.display(),

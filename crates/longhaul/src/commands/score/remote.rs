@@ -16,9 +16,10 @@ use longhaul_sheets::files;
 use longhaul_sheets::google::{SheetAddress, SheetChoice};
 use longhaul_sheets::settings::{Category, Format, Mode};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
-use super::{SampleRow, describe, settings, tell};
+use super::estimate::describe;
+use super::settings::{self, Shape};
+use super::{SampleRow, tell};
 use crate::app::App;
 use crate::args::ScoreArgs;
 use crate::commands::follow;
@@ -27,7 +28,7 @@ use crate::commands::run::{detached, named_profile, not_through_server, tell_ask
 use crate::exit::{Code, Failure};
 use crate::output::counted;
 use crate::remote::sheets::write_table;
-use crate::remote::{Api, RemoteRuns, refused};
+use crate::remote::{RemoteRuns, refused};
 use crate::run_client::{RunClient, RunsClient as _};
 use crate::{outputs, texts};
 
@@ -43,13 +44,12 @@ pub(super) async fn run(app: &App, args: &ScoreArgs, server: RemoteRuns) -> Resu
     }
     let asked = asked(app, args)?;
     if args.dry_run {
-        let path = ["sheets", "estimate"];
-        let told: EstimatedSheet<Estimate> = with_upload(server.api(), &path, args, &asked).await?;
-        return describe(app, &told.id, &told.estimate, args.spending.max_cost);
+        let told = estimated(&server, &args.table, &asked).await?;
+        return describe(app, &told, args.spending.max_cost);
     }
     let mut interrupts = Interrupts::new()?;
     let submitted: SubmittedSheet = tokio::select! {
-        submitted = with_upload(server.api(), &["sheets"], args, &asked) => submitted?,
+        submitted = hand_in(&server, &["sheets"], &args.table, &asked) => submitted?,
         () = interrupts.next() => {
             app.out.note("interrupted while the table was handed in");
             return Err(Failure::new(Code::Interrupted, "interrupted").hint("go on with the same command").into());
@@ -64,12 +64,25 @@ pub(super) async fn run(app: &App, args: &ScoreArgs, server: RemoteRuns) -> Resu
         status = follow::show(app, &*run, None) => status?,
         () = interrupts.next() => {
             app.out.one(&run.status().await?, String::new)?;
-            app.out.note(format_args!("not followed any more; the server goes on with {}", run.id()));
+            app.out.note(format_args!("stopped following; {} continues on the server", run.id()));
             app.out.hint(format_args!("follow it again with the same command, or longhaul runs wait {}", run.id()));
             return Ok(Code::Interrupted);
         }
     };
     end(app, args, &*run, (&server, &status, target)).await
+}
+
+/// `estimate --server` of a table.
+pub(super) async fn estimate(
+    app: &App,
+    shape: &Shape<'_>,
+    server: &RemoteRuns,
+) -> Result<EstimatedSheet<Estimate>> {
+    estimated(server, &shape.table, &shaped(app, shape)?).await
+}
+
+async fn estimated(server: &RemoteRuns, table: &str, asked: &SheetIn) -> Result<EstimatedSheet<Estimate>> {
+    hand_in(server, &["sheets", "estimate"], table, asked).await
 }
 
 /// Downloads the table, or shows the rows of a sample.
@@ -139,25 +152,27 @@ fn target(args: &ScoreArgs) -> Result<Option<Target>> {
                     .hint("name another file with --out")
                     .into());
             }
-            let table = Some(files::sha256(&path).map_err(|_| missing(args))?);
+            let table = Some(files::sha256(&path).map_err(|_| missing(&args.table))?);
             Ok(Some(Target { path, force: true, table }))
         }
         None => Err(settings::no_target()),
     }
 }
 
-fn asked(app: &App, args: &ScoreArgs) -> Result<SheetIn> {
-    let (categories, instructions) = settings::rubric(args)?;
+/// What `score` and an estimate of it have in common.
+fn shaped(app: &App, shape: &Shape<'_>) -> Result<SheetIn> {
+    let scoring = shape.scoring;
+    let (categories, instructions) = settings::rubric(scoring)?;
     let category = |Category { name, definition, detail }| CategoryIn { name, definition, detail };
-    let (mode, schema) = match settings::mode(args)? {
+    let (mode, schema) = match shape.mode()? {
         Mode::Scores => (None, None),
         Mode::Rationale => (Some(ModeIn::Rationale), None),
         Mode::Free { schema } => (None, Some(schema)),
     };
     Ok(SheetIn {
-        sheet: args.sheet.clone(),
-        google: google(args)?,
-        layout: Some(match (&args.text_column, args.layout) {
+        sheet: shape.sheet.cloned(),
+        google: google(&shape.table)?,
+        layout: Some(match (&scoring.text_column, scoring.layout) {
             (Some(text), None) => LayoutIn::Columns(ColumnsIn { text: text.clone() }),
             _ => LayoutIn::Sheet(HeadsIn::default()),
         }),
@@ -165,21 +180,28 @@ fn asked(app: &App, args: &ScoreArgs) -> Result<SheetIn> {
         mode,
         schema,
         instructions,
-        range: Some(settings::range(&args.range)?),
-        model: args.model.clone(),
+        range: Some(settings::range(&scoring.range)?),
+        model: shape.model.cloned(),
         profile: named_profile(app)?,
+        existing: if scoring.overwrite { ExistingIn::Overwrite } else { ExistingIn::Keep },
+        max_tokens: shape.max_tokens,
+        limit: shape.limit,
+        work: WorkIn { block_categories: Some(scoring.batch_size), ..WorkIn::default() },
+        ..SheetIn::default()
+    })
+}
+
+fn asked(app: &App, args: &ScoreArgs) -> Result<SheetIn> {
+    Ok(SheetIn {
         fallback_model: args.fallback_model.clone(),
         fallback_profile: args.fallback_profile.clone(),
-        existing: if args.overwrite { ExistingIn::Overwrite } else { ExistingIn::Keep },
-        max_tokens: args.max_tokens,
-        limit: args.sample.or(args.limit),
         max_cost_usd: args.spending.max_cost.map(NanoUsd::as_dollars),
         allow_unpriced: args.spending.allow_unpriced,
         cache: args.cache.into(),
         work: work(args),
         ask_again: true,
         tags: args.tags.clone(),
-        ..SheetIn::default()
+        ..shaped(app, &args.into())?
     })
 }
 
@@ -188,7 +210,7 @@ fn work(args: &ScoreArgs) -> WorkIn {
         chunk_rows: Some(args.chunk_rows),
         parallel_chunks: Some(args.parallel_chunks),
         concurrency: Some(args.concurrency),
-        block_categories: Some(args.batch_size),
+        block_categories: Some(args.scoring.batch_size),
         unit_retries: Some(args.unit_retries),
         chunk_retries: Some(args.chunk_retries),
         fill_rounds: Some(args.fill_rounds),
@@ -197,11 +219,11 @@ fn work(args: &ScoreArgs) -> WorkIn {
 }
 
 /// The server finds a sheet by its title; which one an address of a browser means, only the owner of a key can ask.
-fn google(args: &ScoreArgs) -> Result<Option<GoogleIn>> {
-    if !SheetAddress::is_meant_by(&args.table) {
+fn google(table: &str) -> Result<Option<GoogleIn>> {
+    if !SheetAddress::is_meant_by(table) {
         return Ok(None);
     }
-    let SheetAddress { spreadsheet, sheet } = args.table.parse()?;
+    let SheetAddress { spreadsheet, sheet } = table.parse()?;
     match sheet {
         SheetChoice::Title(sheet) => Ok(Some(GoogleIn { spreadsheet, sheet })),
         SheetChoice::First | SheetChoice::Gid(_) => {
@@ -212,32 +234,27 @@ fn google(args: &ScoreArgs) -> Result<Option<GoogleIn>> {
     }
 }
 
-/// Uploads the table, hands in what refers to it, and deletes the upload: by then the server has its own copy.
-async fn with_upload<T: DeserializeOwned>(
-    api: &Api,
+/// A Google sheet is read by the server itself; any other table is uploaded.
+async fn hand_in<T: DeserializeOwned>(
+    server: &RemoteRuns,
     path: &[&str],
-    args: &ScoreArgs,
+    table: &str,
     asked: &SheetIn,
 ) -> Result<T> {
     if asked.google.is_some() {
-        return api.hand_in(path, asked).await.map_err(refused);
+        return server.api().hand_in(path, asked).await.map_err(refused);
     }
-    let table = Path::new(&args.table);
-    Format::of_path(table)?;
-    let file = std::fs::File::open(table).map_err(|_| missing(args))?;
-    let name = table.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
-    let file = api.upload(&name, file).await?;
-    let mut body = serde_json::to_value(asked)?;
-    body["file_id"] = Value::from(file.as_str());
-    let answer = api.hand_in(path, &body).await;
-    api.delete_upload(&file).await;
-    answer.map_err(refused)
+    let file = Path::new(table);
+    Format::of_path(file)?;
+    let content = std::fs::File::open(file).map_err(|_| missing(table))?;
+    let name = file.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    server.hand_in_file(path, (&name, content), ("file_id", asked)).await
 }
 
 /// That the table cannot be read.
-fn missing(args: &ScoreArgs) -> Failure {
-    let error = std::fs::File::open(&args.table).err().unwrap_or_else(|| std::io::ErrorKind::Other.into());
-    texts::unreadable(&args.table, &error)
+fn missing(table: &str) -> Failure {
+    let error = std::fs::File::open(table).err().unwrap_or_else(|| std::io::ErrorKind::Other.into());
+    texts::unreadable(table, &error)
 }
 
 fn introduce(app: &App, submitted: &SubmittedSheet, max_cost: Option<NanoUsd>) {

@@ -219,10 +219,33 @@ fn a_sheet_is_listed_paused_resumed_and_waited_for_as_any_run() {
         (&2.into(), &52.into(), &101.into())
     );
     desk.run(&["runs", "results", &sheet, "--errors", "e.csv"]).fails(2, &["--errors", "longhaul runs show"]);
+    let next = desk.json(&["runs", "ls", "--limit", "1"])["next"].as_str().expect("a cursor").to_owned();
+    assert_eq!(listed(&["--cursor", &next]), [&*sheet], "after the first page");
     desk.ok(&["runs", "results", &sheet, "--out", "copy.csv", "--consume"]);
     assert_eq!(read(&desk.place.path("copy.csv")), read(&desk.place.path("scored.csv")));
     assert_eq!(listed(&["--pipeline", "sheets"]), Vec::<String>::new());
     assert!(desk.place.path("scored.csv").exists(), "files stay");
+}
+
+/// A process that is a sheet has more than jobs: its texts and scores go with it, and cancelling it writes its table.
+#[test]
+fn a_sheet_is_cancelled_and_consumed_as_a_process_too() {
+    let (sim, desk) = start("");
+    write_table(&desk, 3, 2);
+    let id = desk.ok(&[&SCORE[..], &["--detach"]].concat()).stdout.trim().to_owned();
+    desk.run(&["consume", &id]).fails(1, &["unfinished"]);
+    let cancelled = desk.json(&["process", "cancel", &id, "--yes"]);
+    assert!(cancelled["changed"].as_u64() > Some(0), "{cancelled}");
+    assert_eq!(status(&desk)["state"], "cancelled");
+    assert!(desk.json(&["consume", &id])["changed"].as_u64() > Some(0));
+    desk.run(&["runs", "show", &id]).fails(4, &["there is no run"]);
+    let database = rusqlite::Connection::open(desk.place.path(".longhaul/longhaul.db")).expect("a database");
+    for table in ["score_sheets", "score_rows", "score_units"] {
+        let count = format!("SELECT count(*) FROM {table}");
+        let left: i64 = database.query_row(&count, [], |row| row.get(0)).expect("a count");
+        assert_eq!(left, 0, "{table}");
+    }
+    assert_eq!(sim.count("calls"), 0);
 }
 
 #[test]

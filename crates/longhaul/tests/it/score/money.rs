@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::{SCORE, all_right, start, status, write_table};
 use crate::llm::sim::nanos;
+use crate::place::{Place, read};
 
 const ROWS: usize = 100;
 const CATEGORIES: usize = 12;
@@ -62,6 +63,28 @@ fn the_estimate_is_a_range_that_holds_what_a_sheet_costs() {
         assert!((low..=high).contains(&spent), "{more:?}: {spent} is not between {low} and {high}");
         assert!(low < high && high < 4 * low, "{more:?}: {low} to {high} says little");
     }
+}
+
+#[test]
+fn the_estimate_of_a_table_needs_no_key_and_makes_no_store() {
+    let (sim, desk) = start("");
+    write_table(&desk, 50, CATEGORIES);
+    let estimate = [&["estimate"], &SCORE[1..6]].concat();
+    let keyless = Place::new();
+    for name in ["table.csv", "rubric.toml"] {
+        keyless.write(name, &read(&desk.place.path(name)));
+    }
+    let told = keyless.json(&[&estimate[..], &["--model", "gpt-5-mini"]].concat());
+    assert_eq!((&told["rows"], &told["units"]), (&50.into(), &100.into()), "{told}");
+    assert!(told["cost_usd"].as_f64() > Some(0.0) && told["cost_usd"] != told["cost_max_usd"], "{told}");
+    assert!(!keyless.path(".longhaul").exists(), "nothing is made");
+    for more in [&[][..], &["--batch-size", "3"], &["--rationale"], &["--limit", "7"]] {
+        let dry = desk.json(&[&SCORE[..], &["--dry-run"], more].concat());
+        assert_eq!(desk.json(&[&estimate[..], more].concat()), dry, "{more:?}");
+    }
+    desk.run(&["estimate", "table.csv", "--rubric", "rubric.toml"]).fails(2, &["--text-column"]);
+    desk.run(&[&estimate[..], &["--template", "{{text}}"]].concat()).fails(2, &["--template"]);
+    assert_eq!(sim.count("calls"), 0);
 }
 
 /// How long reasons and fields are nobody knows before a few are there; a sample tells.
