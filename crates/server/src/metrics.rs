@@ -87,8 +87,14 @@ async fn jobs(ctx: &Ctx, text: &mut Text) -> Result<(), Problem> {
     let counts = ctx.queue().store().counts().await?;
     let mut sums = Sums::new(&ctx.names);
     let (mut batches, mut deliveries) = (BTreeMap::new(), BTreeMap::new());
+    let mut runs = BTreeMap::<_, f64>::new();
     for Count { queue, kind, state, jobs } in &counts {
         sums.add(queue, state.as_str(), *jobs as f64);
+        let mut pipelines = ctx.runs.pipelines().iter().map(|pipeline| pipeline.about());
+        if let Some(about) = pipelines.find(|about| about.manifest == kind) {
+            let state = if state.is_terminal() { state.as_str() } else { "open" };
+            *runs.entry((about.name, state)).or_default() += *jobs as f64;
+        }
         if kind == batch::KIND {
             *batches.entry(state.as_str()).or_default() += *jobs as f64;
         }
@@ -99,6 +105,9 @@ async fn jobs(ctx: &Ctx, text: &mut Text) -> Result<(), Problem> {
     let rows =
         sums.by.iter().map(|((queue, state), jobs)| ([("queue", queue.as_str()), ("state", *state)], *jobs));
     text.gauge("jobs", "Jobs by queue and state.", rows);
+    let rows =
+        runs.iter().map(|((pipeline, state), runs)| ([("pipeline", *pipeline), ("state", *state)], *runs));
+    text.gauge("runs", "Runs by pipeline: open, or how they ended.", rows);
     let by_state =
         |sums: BTreeMap<&'static str, f64>| sums.into_iter().map(|(state, jobs)| ([("state", state)], jobs));
     text.gauge(
