@@ -132,7 +132,7 @@ fn a_prompt_that_names_its_model_has_that_models_price_and_limit() {
 
         // A model without a price does not pass under a limit.
         books.desk.place.write("prompts.txt", "{\"prompt\":\"a\",\"model\":\"sim-nope\"}\n");
-        let ran = books.run(&["--format", "jsonl", mode, "--max-cost", "5"]);
+        let ran = books.run(&["--format", "jsonl", mode, "--max-cost", "5", "--force"]);
         ran.fails(7, &["has no price"]);
     }
 }
