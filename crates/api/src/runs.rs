@@ -55,7 +55,7 @@ pub struct RunDetail {
 }
 
 impl RunDetail {
-    /// All that is known of a run, with at most so many of its parts.
+    /// All that is known of a run, with at most `parts` of its parts.
     pub async fn of(found: &Found, run: Run, parts: usize) -> Result<Self> {
         let standing = &run.status.standing;
         let adaptive_concurrency = match (&standing.model, found.pipeline.llm()) {

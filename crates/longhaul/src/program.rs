@@ -80,7 +80,7 @@ impl Program {
     /// Reads the command line and does what it says.
     pub fn main(self) -> ExitCode {
         if let Err(error) = pipelines::add(self.additions) {
-            // A mistake of whoever wrote the program, found before anything is read.
+            // A mistake in the program, found before anything is read.
             eprintln!("error: {error:#}");
             return Code::Failure.into();
         }

@@ -46,7 +46,7 @@ pub(crate) trait RunClient: FollowedRun {
     /// It, as it is listed.
     async fn run(&self) -> Result<Run>;
 
-    /// All that is known of it, with at most so many of its parts.
+    /// All that is known of it, with at most `parts` of its parts.
     async fn detail(&self, parts: usize) -> Result<RunDetail>;
 
     /// Stops its units from being begun.

@@ -95,7 +95,7 @@ pub trait Pipeline: Send + Sync {
         false
     }
 
-    /// The first units of a run that failed, at most so many.
+    /// The first units of a run that failed, at most `limit`.
     async fn failures(&self, run: &Run, limit: usize) -> Result<Vec<FailedUnit>> {
         unit_jobs::failures(self.queue(), &run.id, limit).await
     }

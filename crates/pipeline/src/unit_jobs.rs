@@ -83,7 +83,7 @@ pub(crate) async fn retry(queue: &Queue, run: &Run) -> Result<u64> {
     Ok(retried.saturating_sub(u64::from(with_manifest)))
 }
 
-/// The first units of a run that failed, at most so many.
+/// The first units of a run that failed, at most `limit`.
 pub(crate) async fn failures(queue: &Queue, run: &RunId, limit: usize) -> Result<Vec<FailedUnit>> {
     let (mut failed, mut cursor) = (Vec::new(), None);
     loop {

@@ -65,7 +65,7 @@ impl Found {
 }
 
 /// Tells of each unit that ended, where units end one by one, and of each look at the run, where they do not; and when
-/// anything else changed. Whoever shows it to people shows as much of it as they can follow. Answers where the run stands when
+/// anything else changed. Callers throttle the display. Answers where the run stands when
 /// it has ended or cannot go on by itself.
 pub async fn watch(run: &dyn FollowedRun, mut told: impl FnMut(&Status)) -> Result<Status> {
     let mut changes = run.queue().changes();

@@ -22,7 +22,7 @@ pub(crate) trait ResultsSource: FollowedRun {
     /// Its pipeline.
     fn pipeline(&self) -> &str;
 
-    /// Results from a place on, at most so many.
+    /// At most `limit` results, starting after a place.
     async fn results(&self, after: i64, limit: usize) -> Result<Results>;
 }
 

@@ -166,7 +166,7 @@ impl FollowedRun for RemoteRun {
             match self.api.get::<Run>(&self.path(&[]), &[]).await {
                 Ok(run) => return Ok(run.status),
                 Err(Error::NotFound(_)) => return Err(RunError::NoRun(self.id.to_string())),
-                // A server that is restarted goes on with the run, so whoever follows it waits.
+                // A restarted server continues the run, so keep following it.
                 Err(Error::Unavailable(_)) if tries < STATUS_TRIES_MAX => tries += 1,
                 Err(error) => return Err(error.into()),
             }
