@@ -153,12 +153,12 @@ async fn measure_all(request: &Request, bench: &Bench<'_>) -> Result<Vec<Measure
     Ok(measurements)
 }
 
-/// A payload of so many bytes.
+/// A payload of the given number of bytes.
 fn payload(bytes: usize) -> Result<longhaul_queue::Json> {
     Ok(longhaul_queue::Json::of(&"x".repeat(bytes.saturating_sub(2)))?)
 }
 
-/// What a number of jobs in so many seconds is.
+/// Jobs a second.
 fn per_second(count: usize, seconds: f64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
     let count = count as f64;

@@ -260,6 +260,23 @@ impl Ledger {
         self.file.write(move |tx| tx.sheet.set_cap(tx.connection, scope.as_str(), cap)).await
     }
 
+    /// Limits what a scope may cost. Without a cap, the one that it has stays; whether calls without a price pass is decided anew with
+    /// each cap.
+    pub async fn set_limits(
+        &self,
+        scope: &Scope,
+        cap: Option<NanoUsd>,
+        allow_unpriced: bool,
+    ) -> FileResult<()> {
+        if cap.is_some() {
+            self.set_cap(scope, cap).await?;
+        }
+        if cap.is_some() || allow_unpriced {
+            self.allow_unpriced(scope, allow_unpriced).await?;
+        }
+        Ok(())
+    }
+
     /// Says whether calls of a scope may have no price although it, or another scope of such a call, has a cap. They are not
     /// counted: the cap holds for the other calls only.
     pub async fn allow_unpriced(&self, scope: &Scope, allow: bool) -> FileResult<()> {

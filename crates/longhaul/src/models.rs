@@ -232,14 +232,8 @@ pub(crate) async fn open_books(app: &App, engine: &Engine, llm: &Llm) -> Result<
 
 /// Notes what a run or a sheet may spend. What the command line does not name stays as it was.
 pub(crate) async fn set_limits(llm: &Llm, id: &str, spending: &SpendingArgs) -> Result<()> {
-    let scope = Scope::run(id);
-    if spending.max_cost.is_some() {
-        llm.ledger().set_cap(&scope, spending.max_cost).await?;
-    }
-    if spending.max_cost.is_some() || spending.allow_unpriced {
-        llm.ledger().allow_unpriced(&scope, spending.allow_unpriced).await?;
-    }
-    Ok(())
+    let SpendingArgs { max_cost, allow_unpriced } = *spending;
+    Ok(llm.ledger().set_limits(&Scope::run(id), max_cost, allow_unpriced).await?)
 }
 
 /// Prices: a user's file over the built-in table.

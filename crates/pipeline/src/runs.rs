@@ -114,17 +114,10 @@ impl Runs {
         Ok(scope.map_err(longhaul_llm::Error::from)?.and_then(|scope| scope.cap))
     }
 
-    /// Limits what a run may cost. Without a cap, the one that it has stays; whether calls without a price pass is decided anew with
-    /// each cap.
+    /// Limits what a run may cost, as [`longhaul_llm::Ledger::set_limits`] does for any scope.
     pub async fn set_limits(&self, run: &RunId, cap: Option<NanoUsd>, allow_unpriced: bool) -> Result<()> {
-        let (ledger, scope) = (self.llm.ledger(), Scope::run(run.as_str()));
-        if cap.is_some() {
-            ledger.set_cap(&scope, cap).await.map_err(longhaul_llm::Error::from)?;
-        }
-        if cap.is_some() || allow_unpriced {
-            ledger.allow_unpriced(&scope, allow_unpriced).await.map_err(longhaul_llm::Error::from)?;
-        }
-        Ok(())
+        let set = self.llm.ledger().set_limits(&Scope::run(run.as_str()), cap, allow_unpriced).await;
+        Ok(set.map_err(longhaul_llm::Error::from)?)
     }
 }
 

@@ -1,5 +1,5 @@
 //! For whoever writes a store: the conformance suite, random runs of several stores side by side, a store that
-//! fails on demand, and the whole state as text. For whoever writes handlers: a worker in the background.
+//! fails on demand, and the whole state as text. For authors of handlers: a worker in the background.
 
 pub mod bench;
 pub mod conformance;

@@ -13,7 +13,7 @@
 //! **Decisions.**
 //! - The server keeps no state of its own beside tokens. A table that is scored is kept among the uploads by a second name for as long as
 //!   its sheet, since the output is made of it: the upload may go or expire meanwhile. A batch of an SDK is a job, its requests are a
-//!   run, and both are found in the store by whoever opens it.
+//!   run, and both are found in the store.
 //! - Nothing here runs work, and no handler of a job needs anything of this crate. Workers run them, in this process or in others.
 
 use longhaul_pipeline::OwnNames;

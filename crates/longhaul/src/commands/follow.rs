@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use longhaul_llm::Route;
-use longhaul_pipeline::{FollowedRun, Hold, RunState, Status, watch};
+use longhaul_pipeline::{FollowedRun, Hold, RunId, RunState, Status, watch};
 use longhaul_queue::store::{Filter, ListRequest};
 use longhaul_queue::{Job, State, Timestamp, WorkerId};
 
@@ -212,6 +212,13 @@ pub(crate) async fn until_the_end(
         interrupts.drain(app, working).await;
     }
     Ok(Shown::Interrupted)
+}
+
+/// Says that a run of a server goes on although nobody follows it any more.
+pub(crate) fn stopped(app: &App, run: &RunId) -> Code {
+    app.out.note(format_args!("stopped following; {run} continues on the server"));
+    app.out.hint(format_args!("follow it again with the same command, or longhaul runs wait {run}"));
+    Code::Interrupted
 }
 
 /// Returns when the worker has ended; never where there is none.

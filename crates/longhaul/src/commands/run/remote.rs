@@ -64,9 +64,7 @@ pub(super) async fn run(
         status = follow::show(app, &*run, None) => status?,
         () = interrupts.next() => {
             print_object(app, &run.status().await?, None)?;
-            app.out.note(format_args!("stopped following; {} continues on the server", run.id()));
-            app.out.hint(format_args!("follow it again with the same command, or longhaul runs wait {}", run.id()));
-            return Ok(Code::Interrupted);
+            return Ok(follow::stopped(app, run.id()));
         }
     };
     let took = Took { time: started.elapsed(), all: !submitted.resumed };

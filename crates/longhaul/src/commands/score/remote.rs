@@ -64,9 +64,7 @@ pub(super) async fn run(app: &App, args: &ScoreArgs, server: RemoteRuns) -> Resu
         status = follow::show(app, &*run, None) => status?,
         () = interrupts.next() => {
             app.out.one(&run.status().await?, String::new)?;
-            app.out.note(format_args!("stopped following; {} continues on the server", run.id()));
-            app.out.hint(format_args!("follow it again with the same command, or longhaul runs wait {}", run.id()));
-            return Ok(Code::Interrupted);
+            return Ok(follow::stopped(app, run.id()));
         }
     };
     end(app, args, &*run, (&server, &status, target)).await
